@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from importlib.metadata import version as _version
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mcpenv_client.lazy_names import lazy_names as _lazy_names
 
+from .moved import NAMES as _MOVED
+from .moved import moved_name as _moved_name
 from .moved import redirect_imports as _redirect_imports
 
 __version__ = _version("mcpenv")
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
     from .api import *  # noqa: F403
     from .api import __all__ as __all__
 else:  # type checkers would take every name to be there
-    __getattr__, __dir__ = _lazy_names(
-        __name__, "__version__"
-    )  # loading all takes a second, and `mcpenv --help` needs none
+    # Loading all takes a second, and `mcpenv --help` needs none of it.
+    _get, __dir__ = _lazy_names(__name__, "__version__")
+
+    def __getattr__(name: str) -> Any:
+        return _moved_name(__name__, name) if f"{__name__}.{name}" in _MOVED else _get(name)

@@ -78,7 +78,7 @@ from .targets.loading import load
 from .tasks import NoSuchTask, TaskSet
 from .tools.context.outputs import LongOutputs
 from .trajectories import RecordedEnvironment, RecordedEpisode, Recorder, read_episodes
-from .worlds import FilesWorld, GitWorld, ObjectWorld, SQLiteWorld, World
+from .worlds import FilesWorld, ObjectWorld, SQLiteWorld, World
 
 __all__ = [
     # Write an environment
@@ -121,7 +121,6 @@ __all__ = [
     "World",
     "SQLiteWorld",
     "FilesWorld",
-    "GitWorld",
     "ObjectWorld",
     "InvalidTasks",
     "NoSuchTask",

@@ -37,7 +37,6 @@ from .execution.overrides import NOTHING, around_close, around_reset, around_sta
 from .execution.server_settings import NO_SETTINGS, ServerSettings, settings_of
 from .execution.snapshots import Snapshot
 from .execution.snapshots.state import default_state, load_default_state
-from .extensions.users.user import User
 from .rewards.rubrics import Rubric
 from .rewards.rubrics.episode_rubric import refuse_silent
 from .rewards.verifiers import Evidence
@@ -51,6 +50,7 @@ from .tools.definition import PLAIN, KindCache, ToolOptions
 from .tools.names import check_name
 from .tools.registry import BoundTool, modes_of
 from .tools.settings import ToolSettings
+from .tools.users import User
 from .worlds import Worlds
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -13,6 +13,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 from types import ModuleType
+from typing import Any
 
 MOVED = {
     "mcpenv.evaluation": "mcpenv.extensions.evaluation",
@@ -36,6 +37,10 @@ MOVED = {
 
 _INTEGRATIONS = "mcpenv.integrations"
 """A package that only held others. It is empty now."""
+
+
+NAMES = dict.fromkeys(("mcpenv.GitWorld", "mcpenv.worlds.GitWorld"), "mcpenv.extensions.git_world")
+"""Names of packages of the kernel, and the module where each is now."""
 
 
 class _Redirect(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -71,6 +76,19 @@ def new_name(old: str) -> str | None:
         if old == prefix or old.startswith(f"{prefix}."):
             return now + old.removeprefix(prefix)
     return None
+
+
+def moved_name(package: str, name: str) -> Any:
+    """Return what a package offered by a name, from where it is now.
+
+    Raises:
+        AttributeError: it did not move, or its extension is not installed.
+    """
+    now = NAMES.get(f"{package}.{name}")
+    if now is None or importlib.util.find_spec(now) is None:
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+    warnings.warn(f"{package}.{name} is {now}.{name} now; import it from there", DeprecationWarning, stacklevel=3)
+    return getattr(importlib.import_module(now), name)
 
 
 def redirect_imports() -> None:

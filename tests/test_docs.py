@@ -137,6 +137,8 @@ def test_the_modules_and_tests_that_a_page_names_exist(page: Path) -> None:
 ATTRIBUTES = ("end", "episode_id", "plane", "reward", "session_id", "status", "step")
 NO_MODULES = {
     "mcpenv.environments",
+    "mcpenv.commands",
+    "mcpenv.exports",
     "mcpenv.targets",
     "mcpenv.role",
     "mcpenv.token",

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from mcpenv.moved import MOVED, new_name
+from mcpenv.moved import MOVED, NAMES, new_name
 
 
 @pytest.mark.parametrize("old", MOVED)
@@ -40,3 +40,10 @@ def test_a_path_that_never_was_is_an_error() -> None:
     assert new_name("mcpenv.evaluations") is None
     with pytest.raises(ModuleNotFoundError, match=r"mcpenv\.evaluations"):
         importlib.import_module("mcpenv.evaluations")
+
+
+@pytest.mark.parametrize("old", NAMES)
+def test_a_moved_name_is_found_where_it_was(old: str) -> None:
+    package, _, name = old.rpartition(".")
+    with pytest.warns(DeprecationWarning, match=f"{old} is {NAMES[old]}.{name} now"):
+        assert getattr(importlib.import_module(package), name) is getattr(importlib.import_module(NAMES[old]), name)

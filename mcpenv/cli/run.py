@@ -3,42 +3,29 @@
 from __future__ import annotations
 
 import functools
-import logging
 import os
-import shlex
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
 from fastmcp.server.auth import AuthProvider
-from watchfiles import Change, PythonFilter, run_process
 
 from mcpenv.errors import ConfigurationError
-from mcpenv.extensions.mcp_proxy.target_text import PREFIX
-from mcpenv.extensions.reload.reloading import Program, print_event
-from mcpenv.extensions.reload.watcher import CAN_FORK
-from mcpenv.extensions.shipping.download import downloaded
-from mcpenv.extensions.shipping.hub.space import HUB
-from mcpenv.extensions.shipping.run_image import IMAGE, environment_of, refuse_for_image, run_image
 from mcpenv.extensions.workers.worker import Served
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.logs import LogFormat
-from mcpenv.server.serve import Listening, serve_http, serve_stdio, serve_workers
-from mcpenv.targets.manifest import MANIFEST
-from mcpenv.targets.place import manifest_of
-from mcpenv.targets.target import load_target
-from mcpenv.targets.watched import watched_path
-from mcpenv_client.types.tools import Mode
+from mcpenv.server.serve import serve_http, serve_stdio, serve_workers
+from mcpenv.targets.external import runner_of
+from mcpenv.targets.target import Target, manifest_of
 
 from .introduction import LOOPBACK, Introduction, introduce_stdio
-from .mode import mode_for
-from .output import author_output, note
 from .ready_file import prepare_ready_file
-from .run_options import Addresses, Credentials, Limits, Sessions, config_from, with_manifest
+from .run_options import Addresses, Credentials, Limits, Sessions
+from .run_request import RunRequest
 
 RELOADED = "WATCHFILES_CHANGES"
 """The environment variable that watchfiles sets for its child process: a JSON list, empty at the first start."""
@@ -96,59 +83,22 @@ def run(
     """
     if (target is None) == (mcp is None):
         raise ConfigurationError("name one environment: a TARGET, or --mcp with the command or URL of an MCP server")
-    target = target if target is not None else f"{PREFIX}{mcp}"
     if ready_file is not None:
         prepare_ready_file(ready_file)
-    if target.startswith(IMAGE):
-        # Tuples of the option's name, its value, and that without an effect.
-        unfit = (
-            ("transport", transport, "http"), ("tasks", tasks, None), ("record", record, None),
-            ("workers", workers, 1), ("reload", reload, False), ("console", console, None),
-        )  # fmt: skip
-        refuse_for_image(
-            [name for name, value, usual in unfit if value != usual], addresses, sessions, limits, credentials
-        )
-        token = credentials.read(ServerConfig())[0].control_token
-        options = [*([] if mode is None else ["--mode", mode]), *(f"--set={setting}" for setting in settings or ())]
-        port = addresses.port if "port" in addresses.given else 0
-        return run_image(target, options, environment_of(env or ()), token, port, ready_file)
-    if env:
-        raise ConfigurationError("--env is for image: targets; others have the environment of this process")
-    if target.startswith(HUB):
-        if reload:
-            raise ConfigurationError("--reload is for code of your own; copy it first, with mcpenv fork")
-        target = downloaded(target, trust)
-    manifest = manifest_of(target)
-    sessions, limits = with_manifest(sessions, limits, manifest)
-    config = replace(config_from(mode_for(mode, manifest), addresses, sessions, limits), record=record, console=console)
-    if record is not None and (config.mode is not Mode.SIMULATION or transport == "stdio"):
-        where = "over stdio" if transport == "stdio" else f"in {config.mode.value} mode"
-        raise ConfigurationError(f"--record: there are no episodes to record {where}")
-    if console and transport == "stdio":
-        raise ConfigurationError("--console needs --transport http: over stdio there is no page")
-    if workers < 1:
-        raise ConfigurationError(f"--workers is {workers}; it must be 1 or more")
-    if workers > 1 and sys.platform == "win32":
-        raise ConfigurationError("--workers needs Unix sockets, which this system does not have")
-    if workers > 1 and transport == "stdio":
-        raise ConfigurationError("--workers needs --transport http: over stdio there is only one client")
-    if ready_file is not None and transport == "stdio":
-        raise ConfigurationError("--ready-file needs --transport http: over stdio there is no address")
-    if sessions.wires and transport == "stdio":
-        raise ConfigurationError("--wire needs --transport http: over stdio there are no routes")
-    if reload:
-        if transport == "stdio":
-            raise ConfigurationError("--reload needs --transport http: over stdio the client would lose its session")
-        if workers > 1 or not CAN_FORK:
-            return _run_restarting(target)
-        program = Program(
-            target=target,
+    return serve(
+        RunRequest(
+            target=target if target is not None else f"mcp:{mcp}",
             mode=mode,
+            transport=transport,
             settings=settings or (),
             tasks=tasks,
             record=record,
             console=console,
+            workers=workers,
             ready_file=ready_file,
+            trust=trust,
+            env=env or (),
+            reload=reload,
             log_level=log_level,
             log_format=log_format,
             access_log=not no_access_log,
@@ -157,36 +107,64 @@ def run(
             sessions=sessions,
             limits=limits,
         )
-        return program.serve(print_event)
-    # Tokens are taken out of the environment before user code is loaded, so that it cannot read them.
-    config, agents = credentials.read(config)
-    config = config.with_console() if transport == "http" else replace(config, console=False)
-    auth = agents()
-    with author_output():
-        loaded = load_target(target, settings or (), tasks)
-    if transport == "stdio":
-        introduce_stdio(sys.stderr, loaded, config)
-        serve_stdio(loaded.factory, config, log_level=log_level, log_format=log_format, access_log=not no_access_log)
-        return 0
-    introduction = Introduction(loaded, config, addresses, reloaded=_was_restarted())
-    listening = Listening(
-        addresses.host, addresses.port, addresses.control_host or LOOPBACK, addresses.control_port, credentials.insecure
     )
-    on_started = functools.partial(introduction.show, sys.stdout, ready_file)
-    if workers > 1:
-        load = functools.partial(_load_again, target, settings, tasks, agents)
+
+
+def serve(request: RunRequest) -> int:
+    """Serve until a signal comes and return the exit status.
+
+    Raises:
+        StartupError: an option cannot be used, the environment does not load, or a port is in use.
+    """
+    run_target = runner_of(request.target)
+    if run_target is not None:
+        ran = run_target(request)
+        if isinstance(ran, int):
+            return ran
+        request = replace(request, target=ran)
+    request.refuse_env()
+    config = request.config(manifest_of(request.target))
+    request.refuse_pairs(config.mode)
+    if request.reload:
+        return _reloading()(request)
+    # Tokens are taken out of the environment before user code is loaded, so that it cannot read them.
+    config, agents = request.credentials.read(config)
+    if request.transport == "stdio":
+        return _serve_stdio(request, replace(config, console=False))
+    return _serve_http(request, config.with_console(), agents)
+
+
+def _serve_stdio(request: RunRequest, config: ServerConfig) -> int:
+    loaded = request.load()
+    introduce_stdio(sys.stderr, loaded, config)
+    serve_stdio(
+        loaded.factory,
+        config,
+        log_level=request.log_level,
+        log_format=request.log_format,
+        access_log=request.access_log,
+    )
+    return 0
+
+
+def _serve_http(request: RunRequest, config: ServerConfig, agents: Callable[[], AuthProvider | None]) -> int:
+    auth, loaded = agents(), request.load()
+    introduction = Introduction(loaded, config, request.addresses, reloaded=_was_restarted())
+    on_started = functools.partial(introduction.show, sys.stdout, request.ready_file)
+    if request.workers > 1:
         serve_workers(
-            load,
+            functools.partial(_load_again, request, agents),
             config,
-            workers,
-            listening,
+            request.workers,
+            request.listening,
             agents_need_token=auth is not None,
-            log_level=log_level,
-            log_format=log_format,
-            access_log=not no_access_log,
+            log_level=request.log_level,
+            log_format=request.log_format,
+            access_log=request.access_log,
             on_started=on_started,
         )
         return 0
+    addresses = request.addresses
     serve_http(
         loaded.factory,
         config,
@@ -194,53 +172,38 @@ def run(
         port=addresses.port,
         control_host=addresses.control_host or LOOPBACK,
         control_port=addresses.control_port,
-        log_level=log_level,
-        log_format=log_format,
-        access_log=not no_access_log,
+        log_level=request.log_level,
+        log_format=request.log_format,
+        access_log=request.access_log,
         readme=loaded.readme,
         auth=auth,
-        insecure=credentials.insecure,
+        insecure=request.credentials.insecure,
         on_started=on_started,
     )
     return 0
 
 
-def _load_again(
-    target: str, settings: list[str] | None, tasks: Path | None, agents: Callable[[], AuthProvider | None]
-) -> Served:
+def _load_again(request: RunRequest, agents: Callable[[], AuthProvider | None]) -> Served:
     """Load what `run` serves, in a worker process."""
-    with author_output():
-        loaded = load_target(target, settings or (), tasks)
+    loaded: Target = request.load()
     return Served(loaded.factory, agents(), loaded.readme)
+
+
+def _reloading() -> Callable[[RunRequest], int]:
+    """Return the function of the extension that serves with reload.
+
+    Raises:
+        ConfigurationError: it is not installed.
+    """
+    entry = next(iter(entry_points(group="mcpenv.server", name="reload")), None)
+    if entry is None:
+        raise ConfigurationError("--reload: the extension reload is not installed")
+    function: Callable[[RunRequest], int] = entry.load()
+    return function
 
 
 def _was_restarted() -> bool:
     return os.environ.get(RELOADED, "[]") != "[]"
 
 
-def _run_restarting(target: str) -> int:
-    """Run the same command without ``--reload`` in a child process; restart it after each change of a Python file.
-
-    For several workers, and for systems that cannot fork.
-    """
-    watched = watched_path(target)
-    arguments = [argument for argument in sys.argv[1:] if not argument.startswith("--reload")]
-    command = [sys.executable, "-m", "mcpenv", *arguments]
-    # watchfiles takes one string and splits it as the system's shell does.
-    text = subprocess.list2cmdline(command) if sys.platform == "win32" else shlex.join(command)
-    # A child process that fails has reported why itself.
-    logging.getLogger("watchfiles").setLevel(logging.ERROR)
-    note(f"Watching {watched} for changes.")
-    run_process(
-        watched,
-        target=text,
-        target_type="command",
-        watch_filter=PythonFilter(extra_extensions=(MANIFEST,)),
-        callback=_tell_changes,
-    )
-    return 0
-
-
-def _tell_changes(changes: set[tuple[Change, str]]) -> None:
-    names = ", ".join(sorted({Path(path).name for _, path in changes}))
-    note(f"{names} changed, restarting.")
+__all__ = ["RELOADED", "run", "serve"]

@@ -9,15 +9,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mcpenv.errors import TargetError
-from mcpenv.extensions.mcp_proxy.target_text import names_servers
-from mcpenv.extensions.openenv import MANIFEST
 
-from .manifest import MANIFEST as OWN_MANIFEST
-from .manifest import Manifest
+from .manifest import MANIFEST, Manifest
 from .manifest_file import manifest_in, place_in
 
 ENTRY_POINTS = "mcpenv.environments"
 """The entry-point group under which installed packages register environments."""
+
+EXTERNAL = "mcpenv.targets"
+"""The entry-point group under which extensions register targets: see `mcpenv.targets.external`."""
 
 MODULE_FILE = "environment.py"
 """The file that a folder must have to be an environment."""
@@ -39,6 +39,7 @@ class Place:
         spec: `Target.spec`; None if it is not known before loading.
         folder: the folder of the manifest, if there is one.
         manifest: the manifest.
+        format: the file in ``root`` by which an extension recognises the folder; None for Python code.
     """
 
     target: str
@@ -50,6 +51,7 @@ class Place:
     spec: str | None
     folder: Path | None = None
     manifest: Manifest | None = None
+    format: str | None = None
 
 
 def is_url(target: str) -> bool:
@@ -79,14 +81,15 @@ def find_place(target: str) -> Place:
         path = Path(location).expanduser()
         is_folder, is_file = path.is_dir(), path.is_file()
         has_module = is_folder and (path / MODULE_FILE).is_file()
+        form = None if has_module or not is_folder else _format_of(path)
     except (OSError, RuntimeError) as error:  # a name too long, an unknown ~user
         raise TargetError(target, getattr(error, "strerror", None) or str(error)) from error
     if has_module:
         return _of_file(target, absolute(path) / MODULE_FILE, absolute(path), attribute)
-    if is_folder and (path / MANIFEST).is_file():
+    if form is not None:
         folder = absolute(path)
         spec = str(folder) if attribute is None else f"{folder}:{attribute}"
-        return Place(target, attribute, MANIFEST, folder / MANIFEST, folder, slug(folder.name), spec)
+        return Place(target, attribute, form, folder / form, folder, slug(folder.name), spec, format=form)
     if path.suffix == ".py" and is_file:
         return _of_file(target, absolute(path), absolute(path), attribute)
     if attribute is None:
@@ -111,23 +114,11 @@ def find_place(target: str) -> Place:
     )
 
 
-def manifest_of(target: str) -> Manifest | None:
-    """Return the manifest of the folder that a target names; None if it names something else. No code is loaded.
-
-    Raises:
-        TargetError: the manifest cannot be used.
-    """
-    if names_servers(target) or is_url(target):
-        return None
-    folder = folder_with_manifest(split_target(target)[0])
-    return None if folder is None else manifest_in(folder)
-
-
 def folder_with_manifest(location: str) -> Path | None:
     """Return the folder at a location if it has a manifest."""
     try:
         folder = Path(location).expanduser()
-        return absolute(folder) if location and (folder / OWN_MANIFEST).is_file() else None
+        return absolute(folder) if location and (folder / MANIFEST).is_file() else None
     except (OSError, RuntimeError):  # no path at all: a name too long, an unknown ~user
         return None
 
@@ -137,7 +128,7 @@ def _of_manifest(target: str, folder: Path, attribute: str | None) -> Place:
     assert manifest is not None
     file = folder / manifest.entry_file
     if not file.is_file():
-        at = place_in(folder / OWN_MANIFEST, "entry")
+        at = place_in(folder / MANIFEST, "entry")
         raise TargetError(at, f"entry: there is no file {manifest.entry_file} in its folder")
     place = _of_file(target, file, folder, attribute or manifest.entry_attribute)
     spec = str(folder) if attribute is None else f"{folder}:{attribute}"
@@ -174,6 +165,21 @@ def installed_environments() -> dict[str, importlib.metadata.EntryPoint]:
     return {entry.name: entry for entry in importlib.metadata.entry_points(group=ENTRY_POINTS)}
 
 
+def entry_of(name: str) -> importlib.metadata.EntryPoint | None:
+    """Return the entry point of an extension's targets; None if no distribution has it."""
+    return next(iter(importlib.metadata.entry_points(group=EXTERNAL, name=name)), None)
+
+
+def folder_formats() -> list[str]:
+    """Return the names of files by which extensions recognise a folder."""
+    names = {entry.name for entry in importlib.metadata.entry_points(group=EXTERNAL)}
+    return sorted(name for name in names if "." in name[1:])
+
+
+def _format_of(folder: Path) -> str | None:
+    return next((name for name in folder_formats() if (folder / name).is_file()), None)
+
+
 def absolute(path: Path) -> Path:
     """Return a path from the root, with its links as they are."""
     # Not resolve(): the siblings of a link are not those of the file that it points to.
@@ -197,15 +203,17 @@ def called(place: Place) -> str:
 
 __all__ = [
     "ENTRY_POINTS",
+    "EXTERNAL",
     "MODULE_FILE",
     "Place",
     "absolute",
     "called",
+    "entry_of",
     "find_place",
+    "folder_formats",
     "folder_with_manifest",
     "installed_environments",
     "is_url",
-    "manifest_of",
     "slug",
     "split_target",
 ]

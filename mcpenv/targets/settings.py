@@ -26,23 +26,24 @@ def bind(target: str, made: Any, settings: Iterable[str]) -> dict[str, Any]:
     """Return keyword arguments from ``name=value`` texts. Values of secrets are kept out of the logs.
 
     A setting is secret if its type is `SecretStr` or `SecretBytes`, or if its name says so (``api_key``, ``password``).
+    The annotation of ``**settings`` is that of settings without a parameter of their own.
 
     Raises:
         TargetError: a name is unknown, a value does not fit, or a required argument has no value.
     """
-    parameters, takes_any = _parameters(made)
+    parameters, others = _parameters(made)
     bound: dict[str, Any] = {}
     for setting in settings:
         name, equals, text = setting.partition("=")
         if not equals or not name:
             raise TargetError(target, f"--set {setting}: write name=value")
-        annotation = parameters[name].annotation if name in parameters else Any
+        annotation = parameters[name].annotation if name in parameters else others
         shown = setting
         if is_secret(name, annotation):
             shown = f"{name}=***"
             if not text.isdecimal():
                 hide(text)
-        if name not in parameters and not takes_any:
+        if name not in parameters and others is None:
             known = ", ".join(parameters) or "none"
             raise TargetError(target, f"--set {shown}: there is no setting {name!r} (there are: {known})")
         try:
@@ -61,15 +62,15 @@ def is_secret(name: str, annotation: Any = Any) -> bool:
     return _SECRET_NAME.search(name) is not None or bool({annotation, *typing.get_args(annotation)} & _SECRET_TYPES)
 
 
-def _parameters(made: Any) -> tuple[dict[str, inspect.Parameter], bool]:
-    """Return the named parameters with their hints resolved, and True if any other name is accepted too."""
+def _parameters(made: Any) -> tuple[dict[str, inspect.Parameter], Any]:
+    """Return the named parameters with their hints resolved, and the hint of others; None if there may be no others."""
     function: Any = inspect.getattr_static(made, "__init__") if isinstance(made, type) else made
     if function is MCPEnvironment.__init__:
-        return {}, False
+        return {}, None
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
-        return {}, True
+        return {}, Any
     if isinstance(made, type):
         parameters = parameters[1:]
     try:
@@ -81,7 +82,8 @@ def _parameters(made: Any) -> tuple[dict[str, inspect.Parameter], bool]:
         for p in parameters
         if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
     }
-    return named, any(p.kind is p.VAR_KEYWORD for p in parameters)
+    others = [hints.get(p.name, Any) for p in parameters if p.kind is p.VAR_KEYWORD]
+    return named, others[0] if others else None
 
 
 def _value(annotation: Any, text: str) -> Any:

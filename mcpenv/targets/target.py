@@ -1,10 +1,8 @@
 """Targets: find and load the environment that TARGET on the command line names.
 
 TARGET is ``folder``, ``file.py``, ``folder:Class``, ``file.py:Class``, ``module:Class``, ``module:factory`` or the name
-of an installed environment. A folder with ``mcpenv.yaml`` is the environment that this manifest describes. A folder
-with ``openenv.yaml`` and an environment class of OpenEnv are accepted too, and MCP servers: a JSON file with
-``mcpServers``, ``mcp:COMMAND`` or ``mcp:URL``, and records of them: ``cassette:RECORD``.
-``harbor:PATH`` and the other prefixes of `mcpenv.targets.imported` name what comes from other formats.
+of an installed environment. A folder with ``mcpenv.yaml`` is the environment that this manifest describes. Extensions
+add others: see `mcpenv.targets.external`.
 """
 
 from __future__ import annotations
@@ -17,29 +15,16 @@ from types import ModuleType
 from typing import Any
 
 from mcpenv.environment import MCPEnvironment
-from mcpenv.errors import ConfigurationError, TargetError
-from mcpenv.extensions.mcp_proxy.target import load_servers
-from mcpenv.extensions.mcp_proxy.target_text import RECORDED, file_of, names_servers, with_absolute_paths
-from mcpenv.extensions.openenv import MANIFEST
-from mcpenv.extensions.openenv.adapter import OpenEnvEnvironment
-from mcpenv.extensions.openenv.target import (
-    has_openenv_elsewhere,
-    is_openenvs,
-    load_attribute,
-    load_folder,
-    needs_openenv,
-)
+from mcpenv.errors import TargetError
 from mcpenv.tasks import TaskSet
 from mcpenv_client.types.tools import Mode
 
 from .derived import with_manifest
-from .external import external_class, names_external
-from .imported import loader_of, path_of, prefix_of
-from .manifest import MANIFEST as OWN_MANIFEST
-from .manifest import Manifest
-from .manifest_file import place_in
+from .external import ExternalTarget, FolderKind, external_target, folder_kind, folder_kinds
+from .manifest import MANIFEST, Manifest
+from .manifest_file import manifest_in, place_in
 from .named_object import pick
-from .place import Place, absolute, find_place, slug, split_target
+from .place import Place, absolute, find_place, folder_with_manifest, is_url, slug, split_target
 from .requirements import refuse_unmet
 from .settings import bind
 from .tasks import with_tasks
@@ -83,7 +68,7 @@ class Target:
         if mode not in self.modes:
             allowed = " and ".join(each.value for each in self.modes)
             raise TargetError(
-                self.name, f"its {OWN_MANIFEST} allows {allowed}, not {mode.value}; add {mode.value} to modes there"
+                self.name, f"its {MANIFEST} allows {allowed}, not {mode.value}; add {mode.value} to modes there"
             )
 
     def make(self) -> MCPEnvironment:
@@ -121,25 +106,26 @@ def load_target(target: str, settings: Sequence[str] = (), tasks: str | Path | N
         InvalidTasks: the tasks cannot be read.
     """
     task_set = None if tasks is None else TaskSet.from_path(tasks)
-    if names_external(target):
-        return _external(target, settings, task_set)
-    if names_servers(target):
-        return _servers(target, settings, task_set)
-    if prefix_of(target) is not None:
-        return _imported(target, settings, task_set)
+    external = external_target(target)
+    if external is not None:
+        return _external(external, settings, task_set)
     place = find_place(target)
     if place.manifest is not None:
         return _described(place, place.manifest, settings, task_set)
-    if place.file is not None and place.file.name == MANIFEST:
-        return _openenv(place, load_folder(target, place.file.parent, place.attribute), settings, task_set)
+    if place.format is not None:
+        assert place.root is not None
+        cls = folder_kind(place.format).load_folder(target, place.root, place.attribute)
+        return _foreign(place, cls, settings, task_set)
     try:
         module = load_module(place)
     except TargetError as error:
-        if place.attribute is None or not _may_be_openenvs(place, error.__cause__):
+        kind = _kind_that_explains(place, error.__cause__)
+        if kind is None:
             raise
-        return _openenv(place, load_attribute(target, place.module, place.file, place.attribute), settings, task_set)
-    if place.attribute is not None and is_openenvs(getattr(module, place.attribute, None)):
-        return _openenv(place, load_attribute(target, place.module, place.file, place.attribute), settings, task_set)
+        return _foreign(place, _attribute_of(kind, place), settings, task_set)
+    kind = _kind_that_owns(place, module)
+    if kind is not None:
+        return _foreign(place, _attribute_of(kind, place), settings, task_set)
     file = getattr(module, "__file__", None)
     folder = place.file.parent if place.file is not None else Path(file).parent if file else None
     made = pick(place, module)
@@ -157,16 +143,29 @@ def load_target(target: str, settings: Sequence[str] = (), tasks: str | Path | N
     )
 
 
+def manifest_of(target: str) -> Manifest | None:
+    """Return the manifest of the folder that a target names; None if it names something else. No code is loaded.
+
+    Raises:
+        TargetError: the manifest cannot be used.
+    """
+    if is_url(target) or external_target(target) is not None:
+        return None
+    folder = folder_with_manifest(split_target(target)[0])
+    return None if folder is None else manifest_in(folder)
+
+
 def _described(place: Place, manifest: Manifest, settings: Sequence[str], tasks: TaskSet | None) -> Target:
     """Return the target of a folder with a manifest."""
     assert place.root is not None and place.folder is not None
     refuse_unmet(place.target, manifest)
     module = load_module(place)
-    if is_openenvs(getattr(module, place.attribute or "", None)):
+    kind = _kind_that_owns(place, module)
+    if kind is not None:
         raise TargetError(
-            place.target, f"the entry of {OWN_MANIFEST} is an environment of OpenEnv; see: mcpenv import-openenv --help"
+            place.target, f"the entry of {MANIFEST} is an environment of {kind.framework}; see: {kind.advice}"
         )
-    file = place.folder / OWN_MANIFEST
+    file = place.folder / MANIFEST
     named_by_manifest = split_target(place.target)[1] is None
     blamed = replace(place, target=place_in(file, "entry")) if named_by_manifest else place
     made = with_manifest(pick(blamed, module), manifest)
@@ -189,54 +188,23 @@ def _described(place: Place, manifest: Manifest, settings: Sequence[str], tasks:
     )
 
 
-def _servers(target: str, settings: Sequence[str], tasks: TaskSet | None) -> Target:
-    """Return the target of MCP servers."""
-    cls = load_servers(target, settings)
+def _external(external: ExternalTarget, settings: Sequence[str], tasks: TaskSet | None) -> Target:
+    """Return the target of an extension."""
+    cls = external.load(settings)
     made: Any = cls if tasks is None else with_tasks(cls, tasks)
-    named = file_of(target)
-    file = None if named is None else absolute(named)
-    prefix = RECORDED if target.startswith(RECORDED) else ""
-    return Target(
-        name=slug(cls.exposed_name()),
-        factory=made,
-        environment_class=made,
-        folder=None if file is None else file.parent,
-        readme=None,
-        spec=with_absolute_paths(target) if file is None else f"{prefix}{file}",
-    )
-
-
-def _external(target: str, settings: Sequence[str], tasks: TaskSet | None) -> Target:
-    """Return the target that another distribution resolves."""
-    cls = external_class(target, settings)
-    made: Any = cls if tasks is None else with_tasks(cls, tasks)
-    return Target(slug(cls.exposed_name()), made, made, folder=None, readme=None, spec=target)
-
-
-def _imported(target: str, settings: Sequence[str], tasks: TaskSet | None) -> Target:
-    """Return the target of another format."""
-    load = loader_of(target)
-    prefix, _, rest = target.partition(":")
-    if not rest:
-        raise TargetError(target, f"nothing stands after {prefix}:")
-    try:
-        cls = load(rest, **bind(target, load, settings))
-    except ConfigurationError as error:
-        raise TargetError(target, str(error)) from error
-    made: Any = cls if tasks is None else with_tasks(cls, tasks)
-    path = path_of(target)
+    path = external.path
     return Target(
         name=slug(cls.exposed_name()),
         factory=made,
         environment_class=made,
         folder=path if path is None or path.is_dir() else path.parent,
         readme=_readme(path) if path is not None and path.is_dir() else None,
-        spec=target if path is None else f"{prefix}:{path}",
+        spec=external.spec,
     )
 
 
-def _openenv(place: Place, cls: type[OpenEnvEnvironment], settings: Sequence[str], tasks: TaskSet | None) -> Target:
-    """Return the target of an OpenEnv environment. Its constructor in the OpenEnv process checks the settings."""
+def _foreign(place: Place, cls: type[MCPEnvironment], settings: Sequence[str], tasks: TaskSet | None) -> Target:
+    """Return the target of an environment of another framework. Its class takes the settings."""
     made: Any = cls if tasks is None else with_tasks(cls, tasks)
     bound = bind(place.target, made, settings)
     folder = None if place.file is None else place.file.parent
@@ -250,10 +218,25 @@ def _openenv(place: Place, cls: type[OpenEnvEnvironment], settings: Sequence[str
     )
 
 
-def _may_be_openenvs(place: Place, cause: BaseException | None) -> bool:
-    """Return True if the code that failed to load may be an OpenEnv environment for the Python that has OpenEnv."""
-    missing = isinstance(cause, ModuleNotFoundError) and is_part(cause.name, place.module)
-    return needs_openenv(cause) or (missing and has_openenv_elsewhere())
+def _kind_that_owns(place: Place, module: ModuleType) -> FolderKind | None:
+    """Return the framework of the class that a target names, if that is none of ours."""
+    found = getattr(module, place.attribute or "", None)
+    if not isinstance(found, type) or issubclass(found, MCPEnvironment):
+        return None
+    return next((kind for kind in folder_kinds() if kind.owns(found)), None)
+
+
+def _kind_that_explains(place: Place, error: BaseException | None) -> FolderKind | None:
+    """Return the framework of which the environment of a module may be that could not be loaded."""
+    if place.attribute is None:
+        return None
+    missing = isinstance(error, ModuleNotFoundError) and is_part(error.name, place.module)
+    return next((kind for kind in folder_kinds() if kind.explains(error, missing)), None)
+
+
+def _attribute_of(kind: FolderKind, place: Place) -> type[MCPEnvironment]:
+    assert place.attribute is not None
+    return kind.load_attribute(place.target, place.module, place.file, place.attribute)
 
 
 def _module_spec(place: Place, module: ModuleType) -> str:
@@ -275,4 +258,4 @@ def _readme(folder: Path | None) -> str | None:
         return None
 
 
-__all__ = ["Target", "load_target"]
+__all__ = ["Target", "load_target", "manifest_of"]

@@ -6,12 +6,9 @@ import importlib.util
 from pathlib import Path
 
 from mcpenv.errors import TargetError
-from mcpenv.extensions.mcp_proxy.target_text import PREFIX, file_of, names_servers
-from mcpenv.extensions.openenv import MANIFEST
 
-from .external import names_external
-from .imported import path_of, prefix_of
-from .place import absolute, find_place, folder_with_manifest, split_target
+from .external import external_target
+from .place import find_place, folder_with_manifest, split_target
 from .user_module import put_first
 
 
@@ -21,24 +18,20 @@ def watched_path(target: str) -> Path:
     Raises:
         TargetError: the target is not found.
     """
-    if names_external(target):
-        raise TargetError(target, "its code is in another package, so that there is nothing to watch for changes")
-    if names_servers(target) and not target.startswith(PREFIX):
-        file = file_of(target)
-        assert file is not None
-        return absolute(file)
-    if prefix_of(target) is not None:
-        path = path_of(target)
-        if path is None or not path.exists():
+    external = external_target(target)
+    if external is not None:
+        if external.path is None:
+            raise TargetError(target, "its code is in another package, so that there is nothing to watch for changes")
+        if not external.path.exists():
             raise TargetError(target, "names no file or folder that can be watched")
-        return path
+        return external.path
     described = folder_with_manifest(split_target(target)[0])
     if described is not None:
         return described  # a manifest that cannot be used yet is watched, too
     place = find_place(target)
     if place.file is not None:
         assert place.root is not None
-        if place.file.name == MANIFEST:
+        if place.format is not None:
             return place.root
         top = place.module.partition(".")[0]
         return place.root / top if "." in place.module else place.file.parent

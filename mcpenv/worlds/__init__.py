@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from mcpenv.extensions.git_world.world import GitWorld
+from typing import Any
+
+from mcpenv.moved import moved_name
 
 from .files import FilesWorld
 from .objects import ObjectWorld
 from .sqlite import SQLiteWorld
 from .world import Tree, World, Worlds, capture, held
 
-__all__ = ["FilesWorld", "GitWorld", "ObjectWorld", "SQLiteWorld", "Tree", "World", "Worlds", "capture", "held"]
+__all__ = ["FilesWorld", "ObjectWorld", "SQLiteWorld", "Tree", "World", "Worlds", "capture", "held"]
+
+
+def __getattr__(name: str) -> Any:
+    return moved_name(__name__, name)

@@ -11,6 +11,7 @@ from textwrap import dedent
 import pytest
 
 from mcpenv import TargetError
+from mcpenv.cli import execute
 from mcpenv.targets.target import load_target
 from mcpenv.targets.watched import watched_path
 
@@ -111,3 +112,119 @@ def test_mcpenv_imports_no_distribution_of_targets() -> None:
     program = "import mcpenv.targets.target, sys; print('mcpenv_fleet' in sys.modules, 'fleet' in sys.modules)"
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=True)
     assert ran.stdout.split() == ["False", "False"]
+
+
+KINDS = '''
+from pathlib import Path
+
+from mcpenv.targets.external import FolderKind, TargetKind
+from some_platform import Hosted
+
+
+def load(file: Path, /, **settings: str) -> type[Hosted]:
+    return type("Hosted", (Hosted,), {"key": file.name, "size": settings, "EXPOSED_NAME": "in-a-file"})
+
+
+def either(what: str | Path, /) -> type[Hosted]:
+    return type("Hosted", (Hosted,), {"key": type(what).__name__, "EXPOSED_NAME": "either"})
+
+
+class Foreign(Hosted):
+    """One of another framework."""
+
+    def __init__(self, size: int = 0) -> None:
+        super().__init__()
+        self.size = size
+
+
+def of_folder(target, folder, attribute):
+    return type("Foreign", (Foreign,), {"key": f"{folder.name}:{attribute}", "EXPOSED_NAME": "foreign"})
+
+
+def of_attribute(target, module, file, attribute):
+    return type("Foreign", (Foreign,), {"key": f"{module}:{attribute}", "EXPOSED_NAME": "foreign"})
+
+
+FOLDER = FolderKind(
+    framework="Foreign",
+    advice="ask",
+    load_folder=of_folder,
+    load_attribute=of_attribute,
+    owns=lambda made: made.__name__ == "TheirEnvironment",
+    explains=lambda error, missing: not missing and getattr(error, "name", "") == "their_framework",
+)
+COMMAND = TargetKind(load=lambda rest, /: load(Path(rest)), absolute=str.upper)
+ONLY_RUN = TargetKind(run=lambda request: 7 if request.target == "served:it" else "some:key")
+'''
+
+
+@pytest.fixture
+def _kinds(tmp_path: Path) -> Iterator[None]:
+    (tmp_path / "kinds.py").write_text(dedent(KINDS))
+    with (tmp_path / "some_platform-1.0.dist-info" / "entry_points.txt").open("a") as file:
+        file.write(
+            "file = kinds:load\neither = kinds:either\ncommand = kinds:COMMAND\nserved = kinds:ONLY_RUN\n"
+            ".hosted = kinds:load\ntheir.yaml = kinds:FOLDER\n"
+        )
+    yield
+    for name in ("kinds", "theirs", "served"):
+        sys.modules.pop(name, None)
+
+
+@pytest.mark.usefixtures("_kinds")
+def test_a_path_is_watched_and_found_from_other_folders(tmp_path: Path) -> None:
+    (tmp_path / "world").mkdir()
+    (tmp_path / "world" / "README.md").write_text("Read.")
+    target = load_target("file:world", ["a=1", "a=2"])
+    assert (target.spec, target.folder, target.readme) == (f"file:{tmp_path / 'world'}", tmp_path / "world", "Read.")
+    assert target.make().call_tool("describe").text == "world of {'a': '2'}"
+    assert watched_path("file:world") == tmp_path / "world"
+    assert refused("file:") == "nothing stands after file:"
+    with pytest.raises(TargetError, match="names no file or folder that can be watched"):
+        watched_path("file:nowhere")
+    assert load_target("either:world").make().call_tool("describe").text == "str of 0"
+    (tmp_path / "file").write_text("")
+    assert load_target("either:file").make().call_tool("describe").text.endswith("Path of 0")
+    assert load_target("command:run it").spec == "command:RUN IT"
+
+
+@pytest.mark.usefixtures("_kinds")
+def test_a_suffix_is_a_target_without_a_prefix(tmp_path: Path) -> None:
+    (tmp_path / "one.hosted").write_text("")
+    target = load_target("one.hosted")
+    assert (target.name, target.spec, target.folder) == ("in-a-file", str(tmp_path / "one.hosted"), tmp_path)
+    assert refused("two.hosted").startswith("is not a folder")
+
+
+@pytest.mark.usefixtures("_kinds")
+def test_a_file_in_a_folder_and_a_class_of_its_framework_are_targets(tmp_path: Path) -> None:
+    (tmp_path / "world").mkdir()
+    (tmp_path / "world" / "their.yaml").write_text("")
+    target = load_target("world:Part", ["size=2"])
+    assert target.make().call_tool("describe").text == "world:Part of 2"
+    assert watched_path("world") == tmp_path / "world"
+    (tmp_path / "theirs.py").write_text("class TheirEnvironment: ...\nclass Other: ...\n")
+    assert load_target("theirs:TheirEnvironment").make().call_tool("describe").text == "theirs:TheirEnvironment of 0"
+    assert refused("theirs:Other") == "Other is a class, but not a subclass of MCPEnvironment"
+    (tmp_path / "needy.py").write_text("import their_framework\n")
+    assert load_target("needy.py:World").make().call_tool("describe").text == "needy:World of 0"
+    assert refused("needy.py").startswith("cannot be loaded: ModuleNotFoundError")
+
+
+@pytest.mark.usefixtures("_kinds")
+def test_a_target_of_mcpenv_run_only_is_a_module_to_other_commands(tmp_path: Path) -> None:
+    (tmp_path / "served.py").write_text("from some_platform import Hosted\nclass World(Hosted): ...\n")
+    assert load_target("served:World").spec.endswith("served.py:World")
+    assert execute(["run", "served:it"]) == 7
+    assert execute(["run", "served:other", "--workers", "0"]) == 2
+    assert execute(["run", "served:other", "--env", "HOME"]) == 2
+
+
+def test_a_broken_kind_of_folders_is_logged_and_leaves_other_targets(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with (tmp_path / "some_platform-1.0.dist-info" / "entry_points.txt").open("a") as file:
+        file.write("their.yaml = nowhere:KIND\n")
+    (tmp_path / "broken.py").write_text("import their_framework\n")
+    assert refused("broken.py:World").startswith("cannot be loaded: ModuleNotFoundError")
+    assert "nowhere:KIND cannot be loaded" in caplog.text

@@ -16,8 +16,7 @@ from .connection.handshake import ConnectionOptions
 from .connection.http import fetch
 from .connection.resume import ResumableSession, jittered
 from .errors import CapacityReached, InvalidMessage, ListingFailed
-from .providers.docker import DockerProvider, space_image
-from .providers.launched import Instances, Launched
+from .launched import Instances, Launched, provider_named
 from .rows import rows_of
 from .sync import SyncEnvClient
 from .task_client import TaskClient
@@ -140,7 +139,8 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
         call, ``with`` gives its blocking form.
 
         Args:
-            provider: a provider, or a pool of its instances.
+            provider: a provider, or a pool of its instances. `mcpenv_client.launched.provider_named` finds the class of
+                one by its name.
             client_options: options of the client, such as ``message_timeout_s``.
 
         Raises (at the beginning of the block):
@@ -160,7 +160,7 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
             image: the image, such as ``mcpenv build`` makes.
             options: options of `DockerProvider`.
         """
-        return cls.from_provider(DockerProvider(image, **options))
+        return cls.from_provider(provider_named("docker")(image, **options))
 
     @classmethod
     def from_hub(cls, repository: str, **options: Any) -> Launched[Self]:
@@ -172,7 +172,7 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
             repository: the Space, ``OWNER/NAME``.
             options: options of `DockerProvider`.
         """
-        return cls.from_provider(DockerProvider(space_image(repository), **options))
+        return cls.from_provider(provider_named("hub")(repository, **options))
 
     # -- the session
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
@@ -16,16 +16,19 @@ from mcpenv.extensions.records.command import EVERY, Debug, Which
 from mcpenv.trajectories import RecordedEpisode, ToolLists
 from mcpenv_client.types.tools import Tool
 
-from .files import Format, export
+from .files import ExportOptions, export, format_names
+
+if TYPE_CHECKING:
+    FormatName = str
+else:
+    FormatName = Literal[tuple(format_names())]
 
 
 def export_episodes(
     record: Path,
     /,
     *,
-    form: Annotated[
-        Literal["chat-openai", "chat-anthropic", "parquet", "atif", "html"], Parameter(name=("--format", "-f"))
-    ],
+    form: Annotated[FormatName, Parameter(name=("--format", "-f"))],
     out: Annotated[Path | None, Parameter(name=("--out", "-o"))] = None,
     arguments: Literal["text", "object"] = "text",
     which: Which = EVERY,
@@ -45,7 +48,8 @@ def export_episodes(
     overview = None
     if form == "html" and (record / RECORD).is_dir():
         overview, record = overview_of_run(read_run(record)), record / RECORD
-    count = export(_with_tools(record, which.of(record)), Format(form), out, arguments=arguments, overview=overview)
+    options = ExportOptions(arguments=arguments, overview=overview)
+    count = export(_with_tools(record, which.of(record)), form, out, options)
     note(number_of(count, "episode"))
     return 0
 

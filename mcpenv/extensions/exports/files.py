@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from enum import StrEnum
+from dataclasses import dataclass
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -14,7 +15,6 @@ from mcpenv.errors import ConfigurationError
 from mcpenv.trajectories.episode import RecordedEpisode
 from mcpenv_client.types.tools import Tool
 
-from .anthropic import anthropic_row
 from .atif import atif_document
 from .openai import Arguments, openai_row
 from .page import Overview, write_page
@@ -23,61 +23,90 @@ Episodes = Iterable[tuple[RecordedEpisode, Sequence[Tool]]]
 """Episodes, each with the tools that its agent could call."""
 
 
-class Format(StrEnum):
-    """The format of an export."""
-
-    CHAT_OPENAI = "chat-openai"
-    """JSONL with messages and tools in OpenAI's format."""
-    CHAT_ANTHROPIC = "chat-anthropic"
-    """JSONL with messages, system and tools in Anthropic's format."""
-    PARQUET = "parquet"
-    """A table with one row for each episode."""
-    ATIF = "atif"
-    """ATIF 1.8, with one document for each episode."""
-    HTML = "html"
-    """One page for people, without a script and without a network."""
+ENTRY_POINTS = "mcpenv.exports"
+"""The entry-point group of formats: a function that returns the row of an episode, or an `ExportFormat`."""
 
 
-def export(
-    episodes: Episodes,
-    form: Format,
-    out: Path | None,
-    *,
-    arguments: Arguments = "text",
-    overview: Overview | None = None,
-) -> int:
-    """Write episodes and return their number.
+@dataclass(frozen=True, kw_only=True)
+class ExportOptions:
+    """The options of one export.
+
+    Attributes:
+        arguments: the form of a call's arguments in OpenAI's format.
+        overview: the overview of a page; None for the overview of a record.
+    """
+
+    arguments: Arguments = "text"
+    overview: Overview | None = None
+
+
+Write = Callable[[Episodes, Path | None, ExportOptions], int]
+"""Writes episodes to a file, to a folder, or with None to standard output, and returns their number."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportFormat:
+    """A format of ``mcpenv trajectories export``.
+
+    Attributes:
+        write: writes the episodes. It raises `ConfigurationError` if it cannot, or `OSError`.
+        suffix: the suffix of its files.
+        binary: it cannot be written to standard output.
+    """
+
+    write: Write
+    suffix: str
+    binary: bool = False
+
+
+def format_names() -> list[str]:
+    """Return the names of the formats of all installed distributions."""
+    return sorted({entry.name for entry in entry_points(group=ENTRY_POINTS)})
+
+
+def format_of(name: str) -> ExportFormat:
+    """Return a format. A function of an episode and its tools is a format of JSONL.
+
+    Raises:
+        ConfigurationError: it cannot be loaded.
+    """
+    (entry, *_) = entry_points(group=ENTRY_POINTS, name=name)
+    try:
+        found = entry.load()
+    except Exception as error:  # code of another distribution may raise anything
+        raise ConfigurationError(
+            f"the format {name}: {entry.value} cannot be loaded: {type(error).__name__}: {error}"
+        ) from error
+    if isinstance(found, ExportFormat):
+        return found
+    return ExportFormat(write=lambda episodes, out, _: _lines(episodes, found, out), suffix=".jsonl")
+
+
+def export(episodes: Episodes, name: str, out: Path | None, options: ExportOptions) -> int:
+    """Write episodes in the format of a name and return their number.
 
     Args:
         out: a file; None for standard output. For ATIF: a folder, in which each episode is ``ID.json``, a file
             ``*.json`` for one episode, or ``*.jsonl`` for several.
-        arguments: the form of a call's arguments in OpenAI's format.
-        overview: the overview of a page; None for that of a record.
 
     Raises:
-        ConfigurationError: the format needs a file or pyarrow, ``*.json`` would not get exactly one episode, or the
-            file cannot be written.
+        ConfigurationError: the format needs a file or a package, or the file cannot be written.
     """
+    form = format_of(name)
+    if out is None and form.binary:
+        raise ConfigurationError(
+            f"{name} is binary and cannot be written to standard output; add --out FILE{form.suffix}"
+        )
     try:
-        if form is Format.PARQUET:
-            return _parquet(episodes, out)
-        if form is Format.CHAT_OPENAI:
-            return _lines(episodes, lambda episode, tools: openai_row(episode, tools, arguments), out)
-        if form is Format.CHAT_ANTHROPIC:
-            return _lines(episodes, anthropic_row, out)
-        if form is Format.HTML:
-            return _page(episodes, out, overview)
-        assert form is Format.ATIF
-        return _atif(episodes, out)
+        return form.write(episodes, out, options)
     except OSError as error:
         if isinstance(error, BrokenPipeError):
             raise
         raise ConfigurationError(f"cannot write {error.filename or out}: {error.strerror or error}") from error
 
 
-def _parquet(episodes: Episodes, out: Path | None) -> int:
-    if out is None:
-        raise ConfigurationError("parquet is binary and cannot be written to standard output; add --out FILE.parquet")
+def _parquet(episodes: Episodes, out: Path | None, _: ExportOptions) -> int:
+    assert out is not None
     try:
         from .parquet import write_parquet  # pyarrow is large and optional
     except ModuleNotFoundError as error:
@@ -99,15 +128,19 @@ def _lines(episodes: Episodes, row: Row, out: Path | None) -> int:
         return sum(1 for line in lines if file.write(line))
 
 
-def _page(episodes: Episodes, out: Path | None, overview: Overview | None) -> int:
+def _chat_openai(episodes: Episodes, out: Path | None, options: ExportOptions) -> int:
+    return _lines(episodes, lambda episode, tools: openai_row(episode, tools, options.arguments), out)
+
+
+def _page(episodes: Episodes, out: Path | None, options: ExportOptions) -> int:
     found = (episode for episode, _ in episodes)
     if out is None:
-        return write_page(found, sys.stdout, overview)
+        return write_page(found, sys.stdout, options.overview)
     with out.open("w", encoding="utf-8", newline="\n") as file:
-        return write_page(found, file, overview)
+        return write_page(found, file, options.overview)
 
 
-def _atif(episodes: Episodes, out: Path | None) -> int:
+def _atif(episodes: Episodes, out: Path | None, _: ExportOptions) -> int:
     if out is None or out.suffix == ".jsonl":
         return _lines(episodes, atif_document, out)
     if out.suffix == ".json":
@@ -135,3 +168,18 @@ def _documents(episodes: Episodes) -> Iterator[dict[str, Any]]:
 
 def _write(file: Path, document: dict[str, Any]) -> None:
     file.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+CHAT_OPENAI = ExportFormat(write=_chat_openai, suffix=".jsonl")
+"""JSONL with messages and tools in OpenAI's format."""
+
+PARQUET = ExportFormat(write=_parquet, suffix=".parquet", binary=True)
+"""A table with one row for each episode."""
+
+ATIF = ExportFormat(write=_atif, suffix=".json")
+"""ATIF 1.8, with one document for each episode."""
+
+HTML = ExportFormat(write=_page, suffix=".html")
+"""One page for people, without a script and without a network."""
+
+__all__ = ["ENTRY_POINTS", "Episodes", "ExportFormat", "ExportOptions", "export", "format_names", "format_of"]

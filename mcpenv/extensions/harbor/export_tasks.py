@@ -15,8 +15,7 @@ from mcpenv.cli.instance import instance
 from mcpenv.cli.output import Page, author_output, number_of, print_json, quiet_logs
 from mcpenv.environment import MCPEnvironment
 from mcpenv.errors import ConfigurationError
-from mcpenv.extensions.mcp_proxy.target_text import names_servers
-from mcpenv.targets.imported import prefix_of
+from mcpenv.targets.external import external_target
 from mcpenv.targets.place import is_url
 from mcpenv.targets.settings import is_secret
 from mcpenv.targets.target import Target, load_target
@@ -62,7 +61,7 @@ def export_tasks(
         debug: Show logs, and the traceback when something fails.
     """
     quiet_logs(debug)
-    if is_url(target) or names_servers(target) or prefix_of(target) is not None:
+    if is_url(target) or external_target(target) is not None:
         raise ConfigurationError(f"{target} cannot be exported: only the code of an environment of mcpenv can")
     secret = next((setting for setting in settings or () if is_secret(setting.partition("=")[0])), None)
     if secret is not None:

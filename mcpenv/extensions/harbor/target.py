@@ -8,18 +8,18 @@ from .environment import HarborEnvironment
 from .provider import BaseImage, Choice
 
 
-def load(path: str, /, *, provider: Choice = "auto", base_image: BaseImage = "task") -> type[HarborEnvironment]:
+def load(path: Path, /, *, provider: Choice = "auto", base_image: BaseImage = "task") -> type[HarborEnvironment]:
     """Return the class of the environment of a task directory, or of a folder of them.
 
     Args:
-        path: as the user wrote it.
+        path: the folder.
         provider: the program that runs containers.
         base_image: "host" to use the system folders of this machine in place of the images of tasks.
 
     Raises:
         ConfigurationError: a task cannot be read, or needs what this machine lacks.
     """
-    return HarborEnvironment.from_folder(Path(path).expanduser(), provider=provider, base_image=base_image)
+    return HarborEnvironment.from_folder(path, provider=provider, base_image=base_image)
 
 
 __all__ = ["load"]

@@ -1,7 +1,6 @@
 """Serve MCP servers of other people as an environment: their tools, with reset, rewards, an end and a record.
 
     config       read the configuration: the ``mcpServers`` format of MCP hosts, with keys of mcpenv
-    target_text  tell what the text of a target names
     target       load what the command line names: a configuration file, a command or a URL
     loop         run all connections of this process on one event loop in a thread
     delivery     note how far a request came, so that failures are told apart

@@ -4,43 +4,52 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from mcpenv.errors import ConfigurationError, DamagedRecord, TargetError
+from mcpenv.errors import ConfigurationError, DamagedRecord
+from mcpenv.targets.external import TargetKind
 
 from .cassette import CassetteEnvironment
 from .delivery import DiscoveryFailed
 from .environment import ProxyEnvironment
-from .target_text import PREFIX, RECORDED, file_of
 
 
-def load_servers(target: str, settings: Sequence[str] = ()) -> type[ProxyEnvironment] | type[CassetteEnvironment]:
-    """Return the class of the environment of a target.
+def load_file(file: Path, /, **settings: str) -> type[ProxyEnvironment]:
+    """Return the class of the environment of a file with ``mcpServers``.
 
     Args:
-        target: as the user wrote it.
-        settings: ``name=value`` each, for `ProxySettings` or the cassette.
+        file: as the user wrote it.
+        settings: for `ProxySettings`.
 
     Raises:
-        TargetError: the configuration or the record cannot be used, or a server does not start.
+        ConfigurationError: the configuration cannot be used, or a server does not start.
+    """
+    return _proxy(file, settings)
+
+
+def load_record(record: Path, /, **settings: str) -> type[CassetteEnvironment]:
+    """Return the class of the environment that plays a record, without its servers.
+
+    Raises:
+        ConfigurationError: the record cannot be used.
     """
     try:
-        changes, file = dict(map(_setting, settings)), file_of(target)
-        if target.startswith(RECORDED):
-            assert file is not None
-            return CassetteEnvironment.from_record(file, changes)
-        return ProxyEnvironment.from_config(_of_one(target.removeprefix(PREFIX)) if file is None else file, changes)
-    except (ConfigurationError, DamagedRecord, DiscoveryFailed) as error:
-        raise TargetError(target, str(error).removeprefix(f"{target}: ")) from error
+        return CassetteEnvironment.from_record(record, settings)
+    except DamagedRecord as error:
+        raise ConfigurationError(str(error)) from error
 
 
-def _setting(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise ConfigurationError(f"--set {text}: write name=value")
-    return name, value
+def _load_server(server: str, /, **settings: str) -> type[ProxyEnvironment]:
+    """Return the class of the environment of one server, named by its command or URL."""
+    return _proxy(_of_one(server), settings)
+
+
+def _proxy(source: Path | dict[str, Any], settings: dict[str, str]) -> type[ProxyEnvironment]:
+    try:
+        return ProxyEnvironment.from_config(source, settings)
+    except DiscoveryFailed as error:
+        raise ConfigurationError(str(error)) from error
 
 
 def _of_one(what: str) -> dict[str, Any]:
@@ -65,3 +74,24 @@ def _runs(command: str) -> bool:
 def _name_in(text: str) -> str:
     name = re.sub(r"[^A-Za-z0-9-]+", "-", Path(text.split("?")[0].removesuffix("/mcp")).name.removesuffix(".py"))
     return name.strip("-") or "server"
+
+
+def with_absolute_paths(server: str) -> str:
+    """Return a command that starts the same server from any working directory. A URL stays as it is.
+
+    Words of the command that name an existing file, or contain a ``/`` and name a folder, are made absolute.
+    """
+    if server.strip().startswith(("http://", "https://")):
+        return server
+    return shlex.join(_absolute(word) for word in shlex.split(server))
+
+
+def _absolute(word: str) -> str:
+    path = Path(word).expanduser()
+    return str(path.absolute()) if path.is_file() or ("/" in word and path.is_dir()) else word
+
+
+SERVER = TargetKind(load=_load_server, absolute=with_absolute_paths)
+"""The targets ``mcp:COMMAND`` and ``mcp:URL``."""
+
+__all__ = ["SERVER", "load_file", "load_record", "with_absolute_paths"]

@@ -55,7 +55,12 @@ class OpenAPIEnvironment(MCPEnvironment):
 
 
 def load(
-    place: str, /, *, base_url: str | None = None, headers: dict[str, str] | None = None, timeout_s: float = TIMEOUT_S
+    place: str | Path,
+    /,
+    *,
+    base_url: str | None = None,
+    headers: dict[str, str] | None = None,
+    timeout_s: float = TIMEOUT_S,
 ) -> type[OpenAPIEnvironment]:
     """Return the class of an API.
 
@@ -69,6 +74,7 @@ def load(
         ConfigurationError: the document cannot be read, or names no address.
     """
     sent = {name: _filled(name, value) for name, value in (headers or {}).items()}
+    place = str(place)
     document = _read(place, sent)
     servers = document.get("servers") or [{}]
     address = base_url or urljoin(place if _is_url(place) else "", servers[0].get("url", ""))

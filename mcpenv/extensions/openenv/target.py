@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mcpenv.errors import TargetError
+from mcpenv.targets.external import FolderKind
 from mcpenv_client.errors import McpenvError
 
 from .adapter import OpenEnvEnvironment, adapted
@@ -45,20 +46,19 @@ def load_attribute(target: str, module: str, file: Path | None, attribute: str) 
     return _load(target, {**where, "attribute": attribute}, None if file is None else file.parent)
 
 
-def needs_openenv(error: BaseException | None) -> bool:
-    """Return True if a module could not be loaded because it imports OpenEnv, which this Python does not have."""
-    return isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] in _PACKAGES
-
-
-def is_openenvs(made: Any) -> bool:
+def _owns(made: Any) -> bool:
     """Return True if ``made`` is an OpenEnv class, in a Python that has both OpenEnv and mcpenv."""
     interfaces = sys.modules.get("openenv.core.env_server.interfaces")
     return interfaces is not None and isinstance(made, type) and issubclass(made, interfaces.Environment)
 
 
-def has_openenv_elsewhere() -> bool:
-    """Return True if the user names another Python that has OpenEnv, whose packages are not installed here."""
-    return bool(os.environ.get(PYTHON_VARIABLE))
+def _explains(error: BaseException | None, missing: bool) -> bool:
+    """Return True if code that failed to load may be an environment for the Python that has OpenEnv.
+
+    The code imports OpenEnv, which this Python does not have, or is itself installed in the other Python only.
+    """
+    needed = isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] in _PACKAGES
+    return needed or (missing and bool(os.environ.get(PYTHON_VARIABLE)))
 
 
 def python_of(target: str, folder: Path | None) -> Path:
@@ -98,3 +98,14 @@ def _load(target: str, place: Mapping[str, Any], folder: Path | None) -> type[Op
         process.stop()
         raise TargetError(target, f"cannot be loaded: {type(error).__name__}: {error}") from error
     return adapted(process, described)
+
+
+FOLDER = FolderKind(
+    framework="OpenEnv",
+    advice="mcpenv import-openenv --help",
+    load_folder=load_folder,
+    load_attribute=load_attribute,
+    owns=_owns,
+    explains=_explains,
+)
+"""Folders with ``openenv.yaml``, and classes of OpenEnv."""

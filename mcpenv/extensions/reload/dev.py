@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from mcpenv.cli.run_options import Addresses, Credentials, Limits, Sessions
+from mcpenv.cli.run_request import RunRequest
 from mcpenv.server.logs import LogFormat
 
 from .reloading import Program, opening_browser, print_event, print_event_as_json
@@ -50,7 +51,7 @@ def dev(
         no_access_log: Do not log tool calls. They are logged at level info, without arguments.
         debug: Show the traceback when something fails.
     """
-    program = Program(
+    request = RunRequest(
         target=target,
         mode=mode,
         settings=settings or (),
@@ -59,14 +60,13 @@ def dev(
         log_level=log_level,
         log_format=log_format,
         access_log=not no_access_log,
-        quiet=as_json,
         addresses=addresses,
         credentials=credentials,
         sessions=sessions,
         limits=limits,
     )
     on_event = print_event_as_json if as_json else print_event
-    return program.serve(opening_browser(on_event) if open_page else on_event)
+    return Program(request, quiet=as_json).serve(opening_browser(on_event) if open_page else on_event)
 
 
 __all__ = ["dev"]

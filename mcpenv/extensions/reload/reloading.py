@@ -7,96 +7,75 @@ import json
 import sys
 import threading
 import webbrowser
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from fastmcp.server.auth import AuthProvider
 
-from mcpenv.cli.introduction import LOOPBACK, Introduction
-from mcpenv.cli.mode import mode_for
-from mcpenv.cli.output import Page, author_output, note
-from mcpenv.cli.run_options import Addresses, Credentials, Limits, Sessions, config_from, with_manifest
+from mcpenv.cli.introduction import Introduction
+from mcpenv.cli.output import Page, note
+from mcpenv.cli.run_request import RunRequest
 from mcpenv.errors import ConfigurationError
 from mcpenv.extensions.workers.worker import Served
 from mcpenv.server.config import ServerConfig
-from mcpenv.server.logs import LogFormat, configure_logging
-from mcpenv.server.serve import Listening
+from mcpenv.server.logs import configure_logging
 from mcpenv.server.trace_export import export_traces
-from mcpenv.targets.manifest import Manifest
-from mcpenv.targets.place import manifest_of
-from mcpenv.targets.target import load_target
+from mcpenv.targets.target import manifest_of
 from mcpenv.targets.watched import watched_path
 
 from .changes import Sources
 from .generation import Loaded
 from .messages import Broken, Loading, Reloaded
+from .restarting import run_restarting
 from .watcher import CAN_FORK, Event, serve_reloading
 
 
-@dataclass(frozen=True, kw_only=True)
+def run_reloading(request: RunRequest) -> int:
+    """Serve for ``mcpenv run --reload`` and return the exit status.
+
+    Raises:
+        StartupError: as `Program.serve`.
+    """
+    if request.workers > 1 or not CAN_FORK:
+        return run_restarting(request.target)
+    return Program(request).serve(print_event)
+
+
+@dataclass(frozen=True)
 class Program:
-    """The options with which code is loaded, once for each change.
+    """The code of an environment, which is loaded once for each change.
 
     Attributes:
+        request: the options.
         quiet: print no introduction.
     """
 
-    target: str
-    addresses: Addresses
-    credentials: Credentials
-    sessions: Sessions
-    limits: Limits
-    mode: str | None = None
-    settings: Sequence[str] = ()
-    tasks: Path | None = None
-    record: Path | None = None
-    console: bool | None = None
-    ready_file: Path | None = None
-    log_level: str = "info"
-    log_format: LogFormat = "text"
-    access_log: bool = True
+    request: RunRequest
     quiet: bool = False
-
-    def config(self, manifest: Manifest | None) -> ServerConfig:
-        """Return the settings without credentials.
-
-        Raises:
-            ConfigurationError: an option cannot be used.
-        """
-        sessions, limits = with_manifest(self.sessions, self.limits, manifest)
-        config = config_from(mode_for(self.mode, manifest), self.addresses, sessions, limits)
-        return replace(config, record=self.record, console=self.console)
 
     def serve(self, on_event: Callable[[Event], None]) -> int:
         """Serve until a signal comes, and load the code anew after each change; return the exit status.
 
         Raises:
             StartupError: an option cannot be used, the target is not there, or a port is in use. Code that does not
-                load is no reason: it may be mended.
+                load is no reason: the next change may repair it.
         """
         if not CAN_FORK:
             raise ConfigurationError(
                 "this system cannot fork processes, and so not reload in place; use mcpenv run TARGET --reload"
             )
-        root = watched_path(self.target)
+        request = self.request
+        root = watched_path(request.target)
         # Tokens are taken out of the environment before user code is loaded, so that it cannot read them.
-        config, agents = self.credentials.read(self.config(None))
-        address = self.addresses
-        listening = Listening(
-            address.host,
-            address.port,
-            address.control_host or LOOPBACK,
-            address.control_port,
-            self.credentials.insecure,
-        )
-        listening.check(config, agents_need_token=None if agents() is None else True)
-        files = frozenset() if self.tasks is None else frozenset({self.tasks.absolute()})
-        ignored = None if self.record is None else self.record.absolute()
+        config, agents = request.credentials.read(request.config(None))
+        request.listening.check(config, agents_need_token=None if agents() is None else True)
+        files = frozenset() if request.tasks is None else frozenset({request.tasks.absolute()})
+        ignored = None if request.record is None else request.record.absolute()
         return serve_reloading(
             functools.partial(self._load, root, config, agents),
-            listening,
+            request.listening,
             Sources(root, files, ignored),
             shutdown_timeout_s=config.shutdown_timeout_s,
             on_event=on_event,
@@ -106,17 +85,17 @@ class Program:
         """Load the environment in a new process.
 
         Args:
-            root: what is watched.
+            root: the folder or file that is watched.
             given: settings with the tokens.
         """
-        stated = self.config(manifest_of(self.target))
+        request = self.request
+        stated = request.config(manifest_of(request.target))
         config = replace(stated, control_token=given.control_token, metrics_token=given.metrics_token).with_console()
-        with author_output():
-            target = load_target(self.target, self.settings, self.tasks)
-        configure_logging(self.log_level, self.log_format, access_log=self.access_log)
+        target = request.load()
+        configure_logging(request.log_level, request.log_format, access_log=request.access_log)
         export_traces()
-        introduction = Introduction(target, config, self.addresses, watched=root)
-        show = functools.partial(introduction.show, sys.stdout, self.ready_file)
+        introduction = Introduction(target, config, request.addresses, watched=root)
+        show = functools.partial(introduction.show, sys.stdout, request.ready_file)
         return Loaded(
             Served(target.factory, agents(), target.readme),
             config,
@@ -182,4 +161,4 @@ def opening_browser(on_event: Callable[[Event], None]) -> Callable[[Event], None
     return opening
 
 
-__all__ = ["Program", "opening_browser", "print_event", "print_event_as_json"]
+__all__ = ["Program", "opening_browser", "print_event", "print_event_as_json", "run_reloading"]

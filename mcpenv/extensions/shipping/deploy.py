@@ -11,7 +11,7 @@ from cyclopts import Group, Parameter
 
 from mcpenv.cli.output import Page, note, number_of, print_json
 from mcpenv.errors import ConfigurationError
-from mcpenv.targets.place import manifest_of
+from mcpenv.targets.target import manifest_of
 
 from .kubernetes.deployment import Deployment
 from .kubernetes.kube_object import KubeObject

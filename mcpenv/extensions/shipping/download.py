@@ -8,8 +8,6 @@ from types import ModuleType
 
 from mcpenv.errors import ConfigurationError
 
-from .hub.space import SpaceName
-
 
 def hub() -> ModuleType:
     """Return `mcpenv.extensions.shipping.hub.transfer`.
@@ -23,22 +21,6 @@ def hub() -> ModuleType:
         if (error.name or "").partition(".")[0] != "huggingface_hub":
             raise
         raise ConfigurationError("Spaces need the package huggingface_hub; run: pip install 'mcpenv[hub]'") from error
-
-
-def downloaded(target: str, trusted: bool) -> str:
-    """Return the folder with the code of a Space, which may be run.
-
-    Args:
-        target: ``hub:OWNER/NAME``, or ``hub:OWNER/NAME@REVISION``.
-        trusted: True to ask nothing.
-
-    Raises:
-        ConfigurationError: there is no such Space, or it may not be run.
-    """
-    space = SpaceName.parse(target)
-    library = hub()
-    consent(target, trusted)
-    return str(library.download(space)[0])
 
 
 def consent(what: str, trusted: bool) -> None:
@@ -58,4 +40,4 @@ def consent(what: str, trusted: bool) -> None:
     raise ConfigurationError(f"{warning}; read it first (mcpenv fork), then say --trust")
 
 
-__all__ = ["consent", "downloaded", "hub"]
+__all__ = ["consent", "hub"]

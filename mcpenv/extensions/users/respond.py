@@ -13,11 +13,9 @@ from mcpenv.execution.step import Place, Step, current
 from mcpenv.execution.user_code import UserCode
 from mcpenv.failures import SortedFailure, UnexpectedFailure, environment_failure
 from mcpenv.tools.definition import KindCache
+from mcpenv.tools.users import User, UserTools
 from mcpenv_client.types.tools import ToolErrorType
 from mcpenv_client.types.users import USER_META, UserTurn
-
-from .user import User
-from .user_tools import UserTools
 
 LEFT = "user_left"
 """The reason of the end of an episode whose user has left."""

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from mcpenv import ANY, Changes, Evidence, GitWorld, MCPEnvironment, Verdict
+from mcpenv import ANY, Changes, Evidence, MCPEnvironment, Verdict
+from mcpenv.extensions.git_world import GitWorld
 from mcpenv.extensions.git_world.reader import GitFailed
 
 WHO = {

@@ -16,6 +16,7 @@ import pytest
 from provider_bench import in_loop
 
 from mcpenv_client import EnvClient, ProviderUnavailable
+from mcpenv_client.launched import provider_named
 from mcpenv_client.providers import docker_engine, owner
 from mcpenv_client.providers.docker import DockerProvider, space_image
 
@@ -29,6 +30,14 @@ async def test_without_the_sdk_it_says_what_to_install(monkeypatch: pytest.Monke
     with pytest.raises(ProviderUnavailable, match=r"pip install 'mcpenv-client\[docker\]'"):
         async with EnvClient.from_docker_image("any"):
             pass
+
+
+def test_providers_are_found_by_name_and_an_unknown_one_is_refused() -> None:
+    assert provider_named("docker") is DockerProvider
+    hub = provider_named("hub")("someone/echo")
+    assert isinstance(hub, DockerProvider) and hub.image == space_image("someone/echo")
+    with pytest.raises(ProviderUnavailable, match=r"there are: .*docker, hub, kubernetes, local"):
+        provider_named("unknown")
 
 
 @in_loop

@@ -8,7 +8,7 @@ import secrets
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from mcpenv_client.errors import InstanceFailed
 
@@ -198,6 +198,15 @@ def space_image(repository: str) -> str:
     return f"{HUB_REGISTRY}/{subdomain}:latest"
 
 
+def hub_provider(repository: str, **options: Any) -> DockerProvider:
+    """Return the provider of a Docker Space of Hugging Face.
+
+    Raises:
+        ValueError: as `space_image`.
+    """
+    return DockerProvider(space_image(repository), **options)
+
+
 def _with_engine(function: Callable[[Engine], T], what: str) -> T:
     """Return what a function gets of an engine.
 
@@ -217,4 +226,4 @@ def _text(error: BaseException) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
-__all__ = ["ContainerInstance", "DockerProvider", "space_image"]
+__all__ = ["ContainerInstance", "DockerProvider", "hub_provider", "space_image"]

@@ -6,11 +6,10 @@ import re
 from pathlib import Path
 
 from mcpenv.errors import TargetError
-from mcpenv.extensions.mcp_proxy.target_text import names_servers
 from mcpenv.extensions.shipping.secret_files import secrets_in
 from mcpenv.extensions.validation.parts.judged import Judged, some_of
+from mcpenv.targets.external import external_target
 from mcpenv.targets.folder_files import shipped_files
-from mcpenv.targets.imported import prefix_of
 from mcpenv.targets.manifest import MANIFEST
 from mcpenv.targets.manifest_file import manifest_in
 from mcpenv.targets.place import MODULE_FILE
@@ -57,7 +56,7 @@ def judge_packaging(target: Target, doc: str, into: Judged) -> None:
         into.not_applicable(into.part, _NO_FOLDER)
         return
     _judge_size(folder, into)
-    if prefix_of(target.spec) is not None or names_servers(target.spec):
+    if external_target(target.spec) is not None:
         into.not_applicable("layout", _OTHER_FORMAT)
         return
     _judge_manifest(folder, into)

@@ -1,20 +1,21 @@
-"""The tools of a user, which agents neither see nor call: `UserTools`."""
+"""The user of an episode, to whom agents speak, and the user's tools, which agents neither see nor call."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from fastmcp.exceptions import ToolError
 from pydantic import ValidationError
 
-from mcpenv.tools.definition import PLAIN, KindCache, ToolKind
-from mcpenv.tools.names import check_name
-from mcpenv.tools.results import result_of
 from mcpenv_client.types.tools import Tool
-from mcpenv_client.types.users import UserCall
+from mcpenv_client.types.users import UserCall, UserTurn
 from mcpenv_client.wire.protocol import describe_faults
+
+from .definition import PLAIN, KindCache, ToolKind
+from .names import check_name
+from .results import result_of
 
 Run = Callable[..., Awaitable[Any]]
 """Calls a function where code of the environment runs."""
@@ -60,4 +61,24 @@ class UserTools:
         return UserCall(name, arguments, result_of(kind, value).text)
 
 
-__all__ = ["UserTools"]
+class User(Protocol):
+    """The user of one episode. Set ``env.user`` in ``reset``.
+
+    Its state is part of the environment's: snapshots keep it, so its attributes must be data that can be pickled.
+    """
+
+    async def answer(self, message: str, tools: UserTools) -> UserTurn:
+        """Answer the agent. Calls come one at a time. After a cancellation the user must be as before the call.
+
+        Args:
+            message: what the agent said; it may be empty.
+            tools: the tools of the user.
+
+        Raises:
+            Exception: any exception is an error of the environment: the step fails, and the episode has no score.
+                `UserFailed` keeps what the user did and spent until then.
+        """
+        ...
+
+
+__all__ = ["User", "UserTools"]

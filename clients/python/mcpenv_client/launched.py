@@ -1,18 +1,22 @@
-"""A client together with the server that a provider starts for it: `Launched`."""
+"""A client together with the server that a provider starts for it: `Launched`; and providers by name."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from mcpenv_client.portal import PORTAL
-from mcpenv_client.sync import SyncEnvClient
-
-from .provider import Instance
+from .errors import ProviderUnavailable
+from .portal import PORTAL
+from .sync import SyncEnvClient
 
 if TYPE_CHECKING:
-    from mcpenv_client.client import EnvClient
+    from .client import EnvClient
+    from .providers.provider import Instance
+
+ENTRY_POINTS = "mcpenv_client.providers"
+"""The entry-point group of providers: classes or functions that make one."""
 
 C = TypeVar("C", bound="EnvClient[Any, Any, Any]")
 
@@ -23,6 +27,20 @@ class Instances(Protocol):
     def instance(self) -> AbstractAsyncContextManager[Instance]:
         """Give a ready instance for the block."""
         ...
+
+
+def provider_named(name: str) -> Callable[..., Instances]:
+    """Return the class or function that makes providers of a name, such as ``docker``, from an installed distribution.
+
+    Raises:
+        ProviderUnavailable: there is none of that name.
+    """
+    entry = next(iter(entry_points(group=ENTRY_POINTS, name=name)), None)
+    if entry is None:
+        names = sorted({entry.name for entry in entry_points(group=ENTRY_POINTS)})
+        raise ProviderUnavailable(name, [f"no distribution offers this provider; there are: {', '.join(names)}"])
+    make: Callable[..., Instances] = entry.load()
+    return make
 
 
 class Launched(Generic[C]):
@@ -80,4 +98,4 @@ class BlockingLaunched:
         PORTAL.call(lambda: self._launched.__aexit__(*exc))
 
 
-__all__ = ["BlockingLaunched", "Instances", "Launched"]
+__all__ = ["ENTRY_POINTS", "BlockingLaunched", "Instances", "Launched", "provider_named"]

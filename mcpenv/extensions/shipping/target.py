@@ -1,4 +1,4 @@
-"""Run an image as TARGET of ``mcpenv run``: ``image:REF``, in a container of this machine."""
+"""Targets of ``mcpenv run`` only: ``image:REF``, a container of this machine, and ``hub:OWNER/NAME``, a Space."""
 
 from __future__ import annotations
 
@@ -7,23 +7,28 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 
 from mcpenv.cli.output import Page
 from mcpenv.cli.ready_file import write_ready_file
 from mcpenv.cli.run_options import Given
+from mcpenv.cli.run_request import RunRequest
 from mcpenv.errors import ConfigurationError
+from mcpenv.server.config import ServerConfig
+from mcpenv.targets.external import TargetKind
 from mcpenv_client.errors import InstanceFailed, ProviderUnavailable
 from mcpenv_client.providers.docker import DockerProvider
 from mcpenv_client.providers.provider import Instance
 
-IMAGE = "image:"
-"""The prefix of an image."""
+from .download import consent, hub
+from .hub.space import SpaceName
 
 WATCH_S = 1.0
 """Seconds between two looks at whether the container runs."""
 
+_UNFIT = ("transport", "tasks", "record", "workers", "reload", "console")
 _FIT = {"port", "control_token", "control_token_file"}
 
 
@@ -39,55 +44,62 @@ def environment_of(names: Sequence[str]) -> dict[str, str]:
     return {name: os.environ[name] for name in names}
 
 
-def refuse_for_image(given: Sequence[str], *groups: Given) -> None:
-    """Raise if an option was given that has no effect on a container.
-
-    Args:
-        given: names of options that are in no group.
-        groups: the groups. The port and the control token have an effect.
+def refuse_for_image(request: RunRequest) -> None:
+    """Raise if an option was given that has no effect on a container. The port and the control token have one.
 
     Raises:
         ConfigurationError: with the option.
     """
+    usual = {field.name: field.default for field in fields(RunRequest)}
+    given = [name for name in _UNFIT if getattr(request, name) != usual[name]]
+    groups: tuple[Given, ...] = (request.addresses, request.sessions, request.limits, request.credentials)
     unfit = [*given, *sorted(name for group in groups for name in group.given - _FIT)]
     if unfit:
         option = unfit[0].replace("_", "-")
         raise ConfigurationError(f"--{option} has no effect on an image: target, which has its own settings")
 
 
-def run_image(
-    target: str,
-    options: Sequence[str],
-    env: Mapping[str, str],
-    control_token: str | None,
-    port: int,
-    ready_file: Path | None,
-) -> int:
+def run_image(request: RunRequest) -> int:
     """Run a container until a signal comes, then remove it.
-
-    Args:
-        target: ``image:REF``.
-        options: options of ``mcpenv run`` in the container.
-        env: its environment variables.
-        control_token: its control token; None for one that is made and printed.
-        port: its port on loopback; 0 for any free one.
-        ready_file: the file to write when it is ready.
 
     Raises:
         ConfigurationError: something is missing, or the container does not start.
     """
-    image = target.removeprefix(IMAGE)
+    refuse_for_image(request)
+    token = request.credentials.read(ServerConfig())[0].control_token
+    mode = [] if request.mode is None else ["--mode", request.mode]
+    env, image = environment_of(request.env), request.target.removeprefix("image:")
     if not image:
         raise ConfigurationError("image: names no image; write image:REF")
     provider = DockerProvider(
-        image, options=options, env=env, control_token=control_token, host_port=port or None, require_handle=False
+        image,
+        options=[*mode, *(f"--set={setting}" for setting in request.settings)],
+        env=env,
+        control_token=token,
+        host_port=(request.addresses.port if "port" in request.addresses.given else 0) or None,
+        require_handle=False,
     )
     try:
         with contextlib.suppress(asyncio.CancelledError):  # by a signal
-            asyncio.run(_run(provider, control_token is None, ready_file))
+            asyncio.run(_run(provider, token is None, request.ready_file))
     except (ProviderUnavailable, InstanceFailed) as error:
         raise ConfigurationError(str(error)) from error
     return 0
+
+
+def downloaded(request: RunRequest) -> str:
+    """Return the folder with the code of a Space, which may be run.
+
+    Raises:
+        ConfigurationError: there is no such Space, or it may not be run.
+    """
+    request.refuse_env()
+    if request.reload:
+        raise ConfigurationError("--reload is for code of your own; copy it first, with mcpenv fork")
+    space = SpaceName.parse(request.target)
+    library = hub()
+    consent(request.target, request.trust)
+    return str(library.download(space)[0])
 
 
 async def _run(provider: DockerProvider, show_token: bool, ready_file: Path | None) -> None:
@@ -117,4 +129,10 @@ def _introduce(provider: DockerProvider, instance: Instance, show_token: bool) -
     sys.stdout.flush()
 
 
-__all__ = ["IMAGE", "environment_of", "refuse_for_image", "run_image"]
+IMAGE = TargetKind(run=run_image)
+"""The targets ``image:REF``."""
+
+HUB = TargetKind(run=downloaded)
+"""The targets ``hub:OWNER/NAME`` and ``hub:OWNER/NAME@REVISION``."""
+
+__all__ = ["HUB", "IMAGE"]
