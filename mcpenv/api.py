@@ -74,7 +74,7 @@ from .rewards.rubrics import (
 )
 from .rewards.verifiers import ANY, REMOVED, Changes, Evidence, Verdict
 from .server.config import ConcurrencyConfig
-from .targets.loading import load
+from .targets.target import load
 from .tasks import NoSuchTask, TaskSet
 from .tools.context.outputs import LongOutputs
 from .trajectories import RecordedEnvironment, RecordedEpisode, Recorder, read_episodes

@@ -16,7 +16,7 @@ SOURCES = [Path(str(package.__file__)).parent for package in (mcpenv, mcpenv_cli
 MOST_AT_THE_TOP = 12
 """Entries of ``mcpenv/`` that are no packages."""
 
-OPENENV_CHILD = "integrations/openenv/child.py"
+OPENENV_CHILD = "extensions/openenv/child.py"
 """Runs beside OpenEnv, which is no dependency, in a process of its own."""
 
 DOCUMENTED = frozenset({"_exit", "_getframe", "_current_frames"})
@@ -86,3 +86,93 @@ def test_every_file_that_the_walks_name_is_there() -> None:
     assert all(
         any((folder.parent / file).is_file() or (folder / file).is_file() for folder in SOURCES) for file in files
     )
+
+
+# -- imports of extensions, and modules that are too small
+
+LISTED = set(
+    re.findall(
+        r"`(mcpenv\.[\w.]+)`",
+        (ROOT / "docs" / "extending.md").read_text(encoding="utf-8").partition("## Modules for extensions")[2],
+    )
+)
+PUBLIC = {"mcpenv", "mcpenv.server", "mcpenv.testing"}
+FURTHER = {
+    "console": {"server", "trajectories"},
+    "evaluation": {"rewards"},
+    "git_world": {"worlds"},
+    "harbor": {"rewards", "targets"},
+    "mcp_proxy": {"execution", "rewards", "tools", "trajectories"},
+    "openenv": {"tasks", "tools"},
+    "postgres_world": {"worlds"},
+    "records": {"targets", "trajectories"},
+    "reload": {"cli", "server", "targets"},
+    "users": {"execution"},
+    "validation": {"cli", "execution", "rewards", "testing"},
+    "wires": {"execution", "server"},
+    "workers": {"server"},
+}
+"""The packages of the kernel of which an extension of this wheel imports modules that the page does not list."""
+MOST_FURTHER = 64
+"""Such imports, counted once for each extension and module. The number only falls."""
+
+SMALL = 40
+"""Lines. A module with fewer belongs to its importer, if there is only one."""
+CHECKED = ("mcpenv.cli.", "mcpenv.targets.", "mcpenv.extensions.")
+STILL_SMALL = {"mcpenv.extensions.users.scripted_user", "mcpenv.extensions.validation.parts.cheats"}
+
+
+def files_by_module() -> dict[str, Path]:
+    """Return every module of the two packages."""
+    found: dict[str, Path] = {}
+    for folder in SOURCES:
+        for file in folder.rglob("*.py"):
+            if "templates" not in file.parts:
+                found[".".join(file.relative_to(folder.parent).with_suffix("").parts).removesuffix(".__init__")] = file
+    return found
+
+
+def imports_of(module: str, file: Path, known: set[str]) -> set[str]:
+    """Return the modules of the two packages that a module imports."""
+    package = module if file.name == "__init__.py" else module.rpartition(".")[0]
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package.rsplit(".", node.level - 1)[0] if node.level > 1 else package
+            base = f"{above}.{node.module}".rstrip(".") if node.level and node.module else node.module or above
+            names = {f"{base}.{alias.name}" for alias in node.names}
+            found |= names & known or {base}
+    return found & known
+
+
+MODULES = files_by_module()
+IMPORTS = {module: imports_of(module, file, set(MODULES)) for module, file in MODULES.items()}
+
+
+def test_extensions_import_the_listed_modules_of_the_kernel() -> None:
+    assert 30 <= len(LISTED) <= 45 and set(MODULES) >= LISTED
+    further = {
+        (module.split(".")[2], name)
+        for module, names in IMPORTS.items()
+        if module.startswith("mcpenv.extensions.")
+        for name in names - LISTED - PUBLIC
+        if name.startswith("mcpenv.") and not name.startswith("mcpenv.extensions")
+    }
+    assert sorted(pair for pair in further if pair[1].split(".")[1] not in FURTHER.get(pair[0], ())) == []
+    assert len(further) <= MOST_FURTHER
+
+
+def test_a_small_module_has_several_importers() -> None:
+    importers: dict[str, set[str]] = {module: set() for module in MODULES}
+    for module, names in IMPORTS.items():
+        for name in names:
+            importers[name].add(module)
+    small = {
+        module
+        for module, file in MODULES.items()
+        if module.startswith(CHECKED) and file.name != "__init__.py" and len(importers[module]) == 1
+        if len(file.read_text(encoding="utf-8").splitlines()) < SMALL
+    }
+    assert small == STILL_SMALL

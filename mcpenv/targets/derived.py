@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from mcpenv.environment import MCPEnvironment
+from mcpenv.tasks import TaskSet
 
 from .manifest import Manifest
 
@@ -27,6 +28,11 @@ def with_attributes(made: Callable[..., Any], attributes: Mapping[str, Any]) -> 
         return env
 
     return make
+
+
+def with_tasks(made: Callable[..., Any], tasks: TaskSet) -> Callable[..., Any]:
+    """Return a class or factory like ``made``, with the same parameters, whose environments have these tasks."""
+    return with_attributes(made, {"tasks": tasks})
 
 
 def with_manifest(made: Callable[..., Any], manifest: Manifest) -> Callable[..., Any]:
@@ -50,4 +56,4 @@ def _derived(cls: type, attributes: Mapping[str, Any]) -> type:
     return type(cls)(cls.__name__, (cls,), {**same, **given})
 
 
-__all__ = ["with_attributes", "with_manifest"]
+__all__ = ["with_attributes", "with_manifest", "with_tasks"]

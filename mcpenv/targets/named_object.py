@@ -1,4 +1,4 @@
-"""The object in a module that a target names: an environment's class, a factory, or anything else."""
+"""The object in a module that a target names: an environment's class, a factory, or a rubric."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ from fastmcp import FastMCP
 
 from mcpenv.environment import MCPEnvironment
 from mcpenv.errors import TargetError
+from mcpenv.rewards.rubrics import Rubric
+from mcpenv.rewards.rubrics.episode_rubric import refuse_silent
 
 from .place import Place, called, find_place
+from .user_error import describe
 from .user_module import load_module
 
 
@@ -53,7 +56,7 @@ def pick(place: Place, module: ModuleType) -> Any:
     return made
 
 
-def load_object(target: str) -> tuple[Any, Path | None]:
+def _object(target: str) -> tuple[Any, Path | None]:
     """Return the object that ``module:NAME`` or ``file.py:NAME`` names, of any type, and the folder of its code.
 
     Raises:
@@ -68,6 +71,34 @@ def load_object(target: str) -> tuple[Any, Path | None]:
     except AttributeError as error:
         raise TargetError(target, f"there is no {place.attribute!r} in {called(place)}") from error
     return found, place.file.parent if place.file is not None else None
+
+
+def load_rubric(target: str) -> Rubric:
+    """Return the rubric that ``target`` names, or that the named class or function makes without arguments.
+
+    Raises:
+        TargetError: it is not found, its code does not load, it is not a rubric, or the rubric never scores.
+    """
+    found, folder = _object(target)
+    if isinstance(found, Rubric):
+        return _scoring(target, found)
+    if not callable(found):
+        raise TargetError(target, f"it is a {type(found).__name__}, neither a rubric nor a callable that makes one")
+    try:
+        made = found()
+    except (Exception, SystemExit) as error:  # user code may raise anything
+        raise TargetError(target, f"it raised {describe(error, folder)}") from error
+    if not isinstance(made, Rubric):
+        raise TargetError(target, f"it returned a {type(made).__name__}, not a Rubric")
+    return _scoring(target, made)
+
+
+def _scoring(target: str, rubric: Rubric) -> Rubric:
+    try:
+        refuse_silent(rubric)
+    except TypeError as error:
+        raise TargetError(target, str(error)) from error
+    return rubric
 
 
 def _only(place: Place, module: ModuleType, own: Mapping[str, type[MCPEnvironment]]) -> type[MCPEnvironment]:
@@ -92,4 +123,4 @@ def _classes(module: ModuleType) -> dict[str, type[MCPEnvironment]]:
     }
 
 
-__all__ = ["load_object", "pick"]
+__all__ = ["load_rubric", "pick"]

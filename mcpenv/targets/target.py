@@ -19,7 +19,7 @@ from mcpenv.errors import TargetError
 from mcpenv.tasks import TaskSet
 from mcpenv_client.types.tools import Mode
 
-from .derived import with_manifest
+from .derived import with_manifest, with_tasks
 from .external import ExternalTarget, FolderKind, external_target, folder_kind, folder_kinds
 from .manifest import MANIFEST, Manifest
 from .manifest_file import manifest_in, place_in
@@ -27,7 +27,6 @@ from .named_object import pick
 from .place import Place, absolute, find_place, folder_with_manifest, is_url, slug, split_target
 from .requirements import refuse_unmet
 from .settings import bind
-from .tasks import with_tasks
 from .user_error import describe
 from .user_module import is_part, load_module
 
@@ -141,6 +140,25 @@ def load_target(target: str, settings: Sequence[str] = (), tasks: str | Path | N
         readme=_readme(folder),
         spec=place.spec or _module_spec(place, module),
     )
+
+
+def load(target: str | Path, /, *, tasks: str | Path | None = None, **settings: Any) -> MCPEnvironment:
+    """Return a new instance of the environment that ``mcpenv run TARGET`` would serve.
+
+    Args:
+        target: a folder with environment.py, a .py file, ``folder:Class``, ``module:Class``, ``module:factory``, or an
+            installed name.
+        tasks: a file or folder of tasks to use instead of the environment's own.
+        settings: arguments of the environment's constructor.
+
+    Raises:
+        TargetError: the target is not found or does not load (``__cause__``), or its constructor raised.
+        InvalidTasks: the tasks cannot be read.
+    """
+    loaded = load_target(str(target), (), tasks)
+    if settings:
+        loaded = replace(loaded, factory=functools.partial(loaded.factory, **settings))
+    return loaded.make()
 
 
 def manifest_of(target: str) -> Manifest | None:
@@ -258,4 +276,4 @@ def _readme(folder: Path | None) -> str | None:
         return None
 
 
-__all__ = ["Target", "load_target", "manifest_of"]
+__all__ = ["Target", "load", "load_target", "manifest_of"]

@@ -18,11 +18,10 @@ from mcpenv.cli.run_options import Addresses, Limits, Sessions, config_from, wit
 from mcpenv.extensions.evaluation.server_process import OwnServer
 from mcpenv.redaction import redact
 from mcpenv.targets import manifest as manifest_module
-from mcpenv.targets.loading import load
 from mcpenv.targets.manifest import Manifest, ManifestLimits, manifest_schema
 from mcpenv.targets.manifest_file import read_manifest
 from mcpenv.targets.requirements import machine_cpu, machine_memory
-from mcpenv.targets.target import load_target, manifest_of
+from mcpenv.targets.target import load, load_target, manifest_of
 from mcpenv.targets.watched import watched_path
 from mcpenv_client import EnvClient
 from mcpenv_client.errors import CapacityReached

@@ -25,7 +25,7 @@ from mcpenv.errors import ConfigurationError
 from mcpenv.failures import own_words
 from mcpenv.rewards.rubrics import Rubric
 from mcpenv.rewards.rubrics import rescore as rescore_trajectory
-from mcpenv.targets.rubric import load_rubric
+from mcpenv.targets.named_object import load_rubric
 from mcpenv.trajectories import RecordedEpisode, Recorder, ToolLists, read_episodes
 from mcpenv.trajectories.episode import RESCORED
 from mcpenv.trajectories.summary import return_of
