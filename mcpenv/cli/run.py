@@ -6,7 +6,7 @@ import functools
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated, Literal
@@ -24,44 +24,19 @@ from mcpenv.targets.target import Target, manifest_of
 
 from .introduction import LOOPBACK, Introduction, introduce_stdio
 from .ready_file import prepare_ready_file
-from .run_options import Addresses, Credentials, Limits, Sessions
+from .run_options import Addresses, Credentials, Flag, Limits, Sessions, Several
 from .run_request import RunRequest
 
 RELOADED = "WATCHFILES_CHANGES"
 """The environment variable that watchfiles sets for its child process: a JSON list, empty at the first start."""
 
 
-def run(
-    target: str | None = None,
-    /,
-    *,
-    mcp: str | None = None,
-    mode: Literal["simulation", "production"] | None = None,
-    transport: Literal["http", "stdio"] = "http",
-    settings: Annotated[list[str] | None, Parameter(name="--set", negative=())] = None,
-    tasks: Path | None = None,
-    record: Path | None = None,
-    console: Annotated[bool | None, Parameter(show_default=False)] = None,
-    workers: int = 1,
-    ready_file: Path | None = None,
-    trust: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
-    env: Annotated[list[str] | None, Parameter(negative=())] = None,
-    reload: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
-    log_level: Literal["debug", "info", "warning", "error", "critical"] = "info",
-    log_format: LogFormat = "text",
-    no_access_log: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
-    debug: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
-    addresses: Addresses = Addresses(),  # noqa: B008 - frozen
-    credentials: Credentials = Credentials(),  # noqa: B008
-    sessions: Sessions = Sessions(),  # noqa: B008
-    limits: Limits = Limits(),  # noqa: B008
-) -> int:
-    """Serve an environment over HTTP or stdio.
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class _Options:
+    """The options that are in no group.
 
-    Args:
-        target: Folder with mcpenv.yaml or environment.py, .py file, folder:Class, module:Class, module:factory, an
-            installed name, a JSON file with mcpServers, cassette:RECORD, hub:OWNER/NAME@REVISION for a Space of
-            Hugging Face, or image:REF for a container.
+    Attributes:
         mcp: Command or URL of an MCP server to serve as an environment, instead of a target.
         mode: simulation for orchestrators, production for live clients. Default: MCPENV_MODE, or simulation.
         transport: http for many clients, stdio for the client that starts this command.
@@ -79,35 +54,70 @@ def run(
         log_level: Lowest level of messages to log to stderr. No level logs tokens, handles or secret settings.
         log_format: Log lines of text, or JSON objects, one a line.
         no_access_log: Do not log tool calls. They are logged at level info, without arguments.
+    """
+
+    mcp: str | None = None
+    mode: Literal["simulation", "production"] | None = None
+    transport: Literal["http", "stdio"] = "http"
+    settings: Annotated[list[str] | None, Parameter(name="--set", negative=())] = None
+    tasks: Path | None = None
+    record: Path | None = None
+    console: Annotated[bool | None, Parameter(show_default=False)] = None
+    workers: int = 1
+    ready_file: Path | None = None
+    trust: Flag = False
+    env: Several = None
+    reload: Flag = False
+    log_level: Literal["debug", "info", "warning", "error", "critical"] = "info"
+    log_format: LogFormat = "text"
+    no_access_log: Flag = False
+
+
+def run(
+    target: str | None = None,
+    /,
+    *,
+    options: _Options = _Options(),
+    debug: Flag = False,
+    addresses: Addresses = Addresses(),  # noqa: B008
+    credentials: Credentials = Credentials(),  # noqa: B008
+    sessions: Sessions = Sessions(),  # noqa: B008
+    limits: Limits = Limits(),  # noqa: B008
+) -> int:
+    """Serve an environment over HTTP or stdio.
+
+    Args:
+        target: Folder with mcpenv.yaml or environment.py, .py file, folder:Class, module:Class, module:factory, an
+            installed name, a JSON file with mcpServers, cassette:RECORD, hub:OWNER/NAME@REVISION for a Space of
+            Hugging Face, or image:REF for a container.
         debug: Show the traceback when something fails.
     """
-    if (target is None) == (mcp is None):
+    if (target is None) == (options.mcp is None):
         raise ConfigurationError("name one environment: a TARGET, or --mcp with the command or URL of an MCP server")
-    if ready_file is not None:
-        prepare_ready_file(ready_file)
-    return serve(
-        RunRequest(
-            target=target if target is not None else f"mcp:{mcp}",
-            mode=mode,
-            transport=transport,
-            settings=settings or (),
-            tasks=tasks,
-            record=record,
-            console=console,
-            workers=workers,
-            ready_file=ready_file,
-            trust=trust,
-            env=env or (),
-            reload=reload,
-            log_level=log_level,
-            log_format=log_format,
-            access_log=not no_access_log,
-            addresses=addresses,
-            credentials=credentials,
-            sessions=sessions,
-            limits=limits,
-        )
+    if options.ready_file is not None:
+        prepare_ready_file(options.ready_file)
+    request = RunRequest(
+        target=target if target is not None else f"mcp:{options.mcp}",
+        mode=options.mode,
+        transport=options.transport,
+        settings=options.settings or (),
+        tasks=options.tasks,
+        record=options.record,
+        console=options.console,
+        workers=options.workers,
+        ready_file=options.ready_file,
+        trust=options.trust,
+        env=options.env or (),
+        reload=options.reload,
+        log_level=options.log_level,
+        log_format=options.log_format,
+        access_log=not options.no_access_log,
+        addresses=addresses,
+        credentials=credentials,
+        sessions=sessions,
+        limits=limits,
     )
+    return serve(request)
 
 
 def serve(request: RunRequest) -> int:

@@ -149,4 +149,4 @@ def test_the_version_is_that_of_the_distribution() -> None:
 
 def test_what_is_not_there_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="nothing"):
-        mcpenv_client.nothing
+        getattr(mcpenv_client, "nothing")  # noqa: B009
