@@ -179,7 +179,7 @@ class _Replay:
     async def _call(self, step: StepRecord) -> None:
         call, execution = step.call, self._execution
         if call.name in self._own and call.name not in execution.tools.by_mode[execution.mode]:
-            action = self._actions.decode({**call.arguments, "type": call.name})
+            action = self._actions.parse({**call.arguments, "type": call.name})
             await execution.act(action, plane=call.plane, principal=call.principal)
         else:
             await execution.call_tool(call.name, dict(call.arguments), plane=call.plane, principal=call.principal)

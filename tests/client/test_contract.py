@@ -79,7 +79,7 @@ TYPES = ActionTypes([Rich])
 
 def to_server(action: Action | dict[str, Any], types: ActionTypes = TYPES) -> Action:
     """An action as the server reads it from the client's frame."""
-    return types.decode(decode_frame(encode_frame(FrameType.STEP, encode_action(action))).data)
+    return types.parse(decode_frame(encode_frame(FrameType.STEP, encode_action(action))).data)
 
 
 def to_client(observation: Observation, cls: type[Observation]) -> Observation:
@@ -170,12 +170,12 @@ def test_own_actions_are_told_apart_by_type() -> None:
 
 
 def test_type_may_be_left_out_where_there_is_one_action_class() -> None:
-    assert ActionTypes([Move]).decode({"by": 5}) == Move(by=5)
-    assert ActionTypes([Untyped]).decode({"by": 5}) == Untyped(by=5)
+    assert ActionTypes([Move]).parse({"by": 5}) == Move(by=5)
+    assert ActionTypes([Untyped]).parse({"by": 5}) == Untyped(by=5)
     with pytest.raises(InvalidMessage, match="unknown action type null"):
-        ActionTypes([Move, Untyped]).decode({"by": 5})
+        ActionTypes([Move, Untyped]).parse({"by": 5})
     with pytest.raises(InvalidMessage, match="call_tool"):
-        ActionTypes().decode({"by": 5})
+        ActionTypes().parse({"by": 5})
 
 
 def test_computed_fields_are_written_and_not_read() -> None:
@@ -216,7 +216,7 @@ def test_two_action_classes_of_one_type_are_refused() -> None:
 )
 def test_a_wrong_action_is_refused_with_its_location(data: dict[str, Any], loc: list[str]) -> None:
     with pytest.raises(InvalidMessage) as refused:
-        TYPES.decode(data)
+        TYPES.parse(data)
     assert refused.value.errors[0]["loc"] == loc
 
 

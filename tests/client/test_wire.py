@@ -201,7 +201,7 @@ def test_what_is_nearly_a_frame_is_one_or_an_error_of_the_wire(text: str) -> Non
 def test_whatever_a_step_carries_is_an_action_or_a_validation_error(data: dict[str, Any]) -> None:
     for types in (ActionTypes(), ActionTypes([Rich])):
         try:
-            types.decode(data)
+            types.parse(data)
         except InvalidMessage as error:
             assert error.errors
             encode(error.to_wire())
@@ -220,7 +220,7 @@ def test_huge_names_are_not_echoed() -> None:
             decode_frame(json.dumps(frame))
         assert len(refused.value.message) < 200
     with pytest.raises(InvalidMessage) as wrong:
-        ActionTypes().decode({"type": huge})
+        ActionTypes().parse({"type": huge})
     assert len(wrong.value.message) < 200
 
 

@@ -7,10 +7,10 @@ from typing import Any, Literal
 import pytest
 
 from mcpenv import Action, MCPEnvironment
-from mcpenv.server.control.codec import data_of
 from mcpenv.server.sessions import operations
 from mcpenv.server.sessions.credential import Credential
-from mcpenv.server.sessions.operations import Accepted, decode
+from mcpenv.server.sessions.operations import OPERATIONS, Operation
+from mcpenv.server.sessions.session import Session
 from mcpenv_client.errors import InvalidMessage
 from mcpenv_client.types.actions import ListToolsAction
 from mcpenv_client.wire.protocol import ActionTypes, FrameType
@@ -30,7 +30,17 @@ class Board(MCPEnvironment):
         """Begin."""
 
 
-ACCEPTED = Accepted(ActionTypes([Move]), Board._reset_options, None)
+class Decoding(Session):
+    """A session, as far as decoding reads it."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        self.actions = ActionTypes([Move])
+        self.execution = Board()._execution
+
+
+SESSION = Decoding()
 SECRET = {"session_id": "a" * 16, "session_token": "b" * 16}
 
 
@@ -57,11 +67,11 @@ SECRET = {"session_id": "a" * 16, "session_token": "b" * 16}
     ],
 )
 def test_a_frame_decodes_to_an_operation(kind: str, data: dict[str, Any], operation: operations.Operation) -> None:
-    assert decode(FrameType(kind), data, ACCEPTED, 3.0) == operation
+    assert OPERATIONS[FrameType(kind)].from_wire(data, SESSION, 3.0) == operation
 
 
 def test_a_reset_has_its_options_in_the_types_of_the_environment() -> None:
-    asked = decode(FrameType.RESET, {"seed": 4, "episode_id": "e", "level": 7}, ACCEPTED, 3.0)
+    asked = OPERATIONS[FrameType.RESET].from_wire({"seed": 4, "episode_id": "e", "level": 7}, SESSION, 3.0)
     assert isinstance(asked, operations.Reset)
     assert (asked.seed, asked.episode_id, asked.wanted.options, asked.timeout_s) == (4, "e", {"level": 7}, 3.0)
     assert not asked.wanted.any
@@ -98,14 +108,27 @@ def test_data_that_does_not_fit_is_refused_with_its_place(
     kind: str, data: dict[str, Any], message: str, where: list[str] | None
 ) -> None:
     with pytest.raises(InvalidMessage) as refused:
-        decode(FrameType(kind), data, ACCEPTED)
+        OPERATIONS[FrameType(kind)].from_wire(data, SESSION)
     assert refused.value.message == message
     assert [fault["loc"] for fault in refused.value.errors or []] == ([] if where is None else [where])
 
 
-def test_results_are_spelled_by_their_fields() -> None:
-    taken = operations.SnapshotTaken("s", "e", 3, 99)
-    assert list(data_of(taken).items()) == [("snapshot_id", "s"), ("episode_id", "e"), ("step", 3), ("bytes", 99)]
-    assert data_of(operations.Forked("i", None, None)) == {"session_id": "i", "episode_id": None, "mcp_url": None}
-    assert data_of(operations.Dropped(False)) == {"dropped": False}
-    assert data_of(operations.Cancelled(True)) == {"cancelled": True}
+@pytest.mark.parametrize(
+    ("operation", "result", "data"),
+    [
+        (
+            operations.TakeSnapshot,
+            operations.SnapshotTaken("s", "e", 3, 99),
+            {"snapshot_id": "s", "episode_id": "e", "step": 3, "bytes": 99},
+        ),
+        (operations.Fork, operations.Forked("i", None, None), {"session_id": "i", "episode_id": None, "mcp_url": None}),
+        (operations.DropSnapshot, False, {"dropped": False}),
+        (operations.Cancel, True, {"cancelled": True}),
+    ],
+)
+def test_results_are_spelled_by_their_fields(operation: type[Operation], result: Any, data: dict[str, Any]) -> None:
+    assert list(operation.reply_data(result).items()) == list(data.items())
+
+
+def test_each_frame_but_close_has_an_operation() -> None:
+    assert OPERATIONS.keys() == {*FrameType} - {FrameType.CLOSE}

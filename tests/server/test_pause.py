@@ -218,12 +218,12 @@ def test_a_new_instance_of_a_paused_session_is_paused_too() -> None:
         server = EnvServer(Stuck, config=ServerConfig(session_timeout_s=60))
         async with asyncio.timeout(30), server.running():
             session = await server.pool.open(Origin.HTTP)
-            reset = Reset.from_wire({}, session.accepted, None)
-            await session.reset(reset)
-            await session.call_tool(CallTool("hang", {}, 0.05))
+            reset = Reset.from_wire({}, session)
+            await reset.run(session)
+            await CallTool("hang", {}, 0.05).run(session)
             session.hold_up(time.time() + 60)
             stuck = session.execution
-            again = asyncio.create_task(session.reset(reset))
+            again = asyncio.create_task(reset.run(session))
             assert not (await asyncio.wait({again}, timeout=QUIET_S))[0]
             assert session.execution is not stuck and session.paused_until is not None
             session.resume()

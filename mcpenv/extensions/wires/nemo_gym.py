@@ -153,7 +153,7 @@ class NemoGymRoutes:
             if session is None:
                 raise SessionLost("there is no session; seed one first, and send its cookie")
             arguments = await self._control.body(request)
-            called = await session.call_tool(CallTool(request.path_params["tool"], arguments))
+            called = await CallTool(request.path_params["tool"], arguments).run(session)
         except EpisodeDone:
             return PlainTextResponse(OVER, 409)
         except Exception as error:  # noqa: BLE001 - the wire's boundary
@@ -194,7 +194,7 @@ class NemoGymRoutes:
         elif not row.keys() & {"task", "split", "task_id"}:
             raise InvalidMessage("the row names no task: give it split and index, or task")
         options = {"task": row.pop("task_id")} if row.keys() == {"task_id"} else reset_options_of(row or None)
-        await session.reset(Reset.from_wire(options, session.accepted))
+        await Reset.from_wire(options, session).run(session)
         unfit = sorted({tool.name for tool in await session.execution.list_tools()} & TAKEN)
         if unfit:
             raise InvalidMessage(
@@ -231,7 +231,7 @@ class NemoGymRoutes:
         cut = isinstance(response, Mapping) and response.get("incomplete_details") is not None
         reason, failed = None, None
         try:
-            await session.end(End(truncated=cut, reason="incomplete" if cut else None))
+            await End(truncated=cut, reason="incomplete" if cut else None).run(session)
         except WireError as error:
             reason, failed = error.message, error.status
         episode = session.execution.episode

@@ -14,7 +14,7 @@ Without a ``session_id`` a listing is the prototype's, and a call has a throw-aw
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,12 +26,13 @@ from mcpenv.server.control.http import TooLarge, plain_json, refusal
 from mcpenv.server.control.public_url import base_url_of
 from mcpenv.server.http.body import Replay, read_body
 from mcpenv.server.sessions.factory import EnvironmentSource
-from mcpenv.server.sessions.operations import CallTool
+from mcpenv.server.sessions.operations import OPERATIONS, CallTool, Operation
 from mcpenv.server.sessions.pool import SessionPool
 from mcpenv.server.sessions.session import Origin, Session
 from mcpenv_client.errors import ErrorCode, ExecutionError, InvalidMessage, McpenvError, WireError
 from mcpenv_client.types.tools import Tool, ToolErrorType
 from mcpenv_client.types.values import decode, encode
+from mcpenv_client.wire.protocol import FrameType
 
 logger = logging.getLogger("mcpenv")
 
@@ -145,17 +146,40 @@ class Call:
         raise InvalidMessage("params.session_id is the string that openenv/session/create returned")
 
 
-async def answer_on_socket(session: Session, message: dict[str, Any], timeout_s: float | None) -> dict[str, Any]:
-    """The reply to the ``data`` of an ``mcp`` frame, which is about its socket's own session."""
+@dataclass(slots=True)
+class SocketRequest(Operation):
+    """Answer an ``mcp`` frame, which is a JSON-RPC request about its socket's own session."""
 
-    async def run(call: Call) -> dict[str, Any]:
-        if call.method == "openenv/session/create":
-            return {"session_id": session.id}
-        if call.method == "openenv/session/close":
-            raise _Refused(INVALID_REQUEST, "a socket's session ends with the socket: send a close frame")
-        return await run_in(session, call, timeout_s)
+    frame = FrameType.MCP
+    reply = "mcp"
 
-    return await answer(message, run)
+    message: dict[str, Any]
+    timeout_s: float | None
+
+    @classmethod
+    def from_wire(cls, data: Mapping[str, Any], session: Session, timeout_s: float | None = None) -> SocketRequest:
+        """Keep the request, which `answer` understands."""
+        return cls(dict(data), timeout_s)
+
+    async def run(self, session: Session) -> dict[str, Any]:
+        """Return the JSON-RPC reply."""
+
+        async def run(call: Call) -> dict[str, Any]:
+            if call.method == "openenv/session/create":
+                return {"session_id": session.id}
+            if call.method == "openenv/session/close":
+                raise _Refused(INVALID_REQUEST, "a socket's session ends with the socket: send a close frame")
+            return await run_in(session, call, self.timeout_s)
+
+        return await answer(self.message, run)
+
+    @staticmethod
+    def reply_data(result: dict[str, Any]) -> dict[str, Any]:
+        """Return the reply, which is plain JSON data."""
+        return result
+
+
+OPERATIONS[FrameType.MCP] = SocketRequest
 
 
 async def run_in(session: Session, call: Call, timeout_s: float | None = None) -> dict[str, Any]:
@@ -174,7 +198,7 @@ async def run_in(session: Session, call: Call, timeout_s: float | None = None) -
         raise InvalidMessage("tools/call needs params.name")
     if not isinstance(arguments, dict | None):
         raise InvalidMessage("params.arguments of tools/call is a JSON object")
-    called = await session.call_tool(CallTool(name, arguments or {}, timeout_s))
+    called = await CallTool(name, arguments or {}, timeout_s).run(session)
     outcome = called.record.outcome
     failure = outcome.error
     if failure is not None:

@@ -195,7 +195,7 @@ class _UnknownEnvironment(InvalidMessage):
 
 async def _begin(session: Session, asked: _Create) -> dict[str, Any]:
     options = {"split": asked.split, "index": asked.index} if asked.task_spec is None else {"task": asked.task_spec}
-    await session.reset(Reset.from_wire(options, session.accepted))
+    await Reset.from_wire(options, session).run(session)
     return {"sid": session.id}
 
 
@@ -249,7 +249,7 @@ async def _answer(session: Session, name: str, arguments: dict[str, Any]) -> Ans
 async def _output(session: Session, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
     if name == _end_tool(await session.execution.list_tools()):
         return await _ended(session)
-    called = await session.call_tool(CallTool(name, arguments))
+    called = await CallTool(name, arguments).run(session)
     _raise_if_failed(session)
     record = called.record
     failure, result = record.outcome.error, record.outcome.result
@@ -266,7 +266,7 @@ async def _output(session: Session, name: str, arguments: dict[str, Any]) -> dic
 async def _ended(session: Session) -> dict[str, Any]:
     if session.execution.episode.state is EpisodeState.DONE:
         raise EpisodeDone(OVER)
-    last = await session.end(End())
+    last = await End().run(session)
     _raise_if_failed(session)
     return _success(
         _blocks([{"type": "text", "text": OVER}]), {**last.info, "truncated": last.truncated}, last.reward, True

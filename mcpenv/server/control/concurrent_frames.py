@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from mcpenv.execution.execution import Execution
+from mcpenv.server.sessions.operations import Operation, Wait
 from mcpenv.server.sessions.session import Session
-from mcpenv_client.errors import RateLimited
-from mcpenv_client.wire.protocol import FrameType
+from mcpenv_client.errors import RateLimited, WireError
 
-from .codec import error_text
-from .frames import Arrival, Text, answer_at_once
+from .frames import Arrival, Text, answer_urgent, error_text, operation_of
 
 MAX_UNSENT = 16
 """Answers that may wait to be sent; with more, the socket is not read."""
@@ -40,14 +38,17 @@ class UrgentFrames:
     def serve(self, session: Session, arrival: Arrival) -> None:
         """Start answering a frame."""
         assert arrival.frame is not None
-        waits = arrival.frame.type is FrameType.WAIT
-        if waits and len(self._tasks) >= MAX_UNDER_WAY:
-            error = RateLimited(f"{MAX_UNDER_WAY} frames of this session wait already; no more are taken")
-            work = self._refuse(arrival, error_text(error, arrival.request_id))
+        waits = False
+        try:
+            # A wait is for the episode that runs as it arrives, also if a reset is served before its task begins.
+            operation = operation_of(session, arrival.frame)
+            waits = isinstance(operation, Wait)
+            if waits and len(self._tasks) >= MAX_UNDER_WAY:
+                raise RateLimited(f"{MAX_UNDER_WAY} frames of this session wait already; no more are taken")
+        except WireError as error:
+            waits, work = False, self._send(arrival, error_text(error, arrival.request_id))
         else:
-            # The frame is about the episode that runs as it arrives, also if a reset is served before its task begins.
-            execution = session.execution
-            work = self._answer(arrival, session, execution, execution.episode.id, waits)
+            work = self._answer(arrival, session, operation, waits)
         self._unsent += not waits
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
@@ -71,21 +72,14 @@ class UrgentFrames:
             task.cancel()
         self._reply = _nobody  # breaks the cycle with its connection
 
-    async def _answer(
-        self, arrival: Arrival, session: Session, execution: Execution, episode_id: str | None, waits: bool
-    ) -> None:
-        assert arrival.frame is not None
+    async def _answer(self, arrival: Arrival, session: Session, operation: Operation, waits: bool) -> None:
         try:
-            text = await answer_at_once(session, arrival.frame, execution, episode_id)
+            text = await answer_urgent(session, operation, arrival.request_id)
         except asyncio.CancelledError:
             if not waits:
                 self._is_sent()
             raise
         self._unsent += waits
-        await self._send(arrival, text)
-
-    async def _refuse(self, arrival: Arrival, text: str) -> None:
-        self._unsent += 1
         await self._send(arrival, text)
 
     async def _send(self, arrival: Arrival, text: Text) -> None:

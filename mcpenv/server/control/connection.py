@@ -17,15 +17,14 @@ from typing import Any, TypeVar
 from starlette.types import Receive, Send
 
 from mcpenv.server.sessions.idempotency import Answer
+from mcpenv.server.sessions.operations import OPERATIONS
 from mcpenv.server.sessions.pool import SessionPool
 from mcpenv.server.sessions.session import Session
 from mcpenv_client.errors import CapacityReached, InvalidJSON, InvalidMessage, Unauthorized, WireError
-from mcpenv_client.types.values import encode_plain
-from mcpenv_client.wire.protocol import URGENT_FRAMES, Frame, FrameType, decode_frame, request_id_of
+from mcpenv_client.wire.protocol import Frame, FrameType, decode_frame, request_id_of
 
-from .codec import error_text
 from .concurrent_frames import Gone, UrgentFrames
-from .frames import Arrival, Text, answer_frame, cancelled_answer
+from .frames import Arrival, Text, answer_frame, cancelled_answer, error_text
 
 logger = logging.getLogger("mcpenv")
 
@@ -228,7 +227,7 @@ class Connection:
         """Read frames until the serving task waits for one, or the client disconnects; then release its work."""
         try:
             while (arrival := await self._receive_frame()) is not None:
-                if self._session is not None and arrival.frame is not None and arrival.frame.type in URGENT_FRAMES:
+                if self._session is not None and arrival.frame is not None and arrival.frame.type.urgent:
                     self._urgent.serve(self._session, arrival)
                     await self._urgent.room()
                     continue
@@ -257,9 +256,9 @@ class Connection:
             frame = decode_frame(text)
         except WireError as refused:
             if text is None or len(text) > self._max_message_bytes:
-                return Arrival(None, None, refused)
-            return Arrival(None, request_id_of(text), refused)
-        return Arrival(frame, frame.request_id)
+                return Arrival(None, None, error=refused)
+            return Arrival(None, request_id_of(text), error=refused)
+        return Arrival(frame, frame.request_id, None if frame.request_id is None else text)
 
     async def _serve_in_order(self, session: Session) -> None:
         while not (self._left or self._evicted or self._dismissed):
@@ -267,28 +266,28 @@ class Connection:
             if arrival is None:
                 continue
             frame = arrival.frame
-            if frame is None:
-                assert arrival.error is not None
-                with _ReadingMeanwhile(self):
-                    await self._reply(arrival, error_text(arrival.error, arrival.request_id))
-            elif frame.type is FrameType.CLOSE:
+            if frame is not None and frame.type is FrameType.CLOSE:
                 return
-            elif frame.type in URGENT_FRAMES:
+            if frame is not None and frame.type.urgent:
                 self._urgent.serve(session, arrival)
                 if self._urgent.crowded:
                     await self._urgent.room()
-            else:
-                with _ReadingMeanwhile(self):
+                continue
+            with _ReadingMeanwhile(self):
+                if frame is not None:
                     await self._serve_one(session, frame, arrival)
+                else:
+                    assert arrival.error is not None
+                    await self._reply(arrival, error_text(arrival.error, arrival.request_id))
 
     async def _serve_one(self, session: Session, frame: Frame, arrival: Arrival) -> None:
         self._working = True
         self._stays = session.credential is not None  # a client that resumes may find it done
         try:
-            if frame.request_id is None or frame.type is FrameType.STATE:
+            if arrival.text is None:
                 answer = await answer_frame(session, frame)
             else:
-                answer = await self._once(session, frame, frame.request_id)
+                answer = await self._once(session, frame, arrival.text)
         except asyncio.CancelledError:
             self._gone_or_raise()
             raise
@@ -297,15 +296,24 @@ class Connection:
         if not (self._left or self._evicted):
             await self._reply(arrival, answer.text)
 
-    async def _once(self, session: Session, frame: Frame, request_id: str) -> Answer:
-        assert self._task is not None
-        body = encode_plain([frame.type.value, frame.data, frame.timeout_s])
+    async def _once(self, session: Session, frame: Frame, text: str) -> Answer:
+        """Answer a frame with a request id: once, unless it changes nothing."""
+        operation = OPERATIONS.get(frame.type)
+        if operation is None or operation.idempotent:
+            return await answer_frame(session, frame)
+        assert self._task is not None and frame.request_id is not None
+        for span in (frame.trace or {}).values():
+            text = text.replace(span, "")  # a request that is sent again may belong to another span
         try:
             return await session.replies.once_here(
-                request_id, body, lambda: answer_frame(session, frame), self._task, lambda: cancelled_answer(frame)
+                frame.request_id,
+                text.encode(),
+                lambda: answer_frame(session, frame),
+                self._task,
+                lambda: cancelled_answer(frame),
             )
         except WireError as error:
-            return Answer(error_text(error, request_id))
+            return Answer(error_text(error, frame.request_id))
 
     # -- frames out
 

@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
-from mcpenv.execution.execution import Execution
-from mcpenv.extensions.wires.openenv import answer_on_socket
+from mcpenv import tracing
 from mcpenv.failures import wire_error
 from mcpenv.server.sessions.idempotency import Answer, is_final
-from mcpenv.server.sessions.operations import Cancelled, Result, Wait, decode
+from mcpenv.server.sessions.operations import OPERATIONS, Operation
 from mcpenv.server.sessions.session import Session
-from mcpenv_client.errors import OperationCancelled, WireError
-from mcpenv_client.types.status import Stage, Status, StatusCode
-from mcpenv_client.wire.protocol import Frame, FrameType, encode_reply
-
-from .codec import error_text, result_text
-from .traced import traced_frame
-
-logger = logging.getLogger("mcpenv")
+from mcpenv_client.errors import OperationCancelled, UnknownType, WireError
+from mcpenv_client.types.status import Status, StatusCode
+from mcpenv_client.wire.protocol import Frame, encode_reply
 
 _A_FRAME = "a frame"
-
-_CANCELLED_AT = {FrameType.RESET: Stage.RESET, FrameType.STEP: Stage.TOOL, FrameType.END: Stage.SCORE}
-
 
 Text = str | Callable[[], str]
 """An answer, or what makes it: one that may be long is made when it can be sent."""
@@ -37,66 +28,82 @@ class Arrival:
 
     Attributes:
         frame: None if it could not be read.
-        error: why it could not.
         request_id: named in its answer.
+        text: the frame as it came, if it has a request id.
+        error: why it could not be read.
         answer: kept until the answers to the frames before it have been sent.
     """
 
     frame: Frame | None
     request_id: str | None
+    text: str | None = None
     error: WireError | None = None
     answer: Text | None = None
 
 
-async def answer_frame(session: Session, frame: Frame) -> Answer:
+def operation_of(session: Session, frame: Frame) -> Operation:
+    """Return the operation that a frame asks for.
+
+    Raises:
+        InvalidMessage: the data does not fit; with locations in ``errors``.
+        UnknownType: this server has no operation for such frames.
+    """
+    operation = OPERATIONS.get(frame.type)
+    if operation is None:
+        raise UnknownType(f"this server takes no {frame.type.value} frames")
+    return operation.from_wire(frame.data, session, frame.timeout_s)
+
+
+def answer_frame(session: Session, frame: Frame) -> Awaitable[Answer]:
     """Answer a frame that is not urgent, with a result or with an error."""
-    if session.execution.traces:
-        return await traced_frame(session, frame, partial(_answer_frame, session, frame))
-    return await _answer_frame(session, frame)
+    return _traced(session, frame) if session.execution.traces else _answer(session, frame)
 
 
-async def _answer_frame(
-    session: Session, frame: Frame, on_error: Callable[[WireError], None] = lambda error: None
-) -> Answer:
+async def _answer(session: Session, frame: Frame) -> Answer:
     try:
-        if frame.type is FrameType.MCP:
-            data = await answer_on_socket(session, frame.data, frame.timeout_s)
-            return Answer(encode_reply("mcp", data, frame.request_id))
-        operation = decode(frame.type, frame.data, session.accepted, frame.timeout_s)
-        return Answer(result_text(await session.run(operation), frame.request_id))
+        operation = operation_of(session, frame)
+        data = operation.reply_data(await operation.run(session))
+        return Answer(encode_reply(operation.reply, data, frame.request_id))
     except Exception as error:  # noqa: BLE001 - the wire's boundary; logged there
         refused = wire_error(error, _A_FRAME)
-        on_error(refused)
-        return Answer(error_text(refused, frame.request_id), final=is_final(refused))
+        return Answer(error_text(refused, frame.request_id), final=is_final(refused), code=refused.code.value)
 
 
-async def answer_at_once(session: Session, frame: Frame, execution: Execution, episode_id: str | None) -> Text:
-    """Answer an urgent frame, with a result or with an error.
+async def _traced(session: Session, frame: Frame) -> Answer:
+    """Answer a frame in a span, a child of the one that the frame names."""
+    with tracing.request(frame.type.value, frame.trace or {}) as span:
+        span.set_attribute("mcpenv.session_id", session.label)
+        answer = await _answer(session, frame)
+        if answer.code is not None:
+            tracing.failed(span, answer.code)
+        span.set_attribute("mcpenv.episode_id", session.execution.episode.id or "")
+        return answer
 
-    Args:
-        execution: the session's instance when the frame arrived.
-        episode_id: the episode of that instance at that time.
-    """
+
+async def answer_urgent(session: Session, operation: Operation, request_id: str | None) -> Text:
+    """Answer an urgent frame, with a result or with an error."""
     try:
-        if frame.type is FrameType.WAIT:
-            result = await session.run(Wait.from_wire(frame.data, execution, episode_id))
-        else:
-            result = await session.run(decode(frame.type, frame.data, session.accepted))
+        result = await operation.run(session)
     except Exception as error:  # noqa: BLE001 - the wire's boundary; logged there
-        return error_text(wire_error(error, _A_FRAME), frame.request_id)
-    answer = partial(_text_or_refusal, result, frame.request_id)
-    return answer() if isinstance(result, Cancelled) else answer
+        return error_text(wire_error(error, _A_FRAME), request_id)
+    answer = partial(_text_or_refusal, operation, result, request_id)
+    return answer() if operation.brief else answer
 
 
 def cancelled_answer(frame: Frame) -> Answer:
     """Return the answer to a frame that a ``cancel`` ended."""
-    status = Status(StatusCode.CANCELLED, _CANCELLED_AT.get(frame.type), True).to_plain()
+    status = Status(StatusCode.CANCELLED, OPERATIONS[frame.type].stage, True).to_plain()
     refused = OperationCancelled(f"the {frame.type.value} was cancelled", status=status)
     return Answer(error_text(refused, frame.request_id))
 
 
-def _text_or_refusal(result: Result, request_id: str | None) -> str:
+def error_text(error: WireError, request_id: str | None) -> str:
+    """Return the text of the frame that answers a request that was refused or failed."""
+    return encode_reply("error", error.to_wire(), request_id)
+
+
+def _text_or_refusal(operation: Operation, result: Any, request_id: str | None) -> str:
     try:
-        return result_text(result, request_id)
+        return encode_reply(operation.reply, operation.reply_data(result), request_id)
     except Exception as error:  # noqa: BLE001 - the wire's boundary; logged there
         return error_text(wire_error(error, _A_FRAME), request_id)

@@ -16,7 +16,7 @@ from mcpenv.server.http.body import read_body
 from mcpenv.server.sessions.factory import EnvironmentSource
 from mcpenv.server.sessions.idempotency import Answer, Replies, is_final
 from mcpenv.server.sessions.membership import Membership
-from mcpenv.server.sessions.operations import End, ReadState, Reset, decode_step
+from mcpenv.server.sessions.operations import End, Operation, ReadState, Reset, Step
 from mcpenv.server.sessions.pool import SessionPool
 from mcpenv.server.sessions.session import Origin, Session
 from mcpenv_client.errors import (
@@ -29,7 +29,6 @@ from mcpenv_client.errors import (
 from mcpenv_client.types.values import decode, encode
 from mcpenv_client.wire.protocol import MAX_REQUEST_ID, EpisodeState, timeout_of
 
-from .codec import data_of
 from .metadata import Description
 from .openapi import document, page
 from .public_url import base_url_of
@@ -122,15 +121,16 @@ class ControlRoutes:
         """Answer a request with a body; with an ``Idempotency-Key``, once."""
         key = request.headers.get("idempotency-key")
         try:
-            body = await self.body(request)
+            text = await self._text(request)
+            body = _object_in(text)
             if key is None:
-                return plain_json(await make(dict(body), request))
+                return plain_json(await make(body, request))
             if not 0 < len(key) <= MAX_REQUEST_ID:
                 raise InvalidMessage(f"Idempotency-Key has 1 to {MAX_REQUEST_ID} characters")
             session = self._pool.peek(str(body.get("session_id")))
             replies = self._replies if session is None else session.replies
             answer = await replies.once(
-                f"{request.url.path} {key}", encode(body), lambda: kept_answer(make(dict(body), request), request)
+                f"{request.url.path} {key}", text, lambda: kept_answer(make(body, request), request)
             )
             return Response(answer.text, answer.status, media_type="application/json")
         except Exception as error:  # noqa: BLE001 - the wire's boundary
@@ -179,15 +179,15 @@ class ControlRoutes:
         session = self._claim(session_id)
         if session.execution.episode.state is EpisodeState.NEW:
             raise NothingToEnd("end is not possible in state new: there is no episode yet, reset to begin one")
-        return data_of(await session.end(End.from_wire(body)))
+        return await run_in(session, End.from_wire(body, session))
 
     async def _state(self, request: Request) -> dict[str, Any]:
         session_id = _session_id(request.query_params.get("session_id"))
         if session_id is not None:
-            return data_of(await self._claim(session_id).state(ReadState()))
+            return await run_in(self._claim(session_id), ReadState())
         session = await self._pool.open(Origin.HTTP)
         try:
-            return data_of(await session.state(ReadState()))
+            return await run_in(session, ReadState())
         finally:
             await self._pool.close(session)
 
@@ -209,21 +209,16 @@ class ControlRoutes:
         Raises:
             TooLarge, InvalidJSON, InvalidMessage: it is no such thing.
         """
+        return _object_in(await self._text(request))
+
+    async def _text(self, request: Request) -> bytes:
         limit = self._config.max_message_bytes
         messages, text = await read_body(request.receive, limit)
         if messages[-1]["type"] != "http.request":
             raise ClientDisconnect
         if len(text) > limit:
             raise TooLarge(f"the body is larger than {limit} bytes")
-        if not text.strip():
-            return {}
-        try:
-            body = decode(text)
-        except ValueError as error:
-            raise InvalidJSON(f"Invalid JSON: {error}") from error
-        if not isinstance(body, dict):
-            raise InvalidMessage("the body is not a JSON object")
-        return body
+        return text
 
 
 class NothingToEnd(InvalidMessage):
@@ -236,6 +231,19 @@ class TooLarge(InvalidMessage):
     """The error for a body that is larger than the server accepts."""
 
     http_status = 413
+
+
+def _object_in(text: bytes) -> dict[str, Any]:
+    """Return the JSON object in the text of a body; an empty one for an empty body."""
+    if not text.strip():
+        return {}
+    try:
+        body = decode(text)
+    except ValueError as error:
+        raise InvalidJSON(f"Invalid JSON: {error}") from error
+    if not isinstance(body, dict):
+        raise InvalidMessage("the body is not a JSON object")
+    return body
 
 
 async def answered(make: Callable[[Request], Awaitable[dict[str, Any]]], request: Request) -> Response:
@@ -271,13 +279,17 @@ def plain_json(data: Any, status: int = 200, headers: dict[str, str] | None = No
     return Response(encode(data, "reply"), status, headers, media_type="application/json")
 
 
+async def run_in(session: Session, operation: Operation) -> dict[str, Any]:
+    """Run an operation, and return the ``data`` of its reply."""
+    return operation.reply_data(await operation.run(session))
+
+
 async def _reset_in(session: Session, body: dict[str, Any], timeout_s: float | None) -> dict[str, Any]:
-    observation = await session.reset(Reset.from_wire(body, session.accepted, timeout_s))
-    return {**data_of(observation), "session_id": session.id}
+    return {**await run_in(session, Reset.from_wire(body, session, timeout_s)), "session_id": session.id}
 
 
 async def _step_in(session: Session, action: dict[str, Any], timeout_s: float | None) -> dict[str, Any]:
-    return data_of(await session.run(decode_step(action, session.accepted, timeout_s)))
+    return await run_in(session, Step.from_wire(action, session, timeout_s))
 
 
 def _refuse_more(body: dict[str, Any]) -> None:

@@ -1,16 +1,10 @@
-"""The spans of requests of the control plane, over HTTP and on sockets."""
+"""The spans of HTTP requests of the control plane."""
 
 from __future__ import annotations
-
-from collections.abc import Awaitable, Callable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mcpenv import tracing
-from mcpenv.server.sessions.idempotency import Answer
-from mcpenv.server.sessions.session import Session
-from mcpenv_client.errors import WireError
-from mcpenv_client.wire.protocol import Frame
 
 _CONTEXT = (b"traceparent", b"tracestate", b"baggage")
 
@@ -44,24 +38,9 @@ class Traced:
             await self._app(scope, receive, observe)
 
 
-async def traced_frame(
-    session: Session, frame: Frame, answer: Callable[[Callable[[WireError], None]], Awaitable[Answer]]
-) -> Answer:
-    """Answer a frame in a span, a child of the one that the frame names.
-
-    Args:
-        answer: answers the frame; it calls the function that it is given with the error, if it refuses.
-    """
-    with tracing.request(frame.type.value, frame.trace or {}) as span:
-        span.set_attribute("mcpenv.session_id", session.label)
-        answered = await answer(lambda error: tracing.failed(span, error.code.value))
-        span.set_attribute("mcpenv.episode_id", session.execution.episode.id or "")
-        return answered
-
-
 def _context_of(scope: Scope) -> dict[str, str]:
     """Return the headers of a request that name the span of its caller."""
     return {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"] if name in _CONTEXT}
 
 
-__all__ = ["Traced", "traced_frame"]
+__all__ = ["Traced"]

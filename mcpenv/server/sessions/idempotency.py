@@ -11,7 +11,7 @@ import functools
 import hashlib
 import logging
 from collections import OrderedDict, deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,12 +33,18 @@ MAX_IDS = 8192
 
 @dataclass(slots=True)
 class Answer:
-    """The reply to a request: ``type`` and ``data`` of a frame, encoded; ``status`` for HTTP."""
+    """The encoded reply to a request: a frame, or the body of an HTTP response.
+
+    Attributes:
+        status: of the HTTP response.
+        final: False for a refusal that may be retried under the same id.
+        code: the wire code of a refusal; None for a result.
+    """
 
     text: str
     status: int = 200
     final: bool = True
-    """False for a refusal that may be retried under the same id."""
+    code: str | None = None
 
 
 class Run:
@@ -99,7 +105,7 @@ class Replies:
         self._kept: deque[str] = deque()
         self._bytes = 0
 
-    async def once(self, request_id: str, body: bytes, run: Callable[[], Coroutine[Any, Any, Answer]]) -> Answer:
+    async def once(self, request_id: str, body: bytes, run: Callable[[], Awaitable[Answer]]) -> Answer:
         """Return the answer of the first request of this id. Run it if this is the first.
 
         The run has a task of its own, so that a client can disconnect and ask again. Cancelling the caller does not
@@ -107,7 +113,7 @@ class Replies:
 
         Args:
             request_id: the id that the client chose.
-            body: the content of the request. Another body under the same id is refused.
+            body: the request as it came. Another one under the same id is refused.
             run: runs the request.
 
         Raises:
@@ -126,7 +132,7 @@ class Replies:
         self,
         request_id: str,
         body: bytes,
-        run: Callable[[], Coroutine[Any, Any, Answer]],
+        run: Callable[[], Awaitable[Answer]],
         task: asyncio.Task[Any],
         if_cancelled: Callable[[], Answer],
     ) -> Answer:

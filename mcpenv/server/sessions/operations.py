@@ -1,40 +1,86 @@
-"""Operations: the requests that an orchestrator makes of a session, with typed arguments, and their results.
+"""Operations: the requests that an orchestrator makes of a session, one class each, and the registry of their frames.
 
-Every codec of the control plane decodes its own spelling to one of these, runs it with `Session`, and encodes the
-result. A decoder (`from_wire`) takes the ``data`` of a frame, plain JSON data.
+An operation has the frame that asks for it, `from_wire` for the ``data`` of that frame, `run`, and the reply: its type
+and `reply_data`, which encodes what `run` returned. ``/ws``, HTTP and the other wires all make and run these.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from mcpenv.execution.execution import Execution
-from mcpenv.tasks import TaskSet
+from mcpenv.execution.observations import info_of, latest
 from mcpenv.tasks.assignment import Wanted
-from mcpenv.tasks.reset_options import ResetOptions
 from mcpenv_client.errors import InvalidMessage
 from mcpenv_client.types.actions import Action, CallToolAction
 from mcpenv_client.types.observations import Observation
-from mcpenv_client.types.records import StepRecord, Trajectory
+from mcpenv_client.types.records import Plane, StepRecord, Trajectory
 from mcpenv_client.types.state import State
-from mcpenv_client.wire.protocol import ActionTypes, FrameType, ending_of, timeout_of
+from mcpenv_client.types.status import Stage
+from mcpenv_client.types.values import to_plain
+from mcpenv_client.wire.protocol import FrameType, ending_of, observation_data, step_data, timeout_of
 
 from .credential import Credential
 
-
-@dataclass(frozen=True, slots=True)
-class Accepted:
-    """The types of an environment that decoding needs."""
-
-    actions: ActionTypes
-    reset_options: ResetOptions
-    tasks: TaskSet | None
+if TYPE_CHECKING:
+    from .session import Session
 
 
-@dataclass(frozen=True, slots=True)
-class Reset:
+class Operation(ABC):
+    """A request of an orchestrator.
+
+    Attributes:
+        frame: the frame that asks for it.
+        reply: the type of the frame that answers it.
+        stage: the stage in the status of a cancelled one; None if it belongs to no stage.
+        idempotent: True if it changes nothing, so that it may run again under the same request id.
+        brief: True if an urgent one has a short reply, which need not wait until longer ones are sent.
+    """
+
+    __slots__ = ()
+
+    frame: ClassVar[FrameType]
+    reply: ClassVar[str] = "observation"
+    stage: ClassVar[Stage | None] = None
+    idempotent: ClassVar[bool] = False
+    brief: ClassVar[bool] = False
+
+    @classmethod
+    @abstractmethod
+    def from_wire(cls, data: Mapping[str, Any], session: Session, timeout_s: float | None = None) -> Operation:
+        """Return the operation for the ``data`` of its frame.
+
+        Args:
+            session: the session that it is for. A frame is decoded when its turn comes, an urgent one as it arrives.
+            timeout_s: seconds that the environment's code may take; None for its own limit.
+
+        Raises:
+            InvalidMessage: with locations in ``errors``.
+        """
+
+    @abstractmethod
+    async def run(self, session: Session) -> Any:
+        """Run the operation. Return its result, for `reply_data`.
+
+        Raises:
+            WireError: the operation is refused, or user code failed.
+        """
+
+    @staticmethod
+    def reply_data(result: Any) -> dict[str, Any]:
+        """Return the ``data`` of the reply: plain JSON data.
+
+        Raises:
+            NotSerializable: naming the field.
+        """
+        return observation_data(result)
+
+
+@dataclass(slots=True)
+class Reset(Operation):
     """Begin an episode.
 
     Attributes:
@@ -42,206 +88,50 @@ class Reset:
         timeout_s: seconds that the environment's code may take; None for its own limit. The same in all operations.
     """
 
+    frame = FrameType.RESET
+    stage = Stage.RESET
+
     seed: int | None
     episode_id: str | None
     wanted: Wanted
     timeout_s: float | None = None
 
     @classmethod
-    def from_wire(cls, data: Mapping[str, Any], accepted: Accepted, timeout_s: float | None = None) -> Reset:
-        """Decode a reset.
+    def from_wire(cls, data: Mapping[str, Any], session: Session, timeout_s: float | None = None) -> Reset:
+        """Decode a reset."""
+        env = session.execution.env
+        return cls(*Wanted.from_wire(data, env._reset_options, type(env).tasks), timeout_s)
 
-        Raises:
-            InvalidMessage: with locations in ``errors``. The same in all operations.
-        """
-        seed, episode_id, wanted = Wanted.from_wire(data, accepted.reset_options, accepted.tasks)
-        return cls(seed, episode_id, wanted, timeout_s)
-
-
-@dataclass(frozen=True, slots=True)
-class CallTool:
-    """Call a tool, which is one step."""
-
-    name: str
-    arguments: dict[str, Any]
-    timeout_s: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Act:
-    """List the tools, or take an action of the environment's own."""
-
-    action: Action
-    timeout_s: float | None = None
+    async def run(self, session: Session) -> Observation:
+        """Begin an episode; on a new instance if the instance still runs a step that could not be stopped."""
+        return await session.reset(self.seed, self.episode_id, self.wanted, self.timeout_s)
 
 
 _CALL_KEYS = frozenset({"type", "tool_name", "arguments", "metadata"})
 
 
-def decode_step(data: Mapping[str, Any], accepted: Accepted, timeout_s: float | None = None) -> CallTool | Act:
-    """Return the operation for the ``data`` of a step.
+class Step(Operation):
+    """Take a step: `CallTool` or `Act`."""
 
-    Raises:
-        InvalidMessage: with locations in ``errors``.
-    """
-    if data.get("type") == "call_tool" and data.keys() <= _CALL_KEYS:
-        name, arguments = data.get("tool_name"), data.get("arguments", {})
-        if isinstance(name, str) and isinstance(arguments, dict) and isinstance(data.get("metadata", {}), dict):
-            return CallTool(name, arguments, timeout_s)
-    action = accepted.actions.decode(dict(data))
-    if isinstance(action, CallToolAction):
-        return CallTool(action.tool_name, action.arguments, timeout_s)
-    return Act(action, timeout_s)
+    __slots__ = ()
 
-
-@dataclass(frozen=True, slots=True)
-class End:
-    """End the episode."""
-
-    truncated: bool = False
-    reason: str | None = None
+    frame = FrameType.STEP
+    stage = Stage.TOOL
 
     @classmethod
-    def from_wire(cls, data: Mapping[str, Any]) -> End:
-        """Decode an end."""
-        return cls(*ending_of(data))
+    def from_wire(cls, data: Mapping[str, Any], session: Session, timeout_s: float | None = None) -> Step:
+        """Decode a step."""
+        if data.get("type") == "call_tool" and data.keys() <= _CALL_KEYS:
+            name, arguments = data.get("tool_name"), data.get("arguments", {})
+            if isinstance(name, str) and isinstance(arguments, dict) and isinstance(data.get("metadata", {}), dict):
+                return CallTool(name, arguments, timeout_s)
+        action = session.actions.parse(dict(data))
+        if isinstance(action, CallToolAction):
+            return CallTool(action.tool_name, action.arguments, timeout_s)
+        return Act(action, timeout_s)
 
 
-@dataclass(frozen=True, slots=True)
-class ReadState:
-    """Read the environment's state."""
-
-    timeout_s: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class TakeSnapshot:
-    """Keep the episode as it stands."""
-
-    timeout_s: float | None = None
-
-    @classmethod
-    def from_wire(cls, data: Mapping[str, Any], timeout_s: float | None = None) -> TakeSnapshot:
-        """Decode a snapshot."""
-        _refuse_unknown(data)
-        return cls(timeout_s)
-
-
-@dataclass(frozen=True, slots=True)
-class Restore:
-    """Continue from a snapshot."""
-
-    snapshot_id: str
-    timeout_s: float | None = None
-
-    @classmethod
-    def from_wire(cls, data: Mapping[str, Any], timeout_s: float | None = None) -> Restore:
-        """Decode a restore."""
-        _refuse_unknown(data, "snapshot_id")
-        return cls(_snapshot_id(data), timeout_s)
-
-
-@dataclass(frozen=True, slots=True)
-class Fork:
-    """Open another session that continues from a snapshot.
-
-    Attributes:
-        snapshot_id: None to continue from the episode as it stands.
-        credential: chosen by the client for the new session; None if the client will not resume it.
-    """
-
-    snapshot_id: str | None = None
-    credential: Credential | None = None
-    timeout_s: float | None = None
-
-    @classmethod
-    def from_wire(cls, data: Mapping[str, Any], timeout_s: float | None = None) -> Fork:
-        """Decode a fork."""
-        _refuse_unknown(data, "snapshot_id", "session_id", "session_token")
-        credential = None
-        if "session_id" in data or "session_token" in data:
-            credential = Credential.of(_text(data, "session_id"), _text(data, "session_token"))
-        return cls(_text(data, "snapshot_id"), credential, timeout_s)
-
-
-@dataclass(frozen=True, slots=True)
-class DropSnapshot:
-    """Delete a snapshot."""
-
-    snapshot_id: str
-
-    @classmethod
-    def from_wire(cls, data: Mapping[str, Any]) -> DropSnapshot:
-        """Decode a drop of a snapshot."""
-        _refuse_unknown(data, "snapshot_id")
-        return cls(_snapshot_id(data))
-
-
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """Wait for the end of an episode.
-
-    Attributes:
-        execution: the instance that ran the episode when the request arrived.
-        episode_id: the episode at that time; None before the first one.
-        timeout_s: seconds to wait; None for no limit.
-    """
-
-    execution: Execution
-    episode_id: str | None
-    timeout_s: float | None = None
-
-    @classmethod
-    def from_wire(cls, data: Mapping[str, Any], execution: Execution, episode_id: str | None) -> Wait:
-        """Decode a wait. The timeout stands in its ``data``: the frame's own timeout is for the environment's code."""
-        return cls(execution, episode_id, timeout_of(data.get("timeout_s")))
-
-
-@dataclass(frozen=True, slots=True)
-class Cancel:
-    """Cancel a request of this session.
-
-    Attributes:
-        request_id: the id of that request.
-    """
-
-    request_id: str
-
-    @classmethod
-    def from_wire(cls, data: Mapping[str, Any]) -> Cancel:
-        """Decode a cancel."""
-        request_id = data.get("request_id")
-        if not isinstance(request_id, str):
-            raise InvalidMessage(
-                "cancel needs data.request_id",
-                errors=[{"loc": ["data", "request_id"], "msg": "not a string", "type": "str"}],
-            )
-        return cls(request_id)
-
-
-@dataclass(frozen=True, slots=True)
-class ReadTrajectory:
-    """Read the steps of the episode."""
-
-
-Operation = (
-    CallTool
-    | Act
-    | Reset
-    | End
-    | ReadState
-    | TakeSnapshot
-    | Restore
-    | Fork
-    | DropSnapshot
-    | Wait
-    | Cancel
-    | ReadTrajectory
-)
-
-
-@dataclass(frozen=True, slots=True)
-class ToolCalled:
+class ToolCalled(NamedTuple):
     """The result of `CallTool`.
 
     Attributes:
@@ -253,8 +143,88 @@ class ToolCalled:
     info: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotTaken:
+@dataclass(slots=True)
+class CallTool(Step):
+    """Call a tool, which is one step."""
+
+    name: str
+    arguments: dict[str, Any]
+    timeout_s: float | None = None
+
+    async def run(self, session: Session) -> ToolCalled:
+        """Call the tool."""
+        await session.renew()
+        execution = session.execution
+        record = await execution.call_tool(self.name, self.arguments, plane=Plane.CONTROL, timeout_s=self.timeout_s)
+        return ToolCalled(record, info_of(execution.episode, record))
+
+    @staticmethod
+    def reply_data(result: ToolCalled) -> dict[str, Any]:
+        """Encode the step."""
+        return step_data(result.record, result.info)
+
+
+@dataclass(slots=True)
+class Act(Step):
+    """List the tools, or take an action of the environment's own."""
+
+    action: Action
+    timeout_s: float | None = None
+
+    async def run(self, session: Session) -> Observation:
+        """Take the action."""
+        await session.renew()
+        return await session.execution.step(self.action, plane=Plane.CONTROL, timeout_s=self.timeout_s)
+
+
+@dataclass(slots=True)
+class End(Operation):
+    """End the episode."""
+
+    frame = FrameType.END
+    stage = Stage.SCORE
+
+    truncated: bool = False
+    reason: str | None = None
+
+    @classmethod
+    def from_wire(cls, data: Mapping[str, Any], session: Session, timeout_s: float | None = None) -> End:
+        """Decode an end."""
+        return cls(*ending_of(data))
+
+    async def run(self, session: Session) -> Observation:
+        """End the episode; return its last observation."""
+        return await session.execution.end(truncated=self.truncated, reason=self.reason)
+
+
+@dataclass(slots=True)
+class ReadState(Operation):
+    """Read the environment's state."""
+
+    frame = FrameType.STATE
+    reply = "state"
+    idempotent = True
+
+    timeout_s: float | None = None
+
+    @classmethod
+    def from_wire(cls, data: Mapping[str, Any], session: Session, timeout_s: float | None = None) -> ReadState:
+        """Decode a request for the state, which has no data of its own."""
+        return cls(timeout_s)
+
+    async def run(self, session: Session) -> State:
+        """Read the state."""
+        await session.renew()
+        return await session.execution.read_state(timeout_s=self.timeout_s)
+
+    @staticmethod
+    def reply_data(result: State) -> dict[str, Any]:
+        """Encode the state."""
+        state: dict[str, Any] = to_plain(result, "state")
+        return state
+
+
+class SnapshotTaken(NamedTuple):
     """The result of `TakeSnapshot`.
 
     Attributes:
@@ -268,8 +238,55 @@ class SnapshotTaken:
     bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Forked:
+@dataclass(slots=True)
+class TakeSnapshot(Operation):
+    """Keep the episode as it stands."""
+
+    frame = FrameType.SNAPSHOT
+    reply = "snapshot"
+
+    timeout_s: float | None = None
+
+    @classmethod
+    def from_wire(cls, data: Mapping[str, Any], session: Session, timeout_s: float | None = None) -> TakeSnapshot:
+        """Decode a snapshot."""
+        _refuse_unknown(data)
+        return cls(timeout_s)
+
+    async def run(self, session: Session) -> SnapshotTaken:
+        """Take the snapshot, and keep it with the session."""
+        session.snapshots.refuse_full()
+        await session.renew()
+        held = await session.execution.snapshot(timeout_s=self.timeout_s)
+        return SnapshotTaken(session.snapshots.add(held), held.episode_id, held.step, held.bytes)
+
+    @staticmethod
+    def reply_data(result: SnapshotTaken) -> dict[str, Any]:
+        """Encode the snapshot's name and size."""
+        return result._asdict()
+
+
+@dataclass(slots=True)
+class Restore(Operation):
+    """Continue from a snapshot."""
+
+    frame = FrameType.RESTORE
+
+    snapshot_id: str
+    timeout_s: float | None = None
+
+    @classmethod
+    def from_wire(cls, data: Mapping[str, Any], session: Session, timeout_s: float | None = None) -> Restore:
+        """Decode a restore."""
+        _refuse_unknown(data, "snapshot_id")
+        return cls(_snapshot_id(data), timeout_s)
+
+    async def run(self, session: Session) -> Observation:
+        """Restore the snapshot; return its last observation."""
+        return await session.restore(session.snapshots.get(self.snapshot_id), self.timeout_s)
+
+
+class Forked(NamedTuple):
     """The result of `Fork`: the new session and its episode."""
 
     session_id: str
@@ -277,51 +294,172 @@ class Forked:
     mcp_url: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Dropped:
-    """The result of `DropSnapshot`: True if the snapshot existed."""
+@dataclass(slots=True)
+class Fork(Operation):
+    """Open another session that continues from a snapshot.
 
-    dropped: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Cancelled:
-    """The result of `Cancel`: True if the request was running."""
-
-    cancelled: bool
-
-
-Result = ToolCalled | Observation | State | Trajectory | SnapshotTaken | Forked | Dropped | Cancelled
-
-
-def decode(kind: FrameType, data: Mapping[str, Any], accepted: Accepted, timeout_s: float | None = None) -> Operation:
-    """Return the operation that a frame asks for. A wait is decoded with `Wait.from_wire`.
-
-    Raises:
-        InvalidMessage: with locations in ``errors``.
+    Attributes:
+        snapshot_id: None to continue from the episode as it stands.
+        credential: chosen by the client for the new session; None if the client will not resume it.
     """
-    match kind:
-        case FrameType.RESET:
-            return Reset.from_wire(data, accepted, timeout_s)
-        case FrameType.STEP:
-            return decode_step(data, accepted, timeout_s)
-        case FrameType.END:
-            return End.from_wire(data)
-        case FrameType.STATE:
-            return ReadState(timeout_s)
-        case FrameType.SNAPSHOT:
-            return TakeSnapshot.from_wire(data, timeout_s)
-        case FrameType.RESTORE:
-            return Restore.from_wire(data, timeout_s)
-        case FrameType.FORK:
-            return Fork.from_wire(data, timeout_s)
-        case FrameType.DROP_SNAPSHOT:
-            return DropSnapshot.from_wire(data)
-        case FrameType.CANCEL:
-            return Cancel.from_wire(data)
-        case FrameType.TRAJECTORY:
-            return ReadTrajectory()
-    raise ValueError(f"{kind.value} is not an operation of a session")
+
+    frame = FrameType.FORK
+    reply = "fork"
+
+    snapshot_id: str | None = None
+    credential: Credential | None = None
+    timeout_s: float | None = None
+
+    @classmethod
+    def from_wire(cls, data: Mapping[str, Any], session: Session, timeout_s: float | None = None) -> Fork:
+        """Decode a fork."""
+        _refuse_unknown(data, "snapshot_id", "session_id", "session_token")
+        credential = None
+        if "session_id" in data or "session_token" in data:
+            credential = Credential.of(_text(data, "session_id"), _text(data, "session_token"))
+        return cls(_text(data, "snapshot_id"), credential, timeout_s)
+
+    async def run(self, session: Session) -> Forked:
+        """Open the session."""
+        if self.snapshot_id is not None:
+            snapshot = session.snapshots.get(self.snapshot_id)
+        else:
+            await session.renew()
+            snapshot = await session.execution.snapshot(timeout_s=self.timeout_s)
+        forked = await session.fork(snapshot, self.credential, self.timeout_s)
+        return Forked(forked.id, forked.execution.episode.id, forked.mcp_url)
+
+    @staticmethod
+    def reply_data(result: Forked) -> dict[str, Any]:
+        """Encode the new session."""
+        return result._asdict()
+
+
+@dataclass(slots=True)
+class DropSnapshot(Operation):
+    """Delete a snapshot."""
+
+    frame = FrameType.DROP_SNAPSHOT
+    reply = "drop_snapshot"
+
+    snapshot_id: str
+
+    @classmethod
+    def from_wire(cls, data: Mapping[str, Any], session: Session, timeout_s: float | None = None) -> DropSnapshot:
+        """Decode a drop of a snapshot."""
+        _refuse_unknown(data, "snapshot_id")
+        return cls(_snapshot_id(data))
+
+    async def run(self, session: Session) -> bool:
+        """Delete the snapshot; return True if it existed."""
+        return session.snapshots.drop(self.snapshot_id)
+
+    @staticmethod
+    def reply_data(result: bool) -> dict[str, Any]:
+        """Encode whether it existed."""
+        return {"dropped": result}
+
+
+@dataclass(slots=True)
+class Wait(Operation):
+    """Wait for the end of an episode.
+
+    Attributes:
+        execution: the instance that ran the episode when the frame arrived.
+        episode_id: the episode at that time; None before the first one.
+        timeout_s: seconds to wait; None for no limit.
+    """
+
+    frame = FrameType.WAIT
+
+    execution: Execution
+    episode_id: str | None
+    timeout_s: float | None = None
+
+    @classmethod
+    def from_wire(cls, data: Mapping[str, Any], session: Session, timeout_s: float | None = None) -> Wait:
+        """Decode a wait. Its limit stands in its ``data``: the frame's own is for the environment's code."""
+        execution = session.execution
+        return cls(execution, execution.episode.id, timeout_of(data.get("timeout_s")))
+
+    async def run(self, session: Session) -> Observation:
+        """Wait; return the last observation."""
+        await self.execution.wait(self.timeout_s, episode_id=self.episode_id)
+        return latest(self.execution.episode)
+
+
+@dataclass(slots=True)
+class Cancel(Operation):
+    """Cancel a request of this session.
+
+    Attributes:
+        request_id: the id of that request.
+    """
+
+    frame = FrameType.CANCEL
+    reply = "cancel"
+    brief = True
+
+    request_id: str
+
+    @classmethod
+    def from_wire(cls, data: Mapping[str, Any], session: Session, timeout_s: float | None = None) -> Cancel:
+        """Decode a cancel."""
+        request_id = data.get("request_id")
+        if not isinstance(request_id, str):
+            raise InvalidMessage(
+                "cancel needs data.request_id",
+                errors=[{"loc": ["data", "request_id"], "msg": "not a string", "type": "str"}],
+            )
+        return cls(request_id)
+
+    async def run(self, session: Session) -> bool:
+        """Cancel the request; return True if it was running."""
+        running = session.replies.running(self.request_id)
+        return running is not None and running.cancel()
+
+    @staticmethod
+    def reply_data(result: bool) -> dict[str, Any]:
+        """Encode whether it was running."""
+        return {"cancelled": result}
+
+
+@dataclass(slots=True)
+class ReadTrajectory(Operation):
+    """Read the steps of the episode."""
+
+    frame = FrameType.TRAJECTORY
+    reply = "trajectory"
+
+    @classmethod
+    def from_wire(cls, data: Mapping[str, Any], session: Session, timeout_s: float | None = None) -> ReadTrajectory:
+        """Decode a request for the trajectory, which has no data of its own."""
+        return cls()
+
+    async def run(self, session: Session) -> Trajectory:
+        """Return the trajectory.
+
+        Raises:
+            InvalidMessage: there is no episode yet.
+        """
+        trajectory = session.execution.episode.trajectory
+        if trajectory is None:
+            raise InvalidMessage("there is no episode yet; reset first")
+        return trajectory
+
+    @staticmethod
+    def reply_data(result: Trajectory) -> dict[str, Any]:
+        """Encode the trajectory, which may be long."""
+        return result.to_plain()
+
+
+OPERATIONS: dict[FrameType, type[Operation]] = {
+    operation.frame: operation
+    for operation in (
+        Reset, Step, End, ReadState, TakeSnapshot, Restore, Fork, DropSnapshot, Wait, Cancel, ReadTrajectory
+    )
+}  # fmt: skip
+"""The operation of each frame. Extensions add their own."""
 
 
 def _snapshot_id(data: Mapping[str, Any]) -> str:

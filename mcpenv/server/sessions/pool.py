@@ -316,7 +316,7 @@ class SessionPool:
         session.base_url = parent.base_url
         session.snapshots = parent.snapshots.forked()
         try:
-            await session.go_on_from(snapshot, timeout_s)
+            await session.restore(snapshot, timeout_s)
             if parent.closing is not None:
                 raise SessionLost("the session was closed")  # the client will not get the fork's id
         except BaseException:

@@ -9,16 +9,13 @@ from enum import Enum
 from typing import Protocol
 
 from mcpenv.execution.execution import Execution
-from mcpenv.execution.observations import info_of, latest
 from mcpenv.execution.snapshots import Snapshot
 from mcpenv.execution.snapshots.store import SnapshotStore
-from mcpenv_client.errors import InvalidMessage, SessionLost
+from mcpenv.tasks.assignment import Wanted
+from mcpenv_client.errors import SessionLost
 from mcpenv_client.types.observations import Observation
-from mcpenv_client.types.records import Plane, Trajectory
-from mcpenv_client.types.state import State
 from mcpenv_client.wire.protocol import ActionTypes, EpisodeState
 
-from . import operations
 from .credential import Credential
 from .handles import Handle, Handles
 from .idempotency import Replies
@@ -113,7 +110,7 @@ class Session:
     Attributes:
         id: the address of the session.
         execution: the instance; a reset replaces it if its code could not be stopped.
-        accepted: the types that decode its operations.
+        actions: the types of actions that a step may have.
         replies: the answers to requests that carry an id.
         snapshots: the snapshots that the session made and can name.
         base_url: the server's address as its orchestrator sees it, for the URL of the episode's handle.
@@ -133,7 +130,7 @@ class Session:
         "_pool",
         "_resetting",
         "_socket",
-        "accepted",
+        "actions",
         "agent",
         "base_url",
         "claimed",
@@ -161,6 +158,7 @@ class Session:
         self, pool: Pool, session_id: str, origin: Origin, execution: Execution, credential: Credential | None
     ) -> None:
         self._pool = pool
+        self.actions = pool.actions
         self._socket: Socket | None = None
         self._resetting = asyncio.Lock()
         self.id = session_id
@@ -234,9 +232,7 @@ class Session:
 
     def use(self, execution: Execution) -> None:
         """Use an instance from now on."""
-        env = execution.env
         self.execution = execution
-        self.accepted = operations.Accepted(self._pool.actions, env._reset_options, type(env).tasks)
         self._name_agent()
         until = self.paused_until
         if until is not None:
@@ -278,62 +274,27 @@ class Session:
         if self.agent is not None and self.execution.sink is not None:
             self.execution.sink.agent = self.agent
 
-    async def run(self, operation: operations.Operation) -> operations.Result:
-        """Run an operation.
+    async def reset(
+        self, seed: int | None, episode_id: str | None, wanted: Wanted, timeout_s: float | None = None
+    ) -> Observation:
+        """Begin an episode; on a new instance if the instance still runs a step that could not be stopped.
 
         Raises:
-            WireError: the operation is refused, or user code failed. The same in all operations.
+            WireError: refused, or the author's code failed.
         """
-        match operation:
-            case operations.CallTool():
-                return await self.call_tool(operation)
-            case operations.Act():
-                return await self.act(operation)
-            case operations.Reset():
-                return await self.reset(operation)
-            case operations.End():
-                return await self.end(operation)
-            case operations.ReadState():
-                return await self.state(operation)
-            case operations.TakeSnapshot():
-                return await self.snapshot(operation)
-            case operations.Restore():
-                return await self.go_on_from(self.snapshots.get(operation.snapshot_id), operation.timeout_s)
-            case operations.Fork():
-                return await self.fork(operation)
-            case operations.DropSnapshot():
-                return operations.Dropped(self.snapshots.drop(operation.snapshot_id))
-            case operations.Wait():
-                await operation.execution.wait(operation.timeout_s, episode_id=operation.episode_id)
-                return latest(operation.execution.episode)
-            case operations.Cancel():
-                return self.cancel(operation)
-            case operations.ReadTrajectory():
-                return self.trajectory()
-
-    async def reset(self, asked: operations.Reset) -> Observation:
-        """Begin an episode; on a new instance if the instance still runs a step that could not be stopped."""
         self._pool.refuse_at_end()
         async with self._resetting:  # the next one would begin its episode before this one's has its handle
             before = self.execution.episode.id
-            if asked.wanted.any:
+            if wanted.any:
                 # What makes tasks belongs to no instance: each try that is abandoned leaves one thread more.
                 self._pool.refuse_abandoned_code()
-            assigned = await self.execution.assign(asked.seed, asked.wanted, asked.timeout_s)
+            assigned = await self.execution.assign(seed, wanted, timeout_s)
             if self.execution.user_code.abandoned:
                 await self._pool.replace(self)
-            beginning = self.execution.begin(assigned, asked.episode_id, timeout_s=asked.timeout_s)
-            return await self._begun(beginning, before)
+            return await self._begun(self.execution.begin(assigned, episode_id, timeout_s=timeout_s), before)
 
-    async def snapshot(self, asked: operations.TakeSnapshot) -> operations.SnapshotTaken:
-        """Keep the episode as it stands."""
-        self.snapshots.refuse_full()
-        await self._renew()
-        held = await self.execution.snapshot(timeout_s=asked.timeout_s)
-        return operations.SnapshotTaken(self.snapshots.add(held), held.episode_id, held.step, held.bytes)
-
-    async def go_on_from(self, snapshot: Snapshot, timeout_s: float | None = None) -> Observation:
-        """Go on from a snapshot. After a step that could not be stopped, on a new instance.
+    async def restore(self, snapshot: Snapshot, timeout_s: float | None = None) -> Observation:
+        """Continue from a snapshot. After a step that could not be stopped, on a new instance.
 
         Raises:
             WireError: refused, or the author's code failed.
@@ -343,57 +304,19 @@ class Session:
                 await self._pool.replace(self)
             return await self._begun(self.execution.restore(snapshot, timeout_s=timeout_s), self.execution.episode.id)
 
-    async def fork(self, asked: operations.Fork) -> operations.Forked:
-        """Open another session that continues from a snapshot, or from the episode as it stands."""
-        if asked.snapshot_id is not None:
-            snapshot = self.snapshots.get(asked.snapshot_id)
-        else:
-            await self._renew()
-            snapshot = await self.execution.snapshot(timeout_s=asked.timeout_s)
-        forked = await self._pool.fork(self, snapshot, asked.credential, asked.timeout_s)
-        return operations.Forked(forked.id, forked.execution.episode.id, forked.mcp_url)
+    async def fork(self, snapshot: Snapshot, credential: Credential | None, timeout_s: float | None) -> Session:
+        """Open another session that continues from a snapshot."""
+        return await self._pool.fork(self, snapshot, credential, timeout_s)
 
     @property
     def mcp_url(self) -> str | None:
         """The URL at which an agent acts on the episode; None before the first reset."""
         return None if self.handle is None else f"{self.base_url}/episodes/{self.handle.value}/mcp"
 
-    async def call_tool(self, asked: operations.CallTool) -> operations.ToolCalled:
-        """Call a tool, which is one step."""
-        await self._renew()
-        execution = self.execution
-        record = await execution.call_tool(asked.name, asked.arguments, plane=Plane.CONTROL, timeout_s=asked.timeout_s)
-        return operations.ToolCalled(record, info_of(execution.episode, record))
-
-    async def act(self, asked: operations.Act) -> Observation:
-        """List the tools, or take an action of the environment's own."""
-        await self._renew()
-        return await self.execution.step(asked.action, plane=Plane.CONTROL, timeout_s=asked.timeout_s)
-
-    async def end(self, asked: operations.End) -> Observation:
-        """End the episode; return its last observation."""
-        return await self.execution.end(truncated=asked.truncated, reason=asked.reason)
-
-    async def state(self, asked: operations.ReadState) -> State:
-        """Read the environment's state."""
-        await self._renew()
-        return await self.execution.read_state(timeout_s=asked.timeout_s)
-
-    def cancel(self, asked: operations.Cancel) -> operations.Cancelled:
-        """Cancel a request that is running."""
-        running = self.replies.running(asked.request_id)
-        return operations.Cancelled(running is not None and running.cancel())
-
-    def trajectory(self) -> Trajectory:
-        """Return the steps of the episode.
-
-        Raises:
-            InvalidMessage: there is no episode yet.
-        """
-        trajectory = self.execution.episode.trajectory
-        if trajectory is None:
-            raise InvalidMessage("there is no episode yet; reset first")
-        return trajectory
+    async def renew(self) -> None:
+        """Replace an instance whose reset could not be stopped: it has no episode, and can begin none."""
+        if self.execution.user_code.abandoned and self.execution.episode.state is EpisodeState.NEW:
+            await self._pool.replace(self)
 
     async def _begun(self, beginning: Awaitable[Observation], before: str | None) -> Observation:
         """Await a reset or restore and issue a handle. On failure the previous handle stays valid.
@@ -420,8 +343,3 @@ class Session:
             raise SessionLost("the session was closed")
         self.handle = self._pool.handles.mint(self.execution)
         observation.info["mcp_url"] = self.mcp_url
-
-    async def _renew(self) -> None:
-        """After a reset that could not be stopped there is no episode yet: what comes next is for a new instance."""
-        if self.execution.user_code.abandoned and self.execution.episode.state is EpisodeState.NEW:
-            await self._pool.replace(self)

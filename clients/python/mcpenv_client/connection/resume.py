@@ -8,7 +8,7 @@ import random
 from typing import Any
 
 from mcpenv_client.errors import ConnectionFailed, SessionLost, WireError
-from mcpenv_client.wire.protocol import URGENT_FRAMES, FrameType, Reply, encode_frame
+from mcpenv_client.wire.protocol import FrameType, Reply, encode_frame
 
 from . import forks
 from .connection import Connection
@@ -107,7 +107,7 @@ class ResumableSession:
                 that waits for no other.
         """
         connection = await self._current()
-        if request_id is None and (self._resume or kind in URGENT_FRAMES):
+        if request_id is None and (self._resume or kind.urgent):
             request_id = self.request_id(kind)
         text = encode_frame(kind, data, request_id=request_id, timeout_s=timeout_s, trace=_trace_for(connection))
         resumed = 0

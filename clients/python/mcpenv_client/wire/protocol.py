@@ -106,33 +106,38 @@ def next_state(state: EpisodeState, event: Event) -> EpisodeState:
 
 
 class FrameType(str, Enum):
-    """The frames that a client may send. ``mcp`` carries a JSON-RPC request of OpenEnv's."""
+    """The frames that a client may send. ``mcp`` carries a JSON-RPC request of OpenEnv's.
+
+    Attributes:
+        needs: what its ``data`` has to have; None if the data may be left out.
+        urgent: it is served at once, also during a step.
+    """
+
+    needs: str | None
+    urgent: bool
+
+    def __new__(cls, value: str, needs: str | None = None, urgent: bool = False) -> FrameType:
+        """Make a member: ``str`` is its value alone."""
+        member = str.__new__(cls, value)
+        member._value_, member.needs, member.urgent = value, needs, urgent
+        return member
 
     RESET = "reset"
-    STEP = "step"
+    STEP = "step", "the action"
     END = "end"
     SNAPSHOT = "snapshot"
-    RESTORE = "restore"
+    RESTORE = "restore", "a snapshot_id"
     FORK = "fork"
-    DROP_SNAPSHOT = "drop_snapshot"
+    DROP_SNAPSHOT = "drop_snapshot", "a snapshot_id"
     STATE = "state"
     CLOSE = "close"
-    MCP = "mcp"
-    WAIT = "wait"
-    TRAJECTORY = "trajectory"
-    CANCEL = "cancel"
+    MCP = "mcp", "a JSON-RPC request"
+    WAIT = "wait", None, True
+    TRAJECTORY = "trajectory", None, True
+    CANCEL = "cancel", None, True
 
-
-URGENT_FRAMES = (FrameType.WAIT, FrameType.TRAJECTORY, FrameType.CANCEL)
-"""The frames that are served at once, also during a step."""
 
 _FRAME_TYPES = {member.value: member for member in FrameType}
-_NEEDED = {
-    FrameType.STEP: "the action",
-    FrameType.MCP: "a JSON-RPC request",
-    FrameType.RESTORE: "a snapshot_id",
-    FrameType.DROP_SNAPSHOT: "a snapshot_id",
-}
 _TRACE_KEYS = ("traceparent", "tracestate")
 _FRAME_KEYS = frozenset({"type", "data", "request_id", "timeout_s", *_TRACE_KEYS})
 
@@ -173,9 +178,9 @@ def decode_frame(text: str | bytes) -> Frame:
         raise UnknownType(f"Unknown message type: {_brief(kind)}")
     data = frame.get("data")
     if data is None:
-        if member in _NEEDED:
+        if member.needs is not None:
             raise InvalidMessage(
-                f"a {kind} frame needs data: {_NEEDED[member]}", errors=[_fault("data", "Field required")]
+                f"a {kind} frame needs data: {member.needs}", errors=[_fault("data", "Field required")]
             )
         data = {}
     if not frame.keys() <= _FRAME_KEYS:
@@ -304,7 +309,7 @@ class ActionTypes:
     def __iter__(self) -> Iterator[type[Action]]:
         return iter(dict.fromkeys(self._by_type.values()))
 
-    def decode(self, data: dict[str, Any]) -> Action:
+    def parse(self, data: dict[str, Any]) -> Action:
         """Return the action for the ``data`` of a step frame.
 
         Raises:
@@ -389,44 +394,41 @@ def observation_data(observation: Observation) -> dict[str, Any]:
     else:
         body = to_plain(observation, "observation", exclude=_BESIDE_THE_BODY)
     info = to_plain(observation.info, "info") if observation.info else {}
-    return _reply_data(body, observation.reward, observation.terminated, observation.truncated, info)
+    return _answer_data(body, observation.reward, observation, info)
 
 
-def step_data(record: StepRecord, result: dict[str, Any] | None, info: dict[str, Any]) -> dict[str, Any]:
-    """Return `observation_data` of the step of a tool call.
+def step_data(record: StepRecord, info: dict[str, Any]) -> dict[str, Any]:
+    """Return `observation_data` of the step of a tool call, without building an observation.
 
     Args:
-        result: the ``result`` of its outcome, plain JSON data.
         info: the framework's part of the observation, plain JSON data.
     """
-    body = _call_body(record.call.name, result, record.outcome.error)
-    reward = None if record.reward is None else record.reward.value
-    return _reply_data(body, reward, record.terminated, record.truncated, info)
+    outcome, reward = record.outcome, record.reward
+    body = _call_body(record.call.name, outcome.result_data(), outcome.error)
+    return _answer_data(body, None if reward is None else reward.value, record, info)
 
 
-def _reply_data(
-    body: dict[str, Any], reward: float | None, terminated: bool, truncated: bool, info: dict[str, Any]
+def _call_body(name: str, result: dict[str, Any] | None, error: ToolFailure | None) -> dict[str, Any]:
+    failure: dict[str, Any] | None = None
+    if error is not None:
+        failure = {"error_type": error.error_type.value, "message": error.message}
+        if error.errors is not None:
+            failure["errors"] = error.errors
+    return {"metadata": {}, "tool_name": name, "result": result, "error": failure}
+
+
+def _answer_data(
+    body: dict[str, Any], reward: float | None, ending: Observation | StepRecord, info: dict[str, Any]
 ) -> dict[str, Any]:
-    data: dict[str, Any] = {"observation": body, "reward": reward, "done": terminated or truncated}
-    if terminated:
+    data: dict[str, Any] = {"observation": body, "reward": reward, "done": ending.terminated or ending.truncated}
+    if ending.terminated:
         data["terminated"] = True
-    if truncated:
+    if ending.truncated:
         data["truncated"] = True
     if info:
         data["info"] = info
     if body.get("metadata"):
         data["metadata"] = body["metadata"]
-    return data
-
-
-def _call_body(name: str, result: dict[str, Any] | None, error: ToolFailure | None) -> dict[str, Any]:
-    return {"metadata": {}, "tool_name": name, "result": result, "error": None if error is None else _failure(error)}
-
-
-def _failure(error: ToolFailure) -> dict[str, Any]:
-    data: dict[str, Any] = {"error_type": error.error_type.value, "message": error.message}
-    if error.errors is not None:
-        data["errors"] = error.errors
     return data
 
 
@@ -529,7 +531,6 @@ __all__ = [
     "MAX_REQUEST_ID",
     "MAX_TIMEOUT_S",
     "TRANSITIONS",
-    "URGENT_FRAMES",
     "ActionTypes",
     "EpisodeState",
     "Event",
