@@ -1,13 +1,13 @@
-"""The observations of an episode for its orchestrator, made from the records of its steps."""
+"""The observations of an episode for its orchestrator, made from the records of its steps: as objects and as data."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from mcpenv_client.types.observations import CallToolObservation, Observation
 from mcpenv_client.types.records import StepRecord
 from mcpenv_client.types.status import COMPLETED, COMPLETED_DATA
-from mcpenv_client.wire.protocol import EpisodeState
+from mcpenv_client.wire.protocol import EpisodeState, call_data
 
 from .episode import Episode
 
@@ -37,6 +37,32 @@ def info_of(episode: Episode, record: StepRecord | None) -> dict[str, Any]:
         if trajectory.implicit_reset and record.call.step == 1:
             info["reset"] = "implicit"
     return info
+
+
+class ToolCalled(NamedTuple):
+    """The step of a tool call.
+
+    Attributes:
+        record: the step.
+        info: `info_of` it.
+    """
+
+    record: StepRecord
+    info: dict[str, Any]
+
+
+def step_data(result: ToolCalled) -> dict[str, Any]:
+    """Return the ``data`` of the observation frame of a step: plain JSON data, without building an observation."""
+    record, info = result
+    outcome, reward = record.outcome, record.reward
+    return call_data(
+        record.call.name,
+        outcome.result_data(),
+        outcome.error,
+        None if reward is None else reward.value,
+        record,
+        info,
+    )
 
 
 def observation_of(episode: Episode, record: StepRecord) -> Observation:

@@ -12,16 +12,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from mcpenv.execution.execution import Execution
-from mcpenv.execution.observations import info_of, latest
+from mcpenv.execution.observations import ToolCalled, info_of, latest, step_data
 from mcpenv.tasks.assignment import Wanted
 from mcpenv_client.errors import InvalidMessage
 from mcpenv_client.types.actions import Action, CallToolAction
 from mcpenv_client.types.observations import Observation
-from mcpenv_client.types.records import Plane, StepRecord, Trajectory
+from mcpenv_client.types.records import Plane, Trajectory
 from mcpenv_client.types.state import State
 from mcpenv_client.types.status import Stage
 from mcpenv_client.types.values import to_plain
-from mcpenv_client.wire.protocol import FrameType, ending_of, observation_data, step_data, timeout_of
+from mcpenv_client.wire.protocol import FrameType, ending_of, observation_data, timeout_of
 
 from .credential import Credential
 
@@ -131,18 +131,6 @@ class Step(Operation):
         return Act(action, timeout_s)
 
 
-class ToolCalled(NamedTuple):
-    """The result of `CallTool`.
-
-    Attributes:
-        record: the step.
-        info: the framework's part of its observation, plain JSON data.
-    """
-
-    record: StepRecord
-    info: dict[str, Any]
-
-
 @dataclass(slots=True)
 class CallTool(Step):
     """Call a tool, which is one step."""
@@ -153,15 +141,11 @@ class CallTool(Step):
 
     async def run(self, session: Session) -> ToolCalled:
         """Call the tool."""
-        await session.renew()
-        execution = session.execution
+        execution = await _usable(session)
         record = await execution.call_tool(self.name, self.arguments, plane=Plane.CONTROL, timeout_s=self.timeout_s)
         return ToolCalled(record, info_of(execution.episode, record))
 
-    @staticmethod
-    def reply_data(result: ToolCalled) -> dict[str, Any]:
-        """Encode the step."""
-        return step_data(result.record, result.info)
+    reply_data = staticmethod(step_data)
 
 
 @dataclass(slots=True)
@@ -173,8 +157,8 @@ class Act(Step):
 
     async def run(self, session: Session) -> Observation:
         """Take the action."""
-        await session.renew()
-        return await session.execution.step(self.action, plane=Plane.CONTROL, timeout_s=self.timeout_s)
+        execution = await _usable(session)
+        return await execution.step(self.action, plane=Plane.CONTROL, timeout_s=self.timeout_s)
 
 
 @dataclass(slots=True)
@@ -214,8 +198,8 @@ class ReadState(Operation):
 
     async def run(self, session: Session) -> State:
         """Read the state."""
-        await session.renew()
-        return await session.execution.read_state(timeout_s=self.timeout_s)
+        execution = await _usable(session)
+        return await execution.read_state(timeout_s=self.timeout_s)
 
     @staticmethod
     def reply_data(result: State) -> dict[str, Any]:
@@ -256,8 +240,8 @@ class TakeSnapshot(Operation):
     async def run(self, session: Session) -> SnapshotTaken:
         """Take the snapshot, and keep it with the session."""
         session.snapshots.refuse_full()
-        await session.renew()
-        held = await session.execution.snapshot(timeout_s=self.timeout_s)
+        execution = await _usable(session)
+        held = await execution.snapshot(timeout_s=self.timeout_s)
         return SnapshotTaken(session.snapshots.add(held), held.episode_id, held.step, held.bytes)
 
     @staticmethod
@@ -324,8 +308,8 @@ class Fork(Operation):
         if self.snapshot_id is not None:
             snapshot = session.snapshots.get(self.snapshot_id)
         else:
-            await session.renew()
-            snapshot = await session.execution.snapshot(timeout_s=self.timeout_s)
+            execution = await _usable(session)
+            snapshot = await execution.snapshot(timeout_s=self.timeout_s)
         forked = await session.fork(snapshot, self.credential, self.timeout_s)
         return Forked(forked.id, forked.execution.episode.id, forked.mcp_url)
 
@@ -460,6 +444,13 @@ OPERATIONS: dict[FrameType, type[Operation]] = {
     )
 }  # fmt: skip
 """The operation of each frame. Extensions add their own."""
+
+
+async def _usable(session: Session) -> Execution:
+    """Return the session's instance, or a new one if its reset could not be stopped."""
+    if session.execution.user_code.abandoned:
+        await session.renew()
+    return session.execution
 
 
 def _snapshot_id(data: Mapping[str, Any]) -> str:

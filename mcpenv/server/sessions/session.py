@@ -314,7 +314,7 @@ class Session:
         return None if self.handle is None else f"{self.base_url}/episodes/{self.handle.value}/mcp"
 
     async def renew(self) -> None:
-        """Replace an instance whose reset could not be stopped: it has no episode, and can begin none."""
+        """Replace the instance if its code could not be stopped and it has no episode: it can begin none."""
         if self.execution.user_code.abandoned and self.execution.episode.state is EpisodeState.NEW:
             await self._pool.replace(self)
 

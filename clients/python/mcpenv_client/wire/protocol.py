@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from types import MappingProxyType
 from typing import Any, get_args
 
 from pydantic import ValidationError
@@ -387,34 +388,38 @@ def observation_data(observation: Observation) -> dict[str, Any]:
     Raises:
         NotSerializable: naming the field.
     """
+    info = to_plain(observation.info, "info") if observation.info else {}
     if type(observation) is CallToolObservation:  # a subclass may have more fields
         result = None if observation.result is None else observation.result.to_plain()
-        body = _call_body(observation.tool_name, result, observation.error)
-        body["metadata"] = to_plain(observation.metadata, "observation.metadata")
-    else:
-        body = to_plain(observation, "observation", exclude=_BESIDE_THE_BODY)
-    info = to_plain(observation.info, "info") if observation.info else {}
+        metadata = to_plain(observation.metadata, "observation.metadata")
+        return call_data(
+            observation.tool_name, result, observation.error, observation.reward, observation, info, metadata
+        )
+    body = to_plain(observation, "observation", exclude=_BESIDE_THE_BODY)
     return _answer_data(body, observation.reward, observation, info)
 
 
-def step_data(record: StepRecord, info: dict[str, Any]) -> dict[str, Any]:
-    """Return `observation_data` of the step of a tool call, without building an observation.
+def call_data(
+    name: str,
+    result: dict[str, Any] | None,
+    error: ToolFailure | None,
+    reward: float | None,
+    ending: Observation | StepRecord,
+    info: dict[str, Any],
+    metadata: Mapping[str, Any] = MappingProxyType({}),
+) -> dict[str, Any]:
+    """Return `observation_data` of a tool call. ``result``, ``info`` and ``metadata`` are plain JSON data.
 
     Args:
-        info: the framework's part of the observation, plain JSON data.
+        ending: has ``terminated`` and ``truncated``.
     """
-    outcome, reward = record.outcome, record.reward
-    body = _call_body(record.call.name, outcome.result_data(), outcome.error)
-    return _answer_data(body, None if reward is None else reward.value, record, info)
-
-
-def _call_body(name: str, result: dict[str, Any] | None, error: ToolFailure | None) -> dict[str, Any]:
     failure: dict[str, Any] | None = None
     if error is not None:
         failure = {"error_type": error.error_type.value, "message": error.message}
         if error.errors is not None:
             failure["errors"] = error.errors
-    return {"metadata": {}, "tool_name": name, "result": result, "error": failure}
+    body = {"metadata": {**metadata}, "tool_name": name, "result": result, "error": failure}
+    return _answer_data(body, reward, ending, info)
 
 
 def _answer_data(
@@ -539,6 +544,7 @@ __all__ = [
     "Reply",
     "WireError",
     "action_type",
+    "call_data",
     "decode_frame",
     "decode_reply",
     "describe_faults",
@@ -552,6 +558,5 @@ __all__ = [
     "observation_data",
     "parse_observation",
     "request_id_of",
-    "step_data",
     "timeout_of",
 ]
