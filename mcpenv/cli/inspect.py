@@ -20,7 +20,7 @@ from mcpenv.server.config import ServerConfig
 from mcpenv.server.control.metadata import Description
 from mcpenv.server.mcp.server_card import PATHS as CARD_PATHS
 from mcpenv.server.mcp.server_card import identity_of, registry_entry
-from mcpenv.server.sessions.factory import EnvironmentSource
+from mcpenv.server.sessions.factory import EnvironmentFactory
 from mcpenv.targets.place import is_url
 from mcpenv.targets.target import Target, load_target
 from mcpenv_client.formats.references import schema_at
@@ -94,7 +94,7 @@ def _of_target(target: Target, modes: Sequence[Mode]) -> dict[str, Any]:
             execution.mode = mode
             by_mode[mode] = env.list_tools()
         rest = execution.home.drive(_components(env)) if execution.mounted is not None else _no_components()
-    source = EnvironmentSource(target.factory, ServerConfig())
+    source = EnvironmentFactory(target.factory, ServerConfig())
     source.environment_class = type(env)
     described = Description(source, ServerConfig(), target.readme)
     metadata, schema = described.metadata(), described.schema([])

@@ -24,7 +24,7 @@ from mcpenv.extensions.console.record_routes import RecordRoutes
 from mcpenv.extensions.console.sign_in import SignIn
 from mcpenv.extensions.reload.dev_events import DevEvents
 from mcpenv.extensions.wires.nemo_gym import NemoGymRoutes
-from mcpenv.extensions.wires.openenv import OpenEnvOrMCP, OpenEnvRoute
+from mcpenv.extensions.wires.openenv import OpenEnvOrMCP, OpenEnvRoute, SocketRequest
 from mcpenv.extensions.wires.ors import OrsRoutes
 from mcpenv.tasks.source import TaskSource
 from mcpenv.trajectories import Recorder
@@ -50,7 +50,7 @@ from .mcp.server_card import ServerCard
 from .metrics.collection import Collection
 from .security.control_auth import ControlGate
 from .security.host_check import Guard
-from .sessions.factory import EnvFactory, EnvironmentSource
+from .sessions.factory import EnvFactory, EnvironmentFactory
 from .sessions.membership import Alone, Membership
 from .sessions.pool import SessionPool
 from .sessions.resolver import RequestSessions, connection_key, connection_of
@@ -426,9 +426,10 @@ class EnvServer:
     def _assemble(self, config: ServerConfig) -> None:
         self.config = config
         self._console = bool(config.with_console().console)  # not kept in `config`, of which another mode may be made
-        self.source = EnvironmentSource(self._env_factory, config)
+        self.source = EnvironmentFactory(self._env_factory, config)
         self._membership = self._given_membership or Alone(config)
         self.pool = SessionPool(self.source, config, self._membership)
+        self.pool.operations[SocketRequest.frame] = SocketRequest
         self._feed = SessionFeed(self.pool, self._membership)
         self.collection = Collection(self.pool, self.source, config)
         self.description = Description(self.source, config, self._readme)

@@ -11,7 +11,7 @@ import pytest
 
 from mcpenv import ConfigurationError
 from mcpenv.server import ConcurrencyConfig, ServerConfig
-from mcpenv.server.sessions.capacity import Slots
+from mcpenv.server.sessions.capacity import CapacityLimiter
 from mcpenv_client import CapacityReached, ServerCapacityStatus
 
 
@@ -19,8 +19,8 @@ async def no_room(orchestrated: bool) -> None:
     pass
 
 
-def slots(limit: int = 1, *, queue_timeout_s: float = 30.0, max_quarantined: int = 0) -> Slots:
-    return Slots(lambda: limit, queue_timeout_s=queue_timeout_s, max_quarantined=max_quarantined)
+def slots(limit: int = 1, *, queue_timeout_s: float = 30.0, max_quarantined: int = 0) -> CapacityLimiter:
+    return CapacityLimiter(lambda: limit, queue_timeout_s=queue_timeout_s, max_quarantined=max_quarantined)
 
 
 def run(main: Callable[[], Awaitable[Any]]) -> None:
@@ -31,7 +31,7 @@ def run(main: Callable[[], Awaitable[Any]]) -> None:
     asyncio.run(bounded())
 
 
-async def in_line(several: Slots, count: int, order: list[int]) -> list[asyncio.Task[None]]:
+async def in_line(several: CapacityLimiter, count: int, order: list[int]) -> list[asyncio.Task[None]]:
     """So many tasks that wait for a slot, one after the other."""
 
     async def take(number: int) -> None:

@@ -212,7 +212,7 @@ def test_a_connection_whose_session_was_ended_does_not_slide_into_a_new_one(toke
 @pytest.mark.parametrize("auth", [None, AgentTokens({"ada": TOKEN})])
 def test_fastmcps_transport_is_found_and_its_limit_lifted(auth: AgentTokens | None) -> None:
     app = FastMCP("server", auth=auth).http_app(path=connections.RESOURCE)
-    found = connections.Transports(app)
+    found = connections.HandshakeConnections(app)
 
     async def main() -> None:
         async with app.lifespan(app):

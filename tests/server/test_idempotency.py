@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mcpenv.server.sessions.idempotency import Answer, Replies
+from mcpenv.server.sessions.idempotency import Answer, IdempotencyCache
 from mcpenv_client.errors import OperationCancelled
 
 
@@ -19,7 +19,7 @@ async def _never() -> Answer:
 
 def test_a_run_in_the_callers_task_is_answered_once_to_all_who_ask() -> None:
     async def main() -> None:
-        replies, runs = Replies(), 0
+        replies, runs = IdempotencyCache(), 0
         go, task = asyncio.Event(), asyncio.current_task()
         assert task is not None
 
@@ -42,7 +42,7 @@ def test_a_run_in_the_callers_task_is_answered_once_to_all_who_ask() -> None:
     asyncio.run(main())
 
 
-async def _here(replies: Replies, request_id: str, run: Any) -> Answer:
+async def _here(replies: IdempotencyCache, request_id: str, run: Any) -> Answer:
     task = asyncio.current_task()
     assert task is not None
     return await replies.once_here(request_id, b"x", run, task, lambda: Answer("cancelled"))
@@ -50,7 +50,7 @@ async def _here(replies: Replies, request_id: str, run: Any) -> Answer:
 
 def test_a_run_that_is_cancelled_by_its_id_has_that_answer_and_the_task_goes_on() -> None:
     async def main() -> None:
-        replies = Replies()
+        replies = IdempotencyCache()
 
         async def conversation() -> list[str]:
             said = [(await _here(replies, "r", _never)).text]
@@ -75,7 +75,7 @@ def test_two_cancels_are_as_one_and_leave_nothing_even_if_the_run_minds_neither(
         return Answer("done")
 
     async def main(run: Any, said: str, between: int) -> None:
-        replies = Replies()
+        replies = IdempotencyCache()
         task = asyncio.ensure_future(_here(replies, "r", run))
         await asyncio.sleep(0)
         running = replies.running("r")
@@ -92,7 +92,7 @@ def test_two_cancels_are_as_one_and_leave_nothing_even_if_the_run_minds_neither(
 
 def test_a_run_whose_task_is_cancelled_by_others_is_no_answer() -> None:
     async def main() -> None:
-        replies = Replies()
+        replies = IdempotencyCache()
         task = asyncio.ensure_future(_here(replies, "r", _never))
         await asyncio.sleep(0)
         waiting = asyncio.ensure_future(replies.once("r", b"x", _never))

@@ -130,5 +130,5 @@ def test_results_are_spelled_by_their_fields(operation: type[Operation], result:
     assert list(operation.reply_data(result).items()) == list(data.items())
 
 
-def test_each_frame_but_close_has_an_operation() -> None:
-    assert OPERATIONS.keys() == {*FrameType} - {FrameType.CLOSE}
+def test_each_frame_has_an_operation_but_close_and_those_of_extensions() -> None:
+    assert OPERATIONS.keys() == {*FrameType} - {FrameType.CLOSE, FrameType.MCP}

@@ -9,7 +9,7 @@ from worlds import World
 
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.sessions.credential import Credential
-from mcpenv.server.sessions.factory import EnvironmentSource
+from mcpenv.server.sessions.factory import EnvironmentFactory
 from mcpenv.server.sessions.pool import SessionPool
 
 MINE = Credential("session-number-0001", "a-long-enough-secret")
@@ -34,7 +34,7 @@ class Holder:
 def test_a_client_that_comes_back_at_any_moment_keeps_its_session(comes_back: str) -> None:
     async def main() -> None:
         config = ServerConfig(resume_grace_s=300)
-        source = EnvironmentSource(World, config)
+        source = EnvironmentFactory(World, config)
         pool = SessionPool(source, config)
         async with source.running(), pool.running():
             session = await pool.open_socket(MINE, resume=False)

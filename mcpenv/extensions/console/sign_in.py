@@ -11,7 +11,7 @@ from mcpenv.server.config import ServerConfig
 from mcpenv.server.control.http import ControlRoutes, answered, plain_json, refusal
 from mcpenv.server.control.public_url import base_url_of
 from mcpenv.server.security.control_auth import ControlGate, same_token
-from mcpenv.server.sessions.factory import EnvironmentSource
+from mcpenv.server.sessions.factory import EnvironmentFactory
 from mcpenv.server.sessions.rate_limit import Rate
 from mcpenv_client.errors import InvalidMessage, RateLimited, Unauthorized
 
@@ -32,7 +32,7 @@ class SignIn:
     def __init__(
         self,
         config: ServerConfig,
-        source: EnvironmentSource,
+        source: EnvironmentFactory,
         control: ControlRoutes,
         gate: ControlGate,
         cookie: ConsoleCookie | None,

@@ -24,7 +24,7 @@ from starlette.responses import PlainTextResponse, Response
 from mcpenv.execution.mcp_server import OVER
 from mcpenv.failures import wire_error
 from mcpenv.server.control.http import ControlRoutes, answered, kept_answer, plain_json, refusal
-from mcpenv.server.sessions.factory import EnvironmentSource
+from mcpenv.server.sessions.factory import EnvironmentFactory
 from mcpenv.server.sessions.operations import CallTool, End, Reset
 from mcpenv.server.sessions.pool import SessionPool
 from mcpenv.server.sessions.session import Origin, Session
@@ -108,7 +108,7 @@ class _Close(BaseModel):
 class NemoGymRoutes:
     """The handlers of the routes."""
 
-    def __init__(self, pool: SessionPool, source: EnvironmentSource, control: ControlRoutes) -> None:
+    def __init__(self, pool: SessionPool, source: EnvironmentFactory, control: ControlRoutes) -> None:
         self._pool = pool
         self._source = source
         self._control = control

@@ -25,8 +25,8 @@ from mcpenv.server.config import ServerConfig
 from mcpenv.server.control.http import TooLarge, plain_json, refusal
 from mcpenv.server.control.public_url import base_url_of
 from mcpenv.server.http.body import Replay, read_body
-from mcpenv.server.sessions.factory import EnvironmentSource
-from mcpenv.server.sessions.operations import OPERATIONS, CallTool, Operation
+from mcpenv.server.sessions.factory import EnvironmentFactory
+from mcpenv.server.sessions.operations import CallTool, Operation
 from mcpenv.server.sessions.pool import SessionPool
 from mcpenv.server.sessions.session import Origin, Session
 from mcpenv_client.errors import ErrorCode, ExecutionError, InvalidMessage, McpenvError, WireError
@@ -78,7 +78,7 @@ class OpenEnvOrMCP:
 class OpenEnvRoute:
     """The ASGI application that answers OpenEnv's requests. Refusals have status 200, too: its clients want that."""
 
-    def __init__(self, pool: SessionPool, source: EnvironmentSource, config: ServerConfig) -> None:
+    def __init__(self, pool: SessionPool, source: EnvironmentFactory, config: ServerConfig) -> None:
         self._pool = pool
         self._source = source
         self._config = config
@@ -177,9 +177,6 @@ class SocketRequest(Operation):
     def reply_data(result: dict[str, Any]) -> dict[str, Any]:
         """Return the reply, which is plain JSON data."""
         return result
-
-
-OPERATIONS[FrameType.MCP] = SocketRequest
 
 
 async def run_in(session: Session, call: Call, timeout_s: float | None = None) -> dict[str, Any]:

@@ -32,7 +32,7 @@ from mcpenv.failures import wire_error
 from mcpenv.server.control.event_stream import PING, PING_S, streaming
 from mcpenv.server.control.http import ControlRoutes, kept_answer, plain_json
 from mcpenv.server.sessions.credential import SESSION_ID
-from mcpenv.server.sessions.factory import EnvironmentSource
+from mcpenv.server.sessions.factory import EnvironmentFactory
 from mcpenv.server.sessions.idempotency import Answer
 from mcpenv.server.sessions.operations import CallTool, End, Reset
 from mcpenv.server.sessions.pool import SessionPool
@@ -81,7 +81,7 @@ class _Call(BaseModel):
 class OrsRoutes:
     """The handlers of the routes. A refusal is ``{"detail": ...}``, as ORS's clients expect."""
 
-    def __init__(self, pool: SessionPool, source: EnvironmentSource, control: ControlRoutes) -> None:
+    def __init__(self, pool: SessionPool, source: EnvironmentFactory, control: ControlRoutes) -> None:
         self._pool = pool
         self._source = source
         self._control = control

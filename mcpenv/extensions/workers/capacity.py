@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import Callable
 
 from mcpenv.server.config import ServerConfig
-from mcpenv.server.sessions.capacity import MakeRoom, Slots
+from mcpenv.server.sessions.capacity import CapacityLimiter, MakeRoom
 from mcpenv_client.types.server import ServerCapacityStatus
 
 from .messages import Capacity, Done, FreeSlot, GetCapacity, Quarantined, TakeSlot
 from .rpc import Channel
 
 
-class SharedSlots(Slots):
+class SharedCapacity(CapacityLimiter):
     """The slots that the hub gives.
 
     Attributes:

@@ -18,7 +18,7 @@ from mcpenv.errors import StartupError
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.metrics.counters import samples_in
 from mcpenv.server.metrics.exposition import Samples, added
-from mcpenv.server.sessions.capacity import RETRY_AFTER_S, Slots
+from mcpenv.server.sessions.capacity import RETRY_AFTER_S, CapacityLimiter
 from mcpenv.server.sessions.rate_limit import Rate
 from mcpenv_client.errors import CapacityReached, SessionLost
 
@@ -154,7 +154,7 @@ class Hub:
         self._chosen: dict[str, _Holding] = {}
         self._limit = 0
         self._counted: Samples = {}
-        self._slots = Slots(
+        self._slots = CapacityLimiter(
             lambda: self._limit, queue_timeout_s=config.queue_timeout_s, max_quarantined=config.max_quarantined
         )
         self._rate = None if config.max_requests_per_s is None else Rate(config.max_requests_per_s)

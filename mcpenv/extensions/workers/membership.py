@@ -8,11 +8,11 @@ from pathlib import Path
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.metrics.counters import Counters
 from mcpenv.server.metrics.exposition import Samples
-from mcpenv.server.sessions.capacity import Slots
+from mcpenv.server.sessions.capacity import CapacityLimiter
 from mcpenv_client.types.server import SessionInfo
 
 from . import worker_id
-from .capacity import SharedSlots
+from .capacity import SharedCapacity
 from .messages import (
     CollectMetrics,
     CountEpisodes,
@@ -41,15 +41,15 @@ class Member:
         self._channel = channel
         self._tag = worker
         self._counts = counts
-        self.shared_slots: SharedSlots | None = None
+        self.shared_slots: SharedCapacity | None = None
 
     def new_id(self) -> str:
         """Return a new id with this worker's tag."""
         return worker_id.new_id(self._tag)
 
-    def slots(self, limit: Callable[[], int], config: ServerConfig) -> Slots:
+    def slots(self, limit: Callable[[], int], config: ServerConfig) -> CapacityLimiter:
         """Return the slots of the whole server."""
-        self.shared_slots = SharedSlots(self._channel, limit, config)
+        self.shared_slots = SharedCapacity(self._channel, limit, config)
         return self.shared_slots
 
     async def spend(self, agent: str) -> None:

@@ -17,7 +17,6 @@ from typing import Any, TypeVar
 from starlette.types import Receive, Send
 
 from mcpenv.server.sessions.idempotency import Answer
-from mcpenv.server.sessions.operations import OPERATIONS
 from mcpenv.server.sessions.pool import SessionPool
 from mcpenv.server.sessions.session import Session
 from mcpenv_client.errors import CapacityReached, InvalidJSON, InvalidMessage, Unauthorized, WireError
@@ -298,7 +297,7 @@ class Connection:
 
     async def _once(self, session: Session, frame: Frame, text: str) -> Answer:
         """Answer a frame with a request id: once, unless it changes nothing."""
-        operation = OPERATIONS.get(frame.type)
+        operation = session.operations.get(frame.type)
         if operation is None or operation.idempotent:
             return await answer_frame(session, frame)
         assert self._task is not None and frame.request_id is not None
@@ -310,7 +309,7 @@ class Connection:
                 text.encode(),
                 lambda: answer_frame(session, frame),
                 self._task,
-                lambda: cancelled_answer(frame),
+                lambda: cancelled_answer(session, frame),
             )
         except WireError as error:
             return Answer(error_text(error, frame.request_id))

@@ -10,9 +10,9 @@ from typing import Any
 from mcpenv import tracing
 from mcpenv.failures import wire_error
 from mcpenv.server.sessions.idempotency import Answer, is_final
-from mcpenv.server.sessions.operations import OPERATIONS, Operation
+from mcpenv.server.sessions.operations import Operation
 from mcpenv.server.sessions.session import Session
-from mcpenv_client.errors import OperationCancelled, UnknownType, WireError
+from mcpenv_client.errors import InvalidMessage, OperationCancelled, WireError
 from mcpenv_client.types.status import Status, StatusCode
 from mcpenv_client.wire.protocol import Frame, encode_reply
 
@@ -45,12 +45,11 @@ def operation_of(session: Session, frame: Frame) -> Operation:
     """Return the operation that a frame asks for.
 
     Raises:
-        InvalidMessage: the data does not fit; with locations in ``errors``.
-        UnknownType: this server has no operation for such frames.
+        InvalidMessage: the data does not fit, with locations in ``errors``; or this server has no such operation.
     """
-    operation = OPERATIONS.get(frame.type)
+    operation = session.operations.get(frame.type)
     if operation is None:
-        raise UnknownType(f"this server takes no {frame.type.value} frames")
+        raise InvalidMessage(f"this server answers no {frame.type.value} frames: no extension of it does")
     return operation.from_wire(frame.data, session, frame.timeout_s)
 
 
@@ -90,9 +89,9 @@ async def answer_urgent(session: Session, operation: Operation, request_id: str 
     return answer() if operation.brief else answer
 
 
-def cancelled_answer(frame: Frame) -> Answer:
+def cancelled_answer(session: Session, frame: Frame) -> Answer:
     """Return the answer to a frame that a ``cancel`` ended."""
-    status = Status(StatusCode.CANCELLED, OPERATIONS[frame.type].stage, True).to_plain()
+    status = Status(StatusCode.CANCELLED, session.operations[frame.type].stage, True).to_plain()
     refused = OperationCancelled(f"the {frame.type.value} was cancelled", status=status)
     return Answer(error_text(refused, frame.request_id))
 

@@ -13,8 +13,8 @@ from starlette.responses import HTMLResponse, Response
 from mcpenv.failures import wire_error
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.http.body import read_body
-from mcpenv.server.sessions.factory import EnvironmentSource
-from mcpenv.server.sessions.idempotency import Answer, Replies, is_final
+from mcpenv.server.sessions.factory import EnvironmentFactory
+from mcpenv.server.sessions.idempotency import Answer, IdempotencyCache, is_final
 from mcpenv.server.sessions.membership import Membership
 from mcpenv.server.sessions.operations import End, Operation, ReadState, Reset, Step
 from mcpenv.server.sessions.pool import SessionPool
@@ -45,7 +45,7 @@ class ControlRoutes:
     def __init__(
         self,
         pool: SessionPool,
-        source: EnvironmentSource,
+        source: EnvironmentFactory,
         config: ServerConfig,
         description: Description,
         membership: Membership,
@@ -55,7 +55,7 @@ class ControlRoutes:
         self._source = source
         self._config = config
         self._description = description
-        self._replies = Replies()
+        self._replies = IdempotencyCache()
 
     async def health(self, request: Request) -> Response:
         """Answer that the process runs."""

@@ -10,7 +10,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode
 
 from mcpenv.environment import MCPEnvironment
 from mcpenv.server.config import ServerConfig
-from mcpenv.server.sessions.factory import EnvironmentSource
+from mcpenv.server.sessions.factory import EnvironmentFactory
 from mcpenv_client.types.actions import Action, CallToolAction, ListToolsAction
 from mcpenv_client.types.observations import CallToolObservation, ListToolsObservation, Observation
 from mcpenv_client.types.tools import Tool
@@ -31,7 +31,7 @@ class Description:
         readme: text of its README, if there is one.
     """
 
-    def __init__(self, source: EnvironmentSource, config: ServerConfig, readme: str | None) -> None:
+    def __init__(self, source: EnvironmentFactory, config: ServerConfig, readme: str | None) -> None:
         self._source = source
         self._config = config
         self._readme = readme

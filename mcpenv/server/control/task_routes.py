@@ -20,7 +20,7 @@ from starlette.responses import Response
 
 from mcpenv.execution.concurrency.threads import THREADS
 from mcpenv.failures import wire_error
-from mcpenv.server.sessions.factory import EnvironmentSource
+from mcpenv.server.sessions.factory import EnvironmentFactory
 from mcpenv.tasks import TaskSet
 from mcpenv.tasks.source import TaskRefusal, TaskSource
 from mcpenv_client.errors import WireError
@@ -112,7 +112,7 @@ class ServedTasks:
         source: the source of the environments that have the tasks.
     """
 
-    def __init__(self, source: EnvironmentSource) -> None:
+    def __init__(self, source: EnvironmentFactory) -> None:
         self._source = source
 
     @property

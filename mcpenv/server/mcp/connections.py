@@ -48,7 +48,7 @@ class _Connection:
 _Connections = OrderedDict[str, _Connection]
 
 
-class Transports:
+class HandshakeConnections:
     """The open handshake connections of a server, by the episode at whose address they were opened.
 
     Args:

@@ -23,7 +23,7 @@ from mcpenv.server.http.body import Replay, read_body
 from mcpenv.server.sessions.handles import Handle, Handles
 from mcpenv.server.sessions.resolver import HANDLE
 
-from .connections import RESOURCE, Transports, limit_bodies
+from .connections import RESOURCE, HandshakeConnections, limit_bodies
 from .event_store import RETRY_MS, RecentEvents
 from .event_stream import PING_S, STREAM, LateStream
 
@@ -79,7 +79,7 @@ class MCPEndpoint:
         )
         self._plain = server.http_app(path=RESOURCE, json_response=True, session_idle_timeout=self._session_timeout_s)
         self._authenticates = server.auth is not None
-        self._transports = Transports(self._streaming)
+        self._transports = HandshakeConnections(self._streaming)
         self._handles.on_forget = self._transports.end_all
         async with AsyncExitStack() as stack:
             for app in (self._streaming, self._plain):

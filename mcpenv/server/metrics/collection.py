@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mcpenv import __version__
 from mcpenv.server.config import ServerConfig
-from mcpenv.server.sessions.factory import EnvironmentSource
+from mcpenv.server.sessions.factory import EnvironmentFactory
 from mcpenv.server.sessions.pool import SessionPool
 from mcpenv.server.sessions.session import Origin
 from mcpenv_client.wire.protocol import EpisodeState
@@ -21,7 +21,7 @@ _STATM = Path("/proc/self/statm")
 class Collection:
     """The metrics of one process."""
 
-    def __init__(self, pool: SessionPool, source: EnvironmentSource, config: ServerConfig) -> None:
+    def __init__(self, pool: SessionPool, source: EnvironmentFactory, config: ServerConfig) -> None:
         self._pool = pool
         self._source = source
         self._config = config

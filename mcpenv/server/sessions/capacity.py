@@ -1,4 +1,4 @@
-"""Slots: the number of instances, the queue for a free one, and the instances in quarantine.
+"""The limit on the number of instances, the queue for a free one, and the instances in quarantine.
 
 A slot is taken before an instance is made and free when it is closed; those between are counted all the time.
 """
@@ -19,7 +19,7 @@ MakeRoom = Callable[[bool], Awaitable[None]]
 """Frees a slot, if it can, for a session that has an orchestrator (or has none)."""
 
 
-class Slots:
+class CapacityLimiter:
     """The slots of a server, given in the order in which they were asked for.
 
     Args:

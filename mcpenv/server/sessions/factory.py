@@ -34,7 +34,7 @@ logger = logging.getLogger("mcpenv")
 EnvFactory = Callable[[], MCPEnvironment]
 
 
-class EnvironmentSource:
+class EnvironmentFactory:
     """The source that makes the instances of one environment.
 
     Args:
@@ -101,7 +101,7 @@ class EnvironmentSource:
                 if error is not failure:
                     logger.exception("leaving the lifespan of %s failed", self.name)
 
-    def make(self, *, orchestrated: bool, on_abandoned: Callable[[], Callable[[], None]]) -> Making:
+    def make(self, *, orchestrated: bool, on_abandoned: Callable[[], Callable[[], None]]) -> PendingInstance:
         """Begin to make a new instance, whose sync code runs in worker threads.
 
         Args:
@@ -109,7 +109,7 @@ class EnvironmentSource:
             on_abandoned: called when the constructor is still running after its deadline. The function that it
                 returns is called once the resulting instance has been closed.
         """
-        return Making(self._make(orchestrated), self._config.step_timeout_s, on_abandoned)
+        return PendingInstance(self._make(orchestrated), self._config.step_timeout_s, on_abandoned)
 
     @property
     def settings(self) -> ServerSettings:
@@ -267,7 +267,7 @@ class EnvironmentSource:
             raise StartupError(f"{self.name} could not be made: {type(error).__name__}: {error}") from error
 
 
-class Making:
+class PendingInstance:
     """The construction of an instance. It cannot be stopped, and continues if its caller is cancelled."""
 
     __slots__ = ("_limit_s", "_on_stuck", "_task", "_until")

@@ -97,7 +97,7 @@ class _Entry:
         self.answer: Answer | None = None
 
 
-class Replies:
+class IdempotencyCache:
     """The answers of one session (or of one route without sessions) by request id."""
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ from mcpenv.server.metrics.counters import Counters
 from mcpenv.server.metrics.exposition import Samples
 from mcpenv_client.types.server import SessionInfo
 
-from .capacity import Slots
+from .capacity import CapacityLimiter
 from .rate_limit import Rate
 
 
@@ -22,7 +22,7 @@ class Membership(Protocol):
         """Return a new session id or handle value: 128 random bits, URL-safe."""
         ...
 
-    def slots(self, limit: Callable[[], int], config: ServerConfig) -> Slots:
+    def slots(self, limit: Callable[[], int], config: ServerConfig) -> CapacityLimiter:
         """The slots of the whole server.
 
         Args:
@@ -89,9 +89,9 @@ class Alone:
         """Return a new id."""
         return secrets.token_urlsafe(16)
 
-    def slots(self, limit: Callable[[], int], config: ServerConfig) -> Slots:
+    def slots(self, limit: Callable[[], int], config: ServerConfig) -> CapacityLimiter:
         """Return this worker's slots."""
-        return Slots(limit, queue_timeout_s=config.queue_timeout_s, max_quarantined=config.max_quarantined)
+        return CapacityLimiter(limit, queue_timeout_s=config.queue_timeout_s, max_quarantined=config.max_quarantined)
 
     async def spend(self, agent: str) -> None:
         """Count a request."""

@@ -107,7 +107,8 @@ class Reset(Operation):
         return await session.reset(self.seed, self.episode_id, self.wanted, self.timeout_s)
 
 
-_CALL_KEYS = frozenset({"type", "tool_name", "arguments", "metadata"})
+_CALL_KEYS = frozenset({"type", "tool_name", "arguments"})
+"""The keys of a call that needs no validation: what most clients send."""
 
 
 class Step(Operation):
@@ -121,10 +122,14 @@ class Step(Operation):
     @classmethod
     def from_wire(cls, data: Mapping[str, Any], session: Session, timeout_s: float | None = None) -> Step:
         """Decode a step."""
-        if data.get("type") == "call_tool" and data.keys() <= _CALL_KEYS:
-            name, arguments = data.get("tool_name"), data.get("arguments", {})
-            if isinstance(name, str) and isinstance(arguments, dict) and isinstance(data.get("metadata", {}), dict):
-                return CallTool(name, arguments, timeout_s)
+        name, arguments = data.get("tool_name"), data.get("arguments")
+        if (
+            data.get("type") == "call_tool"
+            and isinstance(name, str)
+            and isinstance(arguments, dict)
+            and data.keys() <= _CALL_KEYS
+        ):
+            return CallTool(name, arguments, timeout_s)
         action = session.actions.parse(dict(data))
         if isinstance(action, CallToolAction):
             return CallTool(action.tool_name, action.arguments, timeout_s)
@@ -443,7 +448,7 @@ OPERATIONS: dict[FrameType, type[Operation]] = {
         Reset, Step, End, ReadState, TakeSnapshot, Restore, Fork, DropSnapshot, Wait, Cancel, ReadTrajectory
     )
 }  # fmt: skip
-"""The operation of each frame. Extensions add their own."""
+"""The operation of each frame. A server has a copy, `SessionPool.operations`, to which its extensions add their own."""
 
 
 async def _usable(session: Session) -> Execution:

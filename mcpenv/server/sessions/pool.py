@@ -19,9 +19,10 @@ from mcpenv.server.metrics.counters import QUARANTINED, REFUSED, SessionObserver
 from mcpenv_client.errors import CapacityReached, InvalidMessage, McpenvError, NotSupported, SessionLost, Unauthorized
 
 from .credential import Credential
-from .factory import EnvironmentSource, Making, close_instance
+from .factory import EnvironmentFactory, PendingInstance, close_instance
 from .handles import Handles
 from .membership import Alone, Membership
+from .operations import OPERATIONS
 from .session import Origin, Session
 
 logger = logging.getLogger("mcpenv")
@@ -39,10 +40,11 @@ class SessionPool:
         slots: the capacity of the server.
         counters: what happened in its sessions so far.
         ending: True once sockets close after their step, because the server ends.
+        operations: the operation of each frame; extensions add theirs.
         on_connection_end: called with the id of a session of a handshake connection that the server has ended.
     """
 
-    def __init__(self, source: EnvironmentSource, config: ServerConfig, membership: Membership | None = None) -> None:
+    def __init__(self, source: EnvironmentFactory, config: ServerConfig, membership: Membership | None = None) -> None:
         self._source = source
         self._config = config
         self._membership = Alone(config) if membership is None else membership
@@ -52,6 +54,7 @@ class SessionPool:
         self._abandoned: set[asyncio.Task[None]] = set()
         self._opening_socket: dict[str, asyncio.Future[None]] = {}
         self.actions = source.actions
+        self.operations = dict(OPERATIONS)
         self.handles = Handles(self._membership.new_id)
         self.slots = self._membership.slots(self._limit, config)
         self.counters = self._membership.counters()
@@ -452,7 +455,7 @@ class SessionPool:
             self._membership.hold(session_id)
         return session
 
-    async def _abandon(self, making: Making) -> None:
+    async def _abandon(self, making: PendingInstance) -> None:
         """Let an abandoned construction finish. It keeps its slot until its instance is closed."""
         try:
             await close_instance(await making.result())
@@ -461,10 +464,10 @@ class SessionPool:
         finally:
             self.slots.free()
 
-    def _make(self, origin: Origin) -> Making:
+    def _make(self, origin: Origin) -> PendingInstance:
         return self._source.make(orchestrated=origin.orchestrated, on_abandoned=self._quarantine)
 
-    async def _made(self, making: Making) -> Execution:
+    async def _made(self, making: PendingInstance) -> Execution:
         execution = await making.result()
         execution.user_code.on_abandoned = self._quarantine
         return execution

@@ -9,7 +9,7 @@ from mcpenv.execution.mcp_server import Lister, Target
 from mcpenv.server.config import ServerConfig
 from mcpenv_client.errors import EpisodeDone, Unauthorized
 
-from .factory import EnvironmentSource
+from .factory import EnvironmentFactory
 from .handles import Handle
 from .membership import Membership
 from .pool import SessionPool
@@ -30,7 +30,7 @@ class RequestSessions:
     """The `Finder` of the server's agent plane, which finds the session of the current MCP request."""
 
     def __init__(
-        self, pool: SessionPool, source: EnvironmentSource, config: ServerConfig, membership: Membership
+        self, pool: SessionPool, source: EnvironmentFactory, config: ServerConfig, membership: Membership
     ) -> None:
         self._pool = pool
         self._source = source

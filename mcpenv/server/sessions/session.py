@@ -14,12 +14,13 @@ from mcpenv.execution.snapshots.store import SnapshotStore
 from mcpenv.tasks.assignment import Wanted
 from mcpenv_client.errors import SessionLost
 from mcpenv_client.types.observations import Observation
-from mcpenv_client.wire.protocol import ActionTypes, EpisodeState
+from mcpenv_client.wire.protocol import ActionTypes, EpisodeState, FrameType
 
 from .credential import Credential
 from .handles import Handle, Handles
-from .idempotency import Replies
+from .idempotency import IdempotencyCache
 from .live import Live
+from .operations import Operation
 from .pause import Pause
 
 SHOWN = 13
@@ -67,10 +68,12 @@ class Pool(Protocol):
 
     Attributes:
         actions: the types of actions that a step may have.
+        operations: the operation of each frame.
         handles: the addresses of the episodes.
     """
 
     actions: ActionTypes
+    operations: dict[FrameType, type[Operation]]
     handles: Handles
 
     async def replace(self, session: Session) -> None:
@@ -111,6 +114,7 @@ class Session:
         id: the address of the session.
         execution: the instance; a reset replaces it if its code could not be stopped.
         actions: the types of actions that a step may have.
+        operations: the operation of each frame.
         replies: the answers to requests that carry an id.
         snapshots: the snapshots that the session made and can name.
         base_url: the server's address as its orchestrator sees it, for the URL of the episode's handle.
@@ -147,6 +151,7 @@ class Session:
         "id",
         "last_used",
         "live",
+        "operations",
         "origin",
         "pause",
         "replacing",
@@ -158,7 +163,7 @@ class Session:
         self, pool: Pool, session_id: str, origin: Origin, execution: Execution, credential: Credential | None
     ) -> None:
         self._pool = pool
-        self.actions = pool.actions
+        self.actions, self.operations = pool.actions, pool.operations
         self._socket: Socket | None = None
         self._resetting = asyncio.Lock()
         self.id = session_id
@@ -167,7 +172,7 @@ class Session:
         self.pause: Pause | None = None
         self.use(execution)
         self.credential = credential
-        self.replies = Replies()
+        self.replies = IdempotencyCache()
         self.snapshots = pool.new_snapshots()
         self.base_url = ""
         self.handle: Handle | None = None
