@@ -80,7 +80,8 @@ class Secrets:
         """Return the text without secrets."""
         text = self.without_known(text)
         for place, instead in _PLACES:
-            text = place.sub(instead, text)
+            if place.search(text) is not None:  # `sub` takes twice as long to find nothing
+                text = place.sub(instead, text)
         return text
 
 
