@@ -4,12 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from typing import Any
 
 import pytest
+from websockets.sync.client import connect
 
+from mcpenv import MCPEnvironment
+from mcpenv.server.serve import serving
 from mcpenv.server.sessions.idempotency import Answer, IdempotencyCache
 from mcpenv_client.errors import OperationCancelled
+
+
+class Counter(MCPEnvironment):
+    """A counter."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+        @self.tool
+        def add() -> int:
+            """Count."""
+            self.count += 1
+            return self.count
 
 
 async def _never() -> Answer:
@@ -105,3 +122,18 @@ def test_a_run_whose_task_is_cancelled_by_others_is_no_answer() -> None:
         assert replies.running("r") is None
 
     asyncio.run(main())
+
+
+def test_a_frame_sent_again_is_known_by_its_text_without_its_trace_context() -> None:
+    step = '{"type": "step", "data": {"type": "call_tool", "tool_name": "add", "arguments": {}}, "request_id": "r"'
+    with serving(Counter) as url, connect(url.replace("http", "ws") + "/ws") as socket:
+
+        def answer(frame: str) -> Any:
+            socket.send(frame)
+            return json.loads(socket.recv(30))
+
+        assert answer('{"type": "reset"}')["type"] == "observation"
+        first = answer(step + ', "traceparent": "00-1", "tracestate": "a=\\"1\\""}')
+        assert first["data"]["observation"]["result"]["data"] == 1
+        assert answer(step + ', "traceparent": "00-2"}') == first == answer(step + "}")
+        assert answer(step + " }")["data"]["code"] == "VALIDATION_ERROR"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import io
 import json
 import logging
 import os
@@ -20,6 +21,7 @@ from fastmcp import Client
 from mcpenv import MCPEnvironment, Mode
 from mcpenv.errors import ConfigurationError
 from mcpenv.server.config import ServerConfig
+from mcpenv.server.logs import ServerHandler
 from mcpenv.server.metrics.counters import MAX_TOOLS, ORIGINS, Counters, SessionObserver, samples_in
 from mcpenv.server.metrics.exposition import added, exposition, sample
 from mcpenv.server.serve import serving
@@ -264,3 +266,34 @@ def test_the_access_log_has_fields_in_json(tmp_path: Path, options: tuple[str, .
     else:
         assert [line["tool"] for line in calls] == ["add", "add", "fail", "none\\n", "finish"]
         assert {"session", "tool", "status", "ms"} <= calls[0].keys()
+
+
+class Written(io.StringIO):
+    """A stream that notes what each write has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writes: list[str] = []
+
+    def write(self, text: str) -> int:
+        self.writes.append(text)
+        return super().write(text)
+
+
+def test_lines_of_one_turn_are_written_together_and_before_any_other_line() -> None:
+    async def main() -> list[str]:
+        handler = ServerHandler()
+        handler.stream = stream = Written()
+
+        def log(name: str, text: str) -> None:
+            handler.handle(logging.LogRecord(name, logging.INFO, "", 0, text, (), None))
+
+        log("mcpenv.access", "one")
+        log("mcpenv.access", "two")
+        assert stream.writes == []
+        await asyncio.sleep(0)
+        log("mcpenv.access", "three")
+        log("mcpenv", "four")
+        return stream.writes
+
+    assert asyncio.run(main()) == ["one\ntwo\n", "three\n", "four\n"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 from collections import deque
 from collections.abc import Coroutine
 from types import TracebackType
@@ -28,6 +29,8 @@ from .frames import Arrival, Text, answer_frame, cancelled_answer, error_text
 logger = logging.getLogger("mcpenv")
 
 T = TypeVar("T")
+
+_TRACE_FIELDS = re.compile(r',?\s*"(?:traceparent|tracestate)"\s*:\s*"(?:[^"\\]|\\.)*"')
 
 MAX_BACKLOG = 256
 """Maximum frames in the queue. Above it, the socket is not read."""
@@ -301,8 +304,8 @@ class Connection:
         if operation is None or operation.idempotent:
             return await answer_frame(session, frame)
         assert self._task is not None and frame.request_id is not None
-        for span in (frame.trace or {}).values():
-            text = text.replace(span, "")  # a request that is sent again may belong to another span
+        if frame.trace is not None:
+            text = _TRACE_FIELDS.sub("", text)  # a request that is sent again may belong to another span
         try:
             return await session.replies.once_here(
                 frame.request_id,
