@@ -19,8 +19,8 @@ MOST_AT_THE_TOP = 12
 OPENENV_CHILD = "extensions/openenv/child.py"
 """Runs beside OpenEnv, which is no dependency, in a process of its own."""
 
-DOCUMENTED = frozenset({"_exit", "_getframe", "_current_frames"})
-"""Names of ``os`` and ``sys`` that Python documents."""
+DOCUMENTED = frozenset({"_exit", "_getframe", "_current_frames", "_asdict", "_value_"})
+"""Names of ``os``, ``sys``, named tuples and ``enum`` that Python documents."""
 
 
 def modules() -> Iterator[tuple[Path, ast.Module]]:
