@@ -7,8 +7,7 @@ import inspect
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
-from types import FrameType
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypedDict, TypeVar, Unpack, overload
 
 from fastmcp import FastMCP
 from fastmcp.server.auth import AuthProvider
@@ -30,10 +29,10 @@ from mcpenv_client.wire.protocol import ActionTypes, action_type
 from .errors import InvalidTool, Misuse
 from .execution.ending import finish
 from .execution.execution import Execution
+from .execution.hooks import NOTHING, AuthorHooks, around_close, around_reset, around_state, warn_of_near_misses
 from .execution.lifespan import IN_PROCESS, UNSET, being_made
 from .execution.mcp_server import AgentServer, Finder, OnlyExecution
 from .execution.mounted.mounted_server import MountedServer
-from .execution.overrides import NOTHING, around_close, around_reset, around_state, no_options, warn_of_near_misses
 from .execution.server_settings import NO_SETTINGS, ServerSettings, settings_of
 from .execution.snapshots import Snapshot
 from .execution.snapshots.state import default_state, load_default_state
@@ -41,7 +40,6 @@ from .rewards.rubrics import Rubric
 from .rewards.rubrics.episode_rubric import refuse_silent
 from .rewards.verifiers import Evidence
 from .tasks import TaskSet
-from .tasks.reset_options import ResetOptions
 from .tasks.source import TaskSource
 from .tasks.task_set import tasks_of
 from .tools.access import AuthChecks
@@ -58,6 +56,25 @@ F = TypeVar("F", bound=Callable[..., Any])
 _NOT_GIVEN: Any = object()
 
 build_models()
+
+
+class _ToolArguments(TypedDict, total=False):
+    """The keyword arguments of `MCPEnvironment.tool`, for its overloads."""
+
+    mode: Mode | str | None
+    name: str | None
+    description: str | None
+    timeout_s: float | None
+    terminal: bool
+    concurrent: bool
+    title: str | None
+    version: str | int | None
+    icons: list[Icon] | None
+    tags: set[str] | None
+    annotations: ToolAnnotations | dict[str, Any] | None
+    output_schema: dict[str, Any] | None
+    meta: dict[str, Any] | None
+    auth: AuthChecks | None
 
 
 class _TaskOfEpisode:
@@ -138,26 +155,16 @@ class MCPEnvironment:
     else:
         task = _TaskOfEpisode()
 
+    author_hooks: ClassVar[AuthorHooks]
+    """The methods that the class overrides, for the framework."""
+
     _execution: Execution
-    _shared: Any
-    _arguments: tuple[tuple[Any, ...], dict[str, Any]]
-    _own_state: ClassVar[bool] = False
-    _own_close: ClassVar[bool] = False
     _kinds: ClassVar[KindCache] = KindCache()
-    _reset_options: ClassVar[ResetOptions]
-    _score_is_async: ClassVar[bool] = False
-    _verifies: ClassVar[bool] = False
-    _verifies_tasks: ClassVar[bool] = False  # True if `verify` takes the place of tasks' verifiers
-    _verify_is_async: ClassVar[bool] = False
-    _reset_body: ClassVar[Callable[..., Any]]
-    _close_body: ClassVar[Callable[..., Any]]
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         """Prepare the instance, so that ``super().__init__()`` is optional."""
         self = object.__new__(cls)
-        self._execution = Execution(self)
-        self._shared = being_made.get()
-        self._arguments = (args, kwargs)
+        self._execution = Execution(self, (args, kwargs))
         if cls.long_outputs is not None:
             self._execution.keep_long_outputs(cls.long_outputs)
         return self
@@ -177,10 +184,8 @@ class MCPEnvironment:
         if "REQUIRES_SINGLE_THREAD_EXECUTOR" in own:
             cls.THREAD_AFFINE = bool(own["REQUIRES_SINGLE_THREAD_EXECUTOR"])
         if "reset" in own:
-            cls._reset_body, cls._reset_options = own["reset"], ResetOptions(own["reset"])
             cls.reset = around_reset(own["reset"])  # type: ignore[method-assign]
         if "close" in own:
-            cls._close_body, cls._own_close = own["close"], True
             cls.close = around_close(own["close"])  # type: ignore[method-assign]
         if isinstance(own.get("state"), property):
             cls.state = around_state(own["state"])  # type: ignore[assignment]
@@ -201,10 +206,7 @@ class MCPEnvironment:
         if isinstance(own.get("rubric"), Rubric):
             refuse_silent(own["rubric"])
         warn_of_near_misses(cls)
-        cls._own_state = cls.save_state is not MCPEnvironment.save_state
-        cls._score_is_async = inspect.iscoroutinefunction(cls.score)
-        cls._verifies = cls.verify is not MCPEnvironment.verify
-        cls._verify_is_async = inspect.iscoroutinefunction(cls.verify)
+        cls.author_hooks = AuthorHooks.of(cls, MCPEnvironment)
         ActionTypes(cls.action_types)
 
     # -- methods to override
@@ -301,47 +303,9 @@ class MCPEnvironment:
     # -- methods to call
 
     @overload
-    def tool(
-        self,
-        fn: F,
-        /,
-        *,
-        mode: Mode | str | None = None,
-        name: str | None = None,
-        description: str | None = None,
-        timeout_s: float | None = None,
-        terminal: bool = False,
-        concurrent: bool = False,
-        title: str | None = None,
-        version: str | int | None = None,
-        icons: list[Icon] | None = None,
-        tags: set[str] | None = None,
-        annotations: ToolAnnotations | dict[str, Any] | None = None,
-        output_schema: dict[str, Any] | None = _NOT_GIVEN,
-        meta: dict[str, Any] | None = None,
-        auth: AuthChecks | None = None,
-    ) -> F: ...
+    def tool(self, fn: F, /, **options: Unpack[_ToolArguments]) -> F: ...
     @overload
-    def tool(
-        self,
-        fn: str | None = None,
-        /,
-        *,
-        mode: Mode | str | None = None,
-        name: str | None = None,
-        description: str | None = None,
-        timeout_s: float | None = None,
-        terminal: bool = False,
-        concurrent: bool = False,
-        title: str | None = None,
-        version: str | int | None = None,
-        icons: list[Icon] | None = None,
-        tags: set[str] | None = None,
-        annotations: ToolAnnotations | dict[str, Any] | None = None,
-        output_schema: dict[str, Any] | None = _NOT_GIVEN,
-        meta: dict[str, Any] | None = None,
-        auth: AuthChecks | None = None,
-    ) -> Callable[[F], F]: ...
+    def tool(self, fn: str | None = None, /, **options: Unpack[_ToolArguments]) -> Callable[[F], F]: ...
     def tool(
         self: Any = None,
         fn: Any = None,
@@ -478,9 +442,9 @@ class MCPEnvironment:
     @property
     def shared(self) -> Any:
         """The value that `lifespan` yielded; None if the class has no lifespan."""
-        if self._shared is UNSET:
-            self._shared = IN_PROCESS.value(type(self))
-        return self._shared
+        if self._execution.shared is UNSET:
+            self._execution.shared = IN_PROCESS.value(type(self))
+        return self._execution.shared
 
     # -- in process
 
@@ -499,7 +463,7 @@ class MCPEnvironment:
             ExecutionError: the author's score, act or implicit reset raised (``__cause__``).
             TypeError: not an action of this environment.
         """
-        return self._execution.home.drive(self._step(action, timeout_s))
+        return self._execution.blocking.run(self._step(action, timeout_s))
 
     async def step_async(self, action: Action, *, timeout_s: float | None = None) -> Observation:
         """Take a step. `step` for coroutines."""
@@ -537,7 +501,7 @@ class MCPEnvironment:
             InvalidMessage: no episode has begun.
             ExecutionError: scoring the end failed (``__cause__``). The episode is over, without that part of its score.
         """
-        return self._execution.home.drive(self.end_async(truncated=truncated, reason=reason))
+        return self._execution.blocking.run(self.end_async(truncated=truncated, reason=reason))
 
     async def end_async(self, *, truncated: bool = False, reason: str | None = None) -> Observation:
         """End the episode. `end` for coroutines."""
@@ -545,7 +509,7 @@ class MCPEnvironment:
 
     def list_tools(self) -> list[Tool]:
         """Return the tools that are visible in this mode. This is not a step."""
-        return self._execution.home.drive(self._execution.list_tools())
+        return self._execution.blocking.run(self._execution.list_tools())
 
     def snapshot(self) -> Snapshot:
         """Return a snapshot of the episode: its state, steps and return. Changes nothing.
@@ -555,7 +519,7 @@ class MCPEnvironment:
             InvalidMessage: no episode has begun.
             ExecutionError: the author's `save_state` raised (``__cause__``).
         """
-        return self._execution.home.drive(self.snapshot_async())
+        return self._execution.blocking.run(self.snapshot_async())
 
     def restore(self, snapshot: Snapshot) -> Observation:
         """Continue a snapshot's episode in a new episode with the same steps. Return the snapshot's last observation.
@@ -565,7 +529,7 @@ class MCPEnvironment:
             Misuse: the snapshot is of another class or version, or the argument is not a `Snapshot`.
             ExecutionError: the author's code raised (``__cause__``); the environment is NEW.
         """
-        return self._execution.home.drive(self.restore_async(snapshot))
+        return self._execution.blocking.run(self.restore_async(snapshot))
 
     def fork(self, snapshot: Snapshot | None = None) -> Self:
         """Return another instance, made with the same arguments, that continues a snapshot. Close it separately.
@@ -662,23 +626,14 @@ class MCPEnvironment:
         modes = modes_of(mode, name)
         if self._execution.mounted is not None:
             self._execution.mounted.refuse_taken(name, modes)
-        kinds = type(self)._kinds
-        kind = kinds.known(fn, name, options)
-        if kind is None:
-            frame = sys._getframe(1)
-            # The author's frame: neither of this module, nor of an override of this method.
-            while frame.f_back is not None and (
-                frame.f_globals.get("__name__") == __name__ or frame.f_code.co_name == "_register"
-            ):
-                frame = frame.f_back
-            kind = kinds.kind_of(fn, name, options, functools.partial(_locals_of, frame))
+        kind = type(self)._kinds.kind_of(fn, name, options, sys._getframe(1))
         self._execution.tools.add(BoundTool(kind, fn, auth), modes)
         return fn
 
     def _another(self) -> Self:
         """Return an instance made with the same arguments as this one."""
-        args, kwargs = self._arguments
-        token = being_made.set(self._shared)
+        args, kwargs = self._execution.arguments
+        token = being_made.set(self._execution.shared)
         try:
             other = type(self)(*args, **kwargs)
         finally:
@@ -688,13 +643,6 @@ class MCPEnvironment:
         if sink is not None:
             other._execution.sink = sink.another(other._execution.tools, other.mode)
         return other
-
-    def _author_reset(self, seed: int | None, episode_id: str | None, options: dict[str, Any]) -> Callable[[], Any]:
-        arguments = self._reset_options.arguments(seed, episode_id, options)
-        return functools.partial(type(self)._reset_body, self, **arguments)
-
-    def _author_close(self) -> Callable[[], Any]:
-        return functools.partial(type(self)._close_body, self)
 
 
 def agent_server(
@@ -730,12 +678,6 @@ def agent_server(
     )
 
 
-def _locals_of(frame: FrameType) -> dict[str, Any]:
-    return dict(frame.f_locals)
-
-
-MCPEnvironment._reset_body = MCPEnvironment.reset
-MCPEnvironment._close_body = MCPEnvironment.close
-MCPEnvironment._reset_options = ResetOptions(no_options)
-MCPEnvironment.reset = around_reset(MCPEnvironment._reset_body)  # type: ignore[method-assign]
-MCPEnvironment.close = around_close(MCPEnvironment._close_body)  # type: ignore[method-assign]
+MCPEnvironment.reset = around_reset(MCPEnvironment.reset)  # type: ignore[method-assign]
+MCPEnvironment.close = around_close(MCPEnvironment.close)  # type: ignore[method-assign]
+MCPEnvironment.author_hooks = AuthorHooks.of(MCPEnvironment, MCPEnvironment)

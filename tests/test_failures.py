@@ -308,7 +308,7 @@ def test_whatever_other_code_of_the_author_raises_is_an_execution_error(
         "reset": env.reset,
         "score": lambda: env.call_tool("fine"),
         "act": lambda: env.step(Go()),
-        "state": lambda: env._execution.home.drive(env._execution.read_state()),
+        "state": lambda: env._execution.blocking.run(env._execution.read_state()),
         "close": env.close,
     }
     with pytest.raises(ExecutionError) as raised:

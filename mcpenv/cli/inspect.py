@@ -93,7 +93,7 @@ def _of_target(target: Target, modes: Sequence[Mode]) -> dict[str, Any]:
         for mode in modes:
             execution.mode = mode
             by_mode[mode] = env.list_tools()
-        rest = execution.home.drive(_components(env)) if execution.mounted is not None else _no_components()
+        rest = execution.blocking.run(_components(env)) if execution.mounted is not None else _no_components()
     source = EnvironmentFactory(target.factory, ServerConfig())
     source.environment_class = type(env)
     described = Description(source, ServerConfig(), target.readme)

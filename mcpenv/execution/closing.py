@@ -5,33 +5,15 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable, Coroutine
-from typing import Any, NoReturn, Protocol
+from functools import partial
+from typing import Any, NoReturn
 
-from mcpenv.tools.registry import Toolbox
 from mcpenv_client.errors import SessionLost
 
 from .concurrency.event_loop import without_loop
+from .current_step import current
 from .ending import hand_over
-from .episode import Episode
-from .mounted.mounted_server import MountedServer
-from .observer import Observer
-from .scoring import Scoring
-from .sink import EpisodeSink
-from .step import current
-from .user_code import UserCode, UserEnvironment
-
-
-class Instance(Protocol):
-    """The environment instance to close."""
-
-    env: UserEnvironment
-    user_code: UserCode
-    tools: Toolbox
-    episode: Episode
-    mounted: MountedServer | None
-    scoring: Scoring | None
-    sink: EpisodeSink | None
-    observer: Observer | None
+from .instance import Instance
 
 
 async def close(instance: Instance, reason: str) -> None:
@@ -54,18 +36,24 @@ async def close_stuck(instance: Instance, reason: str) -> None:
 
 def _close_episode(instance: Instance, reason: str) -> None:
     hand_over(instance, reason)
-    instance.episode.close(reason)
+    instance.episode.close()
 
 
 async def _close_now(instance: Instance) -> None:
-    env, user_code = instance.env, instance.user_code
+    user_code, body = instance.user_code, _close_of(instance)
     try:
-        if env._own_close:
-            await user_code.stage("close", lambda: user_code.call(env._author_close()))
+        if body is not None:
+            await user_code.stage("close", lambda: user_code.call(body))
     finally:
         if instance.mounted is not None:
             await instance.mounted.leave()
         _forget(instance)
+
+
+def _close_of(instance: Instance) -> Callable[[], Any] | None:
+    """Return the user's close; None if the class has none."""
+    close = instance.hooks.close
+    return None if close is None else partial(close, instance.env)
 
 
 def _close_late(instance: Instance, loop: asyncio.AbstractEventLoop | None) -> None:
@@ -74,7 +62,7 @@ def _close_late(instance: Instance, loop: asyncio.AbstractEventLoop | None) -> N
     Args:
         loop: the server's, on which a coroutine function runs; None in process.
     """
-    close = instance.env._author_close()
+    close = _close_of(instance) or (lambda: None)
     if loop is not None and loop.is_closed():
         loop = None  # the server has ended
     if loop is not None and instance.mounted is not None:

@@ -7,22 +7,20 @@ era.)
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any, get_args
 
 from fastmcp import FastMCP
 from fastmcp.exceptions import ToolError
 from fastmcp.server.context import Context
-from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.session import ServerSession
 from mcp_types import ClientCapabilities, LoggingLevel, RequestId, ServerNotification
 from mcp_types.version import LATEST_HANDSHAKE_VERSION, MODERN_PROTOCOL_VERSIONS
 
 from mcpenv_client.types.records import LogEntry
 
+from .current_step import Step
 from .notifications import Subscribers
-from .step import Step
 
 _OFFLINE = FastMCP("mcpenv")
 """The server of contexts without an MCP request."""
@@ -106,13 +104,6 @@ _LEVELS: tuple[LoggingLevel, ...] = get_args(LoggingLevel)
 
 _LEVEL_KEY = "_fastmcp_client_log_level"
 """The key of the client's minimum level in the state of its connection."""
-
-
-async def ask_for_progress(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-    """Give every call a progress token, so that progress stands in the record: middleware of the low-level server."""
-    if ctx.method == "tools/call" and not (ctx.meta or {}).get("progress_token"):
-        ctx = dataclasses.replace(ctx, meta={**(ctx.meta or {}), "progress_token": NOT_ASKED})
-    return await call_next(ctx)
 
 
 class _EveryLevel:
@@ -284,13 +275,15 @@ class AmbientContext(EnvironmentContext):
     """The context of a step whose tool has no parameter for it, and may call ``get_context()``.
 
     FastMCP's constructor costs as much as a small tool, and few tools use the context. So it runs on first use.
+
+    Attributes:
+        _mcpenv_step: the step. Set it on the new object.
     """
 
-    def __init__(self, step: Step) -> None:
-        self._mcpenv_step = step
+    __init__ = object.__init__
 
     def __getattr__(self, name: str) -> Any:
         if "_mcpenv_step" not in vars(self) or "_fastmcp" in vars(self):
             raise AttributeError(name)
-        super().__init__(self._mcpenv_step)
+        EnvironmentContext.__init__(self, self._mcpenv_step)
         return getattr(self, name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Protocol
+from typing import Any
 
 from mcpenv.errors import Misuse
 from mcpenv.failures import environment_failure
@@ -12,22 +12,9 @@ from mcpenv_client.types.records import Reward, reward_of
 from mcpenv_client.types.status import Stage, Status, StatusCode
 from mcpenv_client.wire.protocol import EpisodeState, Event, next_state
 
-from .episode import Episode, Finish
-from .observer import Observer
-from .scoring import Scoring
-from .sink import EpisodeSink
-from .step import Step, current
-from .user_code import UserCode
-
-
-class Instance(Protocol):
-    """The environment instance whose episode ends."""
-
-    user_code: UserCode
-    episode: Episode
-    scoring: Scoring | None
-    sink: EpisodeSink | None
-    observer: Observer | None
+from .current_step import Step, current
+from .episode import Finish
+from .instance import Instance
 
 
 async def end(instance: Instance, truncated: bool, reason: str | None) -> None:
@@ -69,8 +56,9 @@ def finish(instance: Instance, reward: Any, truncated: bool, reason: str | None)
         Misuse: outside a step and a reset of this environment.
         ExecutionError: the reward is no finite number; the step fails with it, even if the tool catches it.
     """
-    step = _step_of(instance)
-    in_reset = current.get() is instance and instance.episode.state is EpisodeState.NEW
+    now = current.get()
+    step = now if isinstance(now, Step) and now.owner is instance else None
+    in_reset = now is instance and instance.episode.state is EpisodeState.NEW
     if (step is None or step.settled) and not in_reset:
         raise Misuse("finish() has a meaning only inside a tool, score, act or reset of its environment")
     try:
@@ -87,28 +75,22 @@ def finish(instance: Instance, reward: Any, truncated: bool, reason: str | None)
         instance.episode.reset_finish = instance.episode.reset_finish or said
 
 
-def _step_of(owner: object) -> Step | None:
-    """Return the running step, if it is one of this instance."""
-    now = current.get()
-    return now if isinstance(now, Step) and now.owner is owner else None
-
-
 def hand_over(instance: Instance, reason: str | None = None) -> None:
-    """Give the episode to the sink and the observer, once, if it is over.
+    """Pass the episode to the sink and the observer, once, if it is over.
 
     Args:
-        reason: why it is given up, if it has not come to its end.
+        reason: the reason for abandoning it, if it has not ended.
     """
     episode = instance.episode
     trajectory = episode.trajectory
+    if reason is not None:
+        episode.give_up(reason)
     if trajectory is None or episode.handed_over or not episode.orchestrated:
         return
     if instance.sink is None and instance.observer is None:
         return
     if episode.state is EpisodeState.NEW:
         return  # its reset failed: it never began
-    if reason is not None and episode.state is EpisodeState.RUNNING:
-        episode.give_up(reason)
     episode.handed_over = True
     if instance.sink is not None:
         instance.sink.episode_over(trajectory, episode.outputs.all())

@@ -6,20 +6,23 @@ import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any
 
 from mcpenv.tasks.assignment import Assignment, copied
 from mcpenv.tools.context.outputs import KeptOutputs
 from mcpenv_client.errors import NotSerializable
-from mcpenv_client.types.observations import Observation
-from mcpenv_client.types.records import Fork, Reward, StepRecord, Trajectory
-from mcpenv_client.types.status import Status
-from mcpenv_client.types.tools import ToolErrorType
+from mcpenv_client.types.observations import CallToolObservation, Observation
+from mcpenv_client.types.records import PLAIN_TYPES, Fork, Reward, StepRecord, Trajectory
+from mcpenv_client.types.status import COMPLETED, COMPLETED_DATA, Status
+from mcpenv_client.types.tools import ToolErrorType, unchecked
 from mcpenv_client.types.values import to_plain
 from mcpenv_client.wire.protocol import EpisodeState, Event, next_state
 
 from .notifications import Ending, Watchers
 from .snapshots.snapshot import HeldEpisode
+
+if TYPE_CHECKING:
+    from mcpenv.environment import MCPEnvironment
 
 TIME_LIMIT = "time_limit"
 """The reason of an episode's end after its task's time limit."""
@@ -36,18 +39,6 @@ class Finish:
     reward: Reward | None
     truncated: bool
     reason: str | None
-
-
-class Limits(Protocol):
-    """The limits of an environment.
-
-    Attributes:
-        SURVIVES_TIMEOUT: True if the world can continue after a tool that passed its deadline.
-        max_steps: maximum steps of an episode; None: no limit.
-    """
-
-    SURVIVES_TIMEOUT: ClassVar[bool]
-    max_steps: int | None
 
 
 class Episode:
@@ -109,14 +100,12 @@ class Episode:
         self.watchers = Watchers()
         self._opened_at = 0.0
 
-    def open(self, assigned: Assignment, episode_id: str | None, implicit: bool, *, instead: str = "reset") -> None:
+    def open(self, assigned: Assignment, episode_id: str | None, implicit: bool) -> None:
         """Open an episode before the author's reset or a restore: a new id, count 0, state NEW until it has returned.
 
-        Args:
-            instead: the reason for abandoning the previous episode, if it has not ended.
+        The caller has given up the previous episode.
         """
         self.state = next_state(self.state, Event.RESET_FAILED)
-        self._stop_clock(instead)
         self.watchers.tell(Ending.SUPERSEDED)
         self.id = episode_id or secrets.token_hex(16)
         self.step_count = 0
@@ -156,7 +145,7 @@ class Episode:
                 if observation.reward is None and said.reward is not None:
                     update["reward"] = said.reward.value
             observation = observation.model_copy(update=update)
-            if observation.done:
+            if observation.terminated or observation.truncated:
                 self._end(observation.terminated, observation.truncated, said.reason if said else None)
                 self.add_status(observation.info)
         else:
@@ -165,7 +154,10 @@ class Episode:
             trajectory.total_reward += observation.reward
             self.scored = True
         self.first = observation
-        trajectory.observation = _plain(observation)
+        try:
+            trajectory.observation = to_plain(observation, "observation", exclude={"info"})
+        except NotSerializable:
+            trajectory.observation = None  # the caller that encodes the observation reports the error
         return observation
 
     def resumed(self, held: HeldEpisode, step: int, kept: dict[str, Any]) -> None:
@@ -225,33 +217,34 @@ class Episode:
         self.step_count -= 1
 
     def judge(
-        self, record: StepRecord, finish: Finish | None, terminal: bool, limits: Limits, *, abandoned: bool
+        self, record: StepRecord, finish: Finish | None, terminal: bool, env: MCPEnvironment, *, abandoned: bool
     ) -> bool:
         """Decide whether this step ends the episode. Mark it so, and return True if it does.
 
         Args:
             terminal: True if the tool was declared to end the episode.
-            limits: the limits of the environment; the task may have a lower limit of steps.
+            env: the environment, which has limits; the task may have a lower limit of steps.
             abandoned: True if code that could not be stopped still runs, so that the world cannot continue.
         """
         if not self.orchestrated:
             return False
-        outcome, own = record.outcome, record.outcome.value
+        outcome = record.outcome
+        own = None if type(outcome.value) in PLAIN_TYPES else outcome.observation
         if finish is not None:
             record.truncated, record.terminated, record.reason = finish.truncated, not finish.truncated, finish.reason
         elif terminal and outcome.result is not None and not outcome.result.is_error:
             record.terminated = True
-        elif isinstance(own, Observation) and own.done:
+        elif own is not None and own.done:
             record.terminated, record.truncated = own.terminated, own.truncated
         if record.terminated or record.truncated:
             return True
         error = outcome.error
         if abandoned:
             record.reason = "a tool could not be stopped"
-        elif error is not None and error.error_type is ToolErrorType.TIMEOUT and not limits.SURVIVES_TIMEOUT:
+        elif error is not None and error.error_type is ToolErrorType.TIMEOUT and not env.SURVIVES_TIMEOUT:
             record.reason = "timeout"
         else:
-            record.reason = self._limit_reached(limits.max_steps)
+            record.reason = self._limit_reached(env.max_steps)
         record.truncated = record.reason is not None
         return record.truncated
 
@@ -350,15 +343,84 @@ class Episode:
         if self.orchestrated and self.state is EpisodeState.RUNNING:
             self._end(False, True, reason)
 
-    def give_up(self, reason: str) -> None:
-        """Abandon the episode before its end."""
-        self._stop_clock(reason)
+    def give_up(self, reason: str | None) -> None:
+        """Stop the clock of the episode and set its reason, unless it has ended."""
+        if self.trajectory is not None and self.trajectory.ended_at is None:
+            self.trajectory.ended_at = time.time()
+            self.trajectory.reason = reason
+            if self.trajectory.status is None:
+                self.trajectory.status = self.trajectory.ending_status()
 
-    def close(self, reason: str) -> None:
-        """Close the episode for good."""
+    def close(self) -> None:
+        """Close the episode for good. The caller has given it up."""
         self.state = next_state(self.state, Event.CLOSE)
-        self._stop_clock(reason)
         self.watchers.tell(Ending.CLOSED)
+
+    # -- observations for the orchestrator
+
+    def info_of(self, record: StepRecord | None) -> dict[str, Any]:
+        """Return the framework's part of the observation of a step; empty where there are no episodes.
+
+        Args:
+            record: the step; None for the reset.
+        """
+        trajectory = self.trajectory
+        if not self.orchestrated or trajectory is None:
+            return {}
+        info: dict[str, Any] = {"episode_id": trajectory.episode_id}
+        if self.state is EpisodeState.DONE:
+            self.add_status(info)
+        if record is not None:
+            info["status"] = {**COMPLETED_DATA} if record.status is COMPLETED else record.status.to_plain()
+            if record.fault is not None and record.done:
+                info["fault"] = record.fault  # the worth is unknown
+            else:
+                info["return"] = trajectory.total_reward if self.scored else None
+            if record.reward is not None and record.reward.components:
+                info["reward"] = dict(record.reward.components)
+            if record.reason is not None:
+                info["reason"] = record.reason
+            if trajectory.implicit_reset and record.call.step == 1:
+                info["reset"] = "implicit"
+        return info
+
+    def observation_of(self, record: StepRecord) -> Observation:
+        """Return the observation of a step, with its reward, end and info."""
+        outcome, info = record.outcome, self.info_of(record)
+        reward = None if record.reward is None else record.reward.value
+        own = None if type(outcome.value) in PLAIN_TYPES else outcome.observation
+        if own is not None and outcome.result is None:
+            update = {"reward": reward, "terminated": record.terminated, "truncated": record.truncated}
+            return own.model_copy(update={**update, "info": {**own.info, **info}})
+        fields = {
+            "reward": reward,
+            "terminated": record.terminated,
+            "truncated": record.truncated,
+            "metadata": {},
+            "info": info,
+            "tool_name": record.call.name,
+            "result": outcome.result,
+            "error": outcome.error,
+        }
+        return unchecked(CallToolObservation, fields)
+
+    def latest(self) -> Observation:
+        """Return the last observation of the running episode, as ``wait`` answers it."""
+        trajectory = self.trajectory
+        if trajectory is None:
+            return Observation()
+        if self.last is not None:
+            return self.last
+        if trajectory.steps:
+            observation = self.observation_of(trajectory.steps[-1])
+        else:
+            observation = self.first if self.first is not None else Observation(info=self.info_of(None))
+        info = dict(observation.info)
+        self.add_status(info)
+        # Another step than the last may have ended the episode (tools may run together), or none.
+        return observation.model_copy(
+            update={"terminated": trajectory.terminated, "truncated": trajectory.truncated, "info": info}
+        )
 
     def add_status(self, info: dict[str, Any]) -> None:
         """Add what became of the episode to an observation's info, if the episode is over."""
@@ -383,26 +445,11 @@ class Episode:
         self.state = next_state(self.state, Event.END)
         assert self.trajectory is not None
         self.trajectory.terminated, self.trajectory.truncated = terminated, truncated
-        self._stop_clock(reason)
+        self.give_up(reason)
         self.watchers.tell(Ending.DONE)
-
-    def _stop_clock(self, reason: str | None) -> None:
-        if self.trajectory is not None and self.trajectory.ended_at is None:
-            self.trajectory.ended_at = time.time()
-            self.trajectory.reason = reason
-            if self.trajectory.status is None:
-                self.trajectory.status = self.trajectory.ending_status()
 
 
 def _renamed(observation: Observation, episode_id: str) -> Observation:
     """Return an observation of the previous episode under the id and the address of its continuation."""
     info = {name: value for name, value in observation.info.items() if name != "mcp_url"}
     return observation.model_copy(update={"info": {**info, "episode_id": episode_id}})
-
-
-def _plain(observation: Observation) -> dict[str, Any] | None:
-    try:
-        plain: dict[str, Any] = to_plain(observation, "observation", exclude={"info"})
-    except NotSerializable:
-        return None  # the caller that encodes the observation reports the error
-    return plain

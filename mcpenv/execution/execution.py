@@ -1,134 +1,53 @@
-"""The core, `Execution`. Every tool call of every plane goes through `Execution.call_tool`.
-
-    lock -> state -> validate -> deadline -> run -> convert -> score -> rubric -> verify -> record
+"""The operations of one environment instance, `Execution`. Every call of every plane goes through it.
 
 `env.step`, ``/ws``, HTTP, ``/mcp`` and stdio differ only in the encoding of requests and replies.
 """
 
 from __future__ import annotations
 
-import secrets
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
-from fastmcp import FastMCP
 from fastmcp.server.providers import Provider
-from mcp.shared.subscriptions import ToolsListChanged
 
-from mcpenv import tracing
-from mcpenv.errors import Misuse
 from mcpenv.tasks.assignment import Assignment, Wanted
 from mcpenv.tools.access import Listing
 from mcpenv.tools.context.outputs import KeptOutputs, LongOutputs
 from mcpenv.tools.context.tools import tools_for_outputs
-from mcpenv.tools.registry import BOTH_MODES, Toolbox
-from mcpenv_client.errors import (
-    EpisodeDone,
-    ExecutionError,
-    SessionLost,
-)
+from mcpenv.tools.registry import BOTH_MODES
+from mcpenv_client.errors import SessionLost
 from mcpenv_client.types.actions import Action, CallToolAction, ListToolsAction
 from mcpenv_client.types.observations import ListToolsObservation, Observation
-from mcpenv_client.types.records import Plane, StepRecord, ToolCall
+from mcpenv_client.types.records import Plane, StepRecord
 from mcpenv_client.types.state import State
-from mcpenv_client.types.tools import Mode, Tool
+from mcpenv_client.types.tools import Tool
 from mcpenv_client.types.values import to_plain
 from mcpenv_client.wire.protocol import EpisodeState, Event, action_type, next_state
 
 from . import closing
 from .concurrency.agent_call import AgentCall
-from .concurrency.event_loop import Home
-from .concurrency.lock import Lock
-from .ending import end, hand_over
-from .episode import Episode
+from .current_step import Step, current
+from .ending import end
+from .instance import Instance
 from .mounted.mounted_call import run_through, visible
-from .mounted.mounted_server import MountedServer
-from .notifications import Ending, Subscribers
-from .observations import latest, observation_of
-from .observer import Observer
-from .pipeline import InputRequired, Run, run_action, run_tool, take_step
+from .notifications import Ending
 from .reset import reset
 from .restore import refuse_without_episodes, restore, take_snapshot
-from .scoring import Scoring
-from .sink import EpisodeSink
 from .snapshots import Snapshot
-from .step import Step, current, inside
-from .user_code import UserCode, UserEnvironment
+from .step import Run, admit, refuse_inside, run_action, settle, step
+from .tool_call import run_tool
 
 STATE_ABANDONED = "state could not be stopped"
 """The reason of an episode that was truncated because reading `state` could not be stopped."""
 
 
-class Execution:
-    """The core of one environment instance: its tools, its episode, and the lock that its operations hold.
+class Execution(Instance):
+    """An environment instance with its operations, which run one after the other unless tools are concurrent."""
 
-    Attributes:
-        env: the environment.
-        environment_type: the name of its class.
-        mode: the mode that decides which tools are visible.
-        tools: the environment's own tools.
-        mounted: the mounted FastMCP server, if any.
-        user_code: runs the environment's code.
-        episode: the running or last episode.
-        scoring: its scoring; None before the first reset, and where there are no episodes.
-        session_id: names this instance for tools that keep state.
-        home: the event loop of blocking calls.
-        subscribers: the subscribers to changes of tools, prompts and resources.
-        lock: the lock of operations.
-        sink: receives episodes that are over; None: no recording.
-        observer: observes steps, episodes and resets; None: nobody does.
-        traces: steps and resets make spans. Read at each reset.
-        max_calls: maximum number of calls that run or wait; None: no limit.
-        last_active: the time at which an operation last ended (``time.monotonic``, seconds).
-    """
-
-    __slots__ = (
-        "__weakref__",
-        "_told_version",
-        "env",
-        "environment_type",
-        "episode",
-        "home",
-        "last_active",
-        "lock",
-        "max_calls",
-        "mode",
-        "mounted",
-        "observer",
-        "scoring",
-        "session_id",
-        "sink",
-        "subscribers",
-        "tools",
-        "traces",
-        "user_code",
-    )
-
-    def __init__(self, env: UserEnvironment) -> None:
-        self.env = env
-        self.environment_type = type(env).__name__
-        self.mode = Mode.SIMULATION
-        self.tools = Toolbox()
-        self.mounted: MountedServer | None = None
-        self.user_code = UserCode(self, env.THREAD_AFFINE)
-        self.episode = Episode()
-        self.scoring: Scoring | None = None
-        self.session_id = secrets.token_hex(8)
-        self.home = Home()
-        self.subscribers = Subscribers()
-        self.lock = Lock()
-        self.sink: EpisodeSink | None = None
-        self.observer: Observer | None = None
-        self.traces = tracing.enabled()
-        self.max_calls: int | None = None
-        self.last_active = time.monotonic()
-        self._told_version = 0
-
-    @property
-    def server(self) -> FastMCP | None:
-        """The mounted server."""
-        return None if self.mounted is None else self.mounted.server
+    __slots__ = ()
 
     @property
     def provider(self) -> Provider | None:
@@ -192,15 +111,15 @@ class Execution:
         Raises:
             as `call_tool` and `act`.
         """
-        if isinstance(action, ListToolsAction):
-            return ListToolsObservation(tools=await self.list_tools())
         if isinstance(action, CallToolAction):
             record = await self.call_tool(
                 action.tool_name, action.arguments, plane=plane, principal=principal, timeout_s=timeout_s
             )
+        elif isinstance(action, ListToolsAction):
+            return ListToolsObservation(tools=await self.list_tools())
         else:
             record = await self.act(action, plane=plane, principal=principal, timeout_s=timeout_s)
-        return observation_of(self.episode, record)
+        return self.episode.observation_of(record)
 
     async def call_tool(
         self,
@@ -233,18 +152,23 @@ class Execution:
             ExecutionError: the user's scoring, or an implicit reset, raised.
             InputRequired: the tool asks its client for input.
         """
-        tool = self.tools.by_mode[self.mode].get(name)
-        mounted = self.mounted
-        run = partial(run_tool, self, tool) if mounted is None else partial(run_through, self, mounted)
-        settings = None if mounted is None or tool is not None else mounted.tools.of(name, self.mode)
-        terminal = tool.kind.terminal if tool is not None else settings is not None and settings.terminal
-        return await self._take_step(
+        tool, mounted = self.tools.by_mode[self.mode].get(name), self.mounted
+        terminal = tool is not None and tool.kind.terminal
+        run: Run
+        if mounted is None:
+            run = partial(run_tool, self, tool, self.episode.orchestrated and not self.hooks.score_is_async)
+        else:
+            run = partial(run_through, self, mounted)
+            settings = None if tool is not None else mounted.tools.of(name, self.mode)
+            terminal = terminal or (settings is not None and settings.terminal)
+        return await step(
+            self,
             name,
             arguments,
             run,
-            plane,
-            principal,
-            timeout_s,
+            plane=plane,
+            principal=principal,
+            timeout_s=timeout_s,
             shared=tool is not None and tool.kind.concurrent,
             terminal=terminal,
             episode_id=episode_id,
@@ -270,8 +194,15 @@ class Execution:
         arguments = {name: value for name, value in to_plain(action, "action").items() if name != "type"}
         if not arguments["metadata"]:
             del arguments["metadata"]
-        run = partial(run_action, self, action)
-        return await self._take_step(action_type(type(action)), arguments, run, plane, principal, timeout_s)
+        return await step(
+            self,
+            action_type(type(action)),
+            arguments,
+            partial(run_action, self, action),
+            plane=plane,
+            principal=principal,
+            timeout_s=timeout_s,
+        )
 
     # -- the episode
 
@@ -290,8 +221,8 @@ class Execution:
             ExecutionError: the user's reset raised; the environment is NEW.
             OperationTimeout: it passed its deadline.
         """
-        self._refuse_inside()
-        wanted = Wanted(options or {}, self.env._reset_options, type(self.env).tasks)
+        refuse_inside(self)
+        wanted = Wanted(options or {}, self.hooks.options, self.tasks)
         return await self.begin(await self.assign(seed, wanted, timeout_s), episode_id, timeout_s=timeout_s)
 
     async def assign(self, seed: int | None, wanted: Wanted, timeout_s: float | None = None) -> Assignment:
@@ -302,7 +233,7 @@ class Execution:
             ExecutionError: the user's code that makes tasks raised.
         """
         if not wanted.any:
-            return Assignment(None, seed, wanted.options)
+            return wanted.found(seed)
         assigned: Assignment = await self.user_code.stage(
             "tasks", lambda: self.user_code.beside(wanted.found, seed), timeout_s
         )
@@ -316,7 +247,7 @@ class Execution:
         Raises:
             as `reset`.
         """
-        async with _Operation(self, Event.RESET):
+        async with self._operation(Event.RESET):
             return await reset(self, assigned, episode_id, timeout_s, implicit=False)
 
     async def end(self, *, truncated: bool = False, reason: str | None = None) -> Observation:
@@ -327,9 +258,9 @@ class Execution:
             ExecutionError: scoring the end failed; the episode is over all the same.
         """
         if self.episode.state is not EpisodeState.DONE:
-            async with _Operation(self, Event.END):
+            async with self._operation(Event.END):
                 await end(self, truncated, reason)
-        return latest(self.episode)
+        return self.episode.latest()
 
     async def snapshot(self, *, timeout_s: float | None = None) -> Snapshot:
         """Return a snapshot of the episode. Changes nothing, also if it fails.
@@ -341,7 +272,7 @@ class Execution:
             OperationTimeout: it passed its deadline.
         """
         refuse_without_episodes(self)
-        async with _Operation(self, Event.SNAPSHOT, if_abandoned="a snapshot could not be stopped"):
+        async with self._operation(Event.SNAPSHOT, if_abandoned="a snapshot could not be stopped"):
             return await take_snapshot(self, timeout_s)
 
     async def restore(self, snapshot: Snapshot, *, timeout_s: float | None = None) -> Observation:
@@ -355,9 +286,9 @@ class Execution:
         """
         refuse_without_episodes(self)
         snapshot.check_class(type(self.env), self.env.VERSION)
-        async with _Operation(self, Event.RESET, if_abandoned="a restore could not be stopped"):
+        async with self._operation(Event.RESET, if_abandoned="a restore could not be stopped"):
             await restore(self, snapshot, timeout_s)
-        return latest(self.episode)
+        return self.episode.latest()
 
     async def wait(self, timeout_s: float | None = None, *, episode_id: str | None = None) -> bool:
         """Return when the running episode is over (True), or after ``timeout_s`` seconds (False). Holds no lock.
@@ -389,7 +320,7 @@ class Execution:
             ExecutionError: the user's property raised.
             OperationTimeout: it passed its deadline.
         """
-        async with _Operation(self, if_abandoned=STATE_ABANDONED):
+        async with self._operation(Event.STEP, if_abandoned=STATE_ABANDONED):
             if self.closed:
                 next_state(self.episode.state, Event.STEP)
             state = await self.user_code.stage("state", lambda: self.user_code.call(lambda: self.env.state), timeout_s)
@@ -414,7 +345,7 @@ class Execution:
         """
         if self.closed:
             return
-        self._refuse_inside()
+        refuse_inside(self)
         if not self.user_code.abandoned:
             await self.lock.acquire()
             try:
@@ -433,121 +364,27 @@ class Execution:
 
     # -- inside
 
-    async def _take_step(
-        self,
-        name: str,
-        arguments: dict[str, Any],
-        run: Run,
-        plane: Plane,
-        principal: str | None,
-        timeout_s: float | None,
-        *,
-        shared: bool = False,
-        terminal: bool = False,
-        episode_id: str | None = None,
-        client: AgentCall | None = None,
-    ) -> StepRecord:
-        """Take a step while holding the lock. Reset an environment that is NEW with defaults.
+    @asynccontextmanager
+    async def _operation(self, event: Event, if_abandoned: str | None = None) -> AsyncIterator[None]:
+        """Hold the lock for an operation that is not a step. `stop` cancels it.
 
         Args:
-            shared: True if other shared steps may run at the same time.
-            terminal: True if the step ends the episode if it succeeds.
+            event: of the episode's state table.
+            if_abandoned: the reason why the episode is truncated if the operation's code cannot be stopped.
 
         Raises:
-            EpisodeDone: the episode is over, or is not ``episode_id``.
+            as `step`.
         """
-        shared = shared or (self.env.CONCURRENT_CALLS and not self.episode.orchestrated)
-        async with _Operation(self, Event.STEP, shared=shared, limit=self.max_calls):
-            episode = self.episode
-            if episode_id is not None and episode_id != episode.id:
-                raise EpisodeDone("The episode is over.")
-            if episode.state is EpisodeState.NEW:
-                await reset(self, Assignment(None, None, {}), None, None, implicit=True)
-            if self.scoring is not None and self.scoring.ended:
-                raise EpisodeDone("the episode is over, reset to begin another")
-            call = ToolCall(name, arguments, episode.count_step(), plane, principal)
-            step = Step(self, call, episode.kept, timeout_s, client, terminal)
-            return await take_step(self, step, run)
-
-    def _after_operation(self) -> None:
-        self.last_active = time.monotonic()
-        # Concurrent steps are all part of the episode: it is complete with the last of them.
-        if self.episode.state is EpisodeState.DONE and self.lock.holders == 1:
-            hand_over(self)
-        if self.tools.version != self._told_version:
-            self._told_version = self.tools.version
-            self.subscribers.tell(ToolsListChanged())
-
-    def _refuse_inside(self) -> None:
-        if current.get() is not None and inside(self):
-            raise Misuse(
-                "this environment is in the middle of a step: its own tools and reset cannot step, reset or close it; "
-                "call the function itself"
-            )
-
-    def _refuse_abandoned(self, event: Event) -> None:
-        if self.user_code.abandoned:
-            if self.episode.state is not EpisodeState.NEW:
-                next_state(self.episode.state, event)
-            incident = self.user_code.incident
-            raise ExecutionError(
-                f"code that could not be stopped still runs in this environment (incident {incident}); "
-                "begin with a new one",
-                incident=incident,
-            )
+        admit(self, event)
+        with await self.lock.hold():
+            if self.user_code.abandoned:  # while this operation waited
+                admit(self, event)
+            try:
+                yield
+            finally:
+                if if_abandoned is not None and self.user_code.abandoned:
+                    self.episode.cut_short(if_abandoned)
+                settle(self)
 
 
-class _Operation:
-    """The context of one operation: holds the lock, and can be cancelled by `Execution.stop`.
-
-    Args:
-        event: of the episode's state table.
-        shared: other shared operations may run at the same time.
-        limit: maximum number of operations that run or wait; None: no limit.
-        if_abandoned: the reason why the episode is truncated if the operation's code cannot be stopped.
-
-    Raises:
-        Misuse: the caller is code of this environment.
-        RateLimited: there are as many already.
-        SessionLost: the session ends.
-        ExecutionError: code that could not be stopped still runs here.
-    """
-
-    __slots__ = ("_event", "_execution", "_hold", "_if_abandoned", "_limit", "_shared")
-
-    def __init__(
-        self,
-        execution: Execution,
-        event: Event = Event.STEP,
-        *,
-        shared: bool = False,
-        limit: int | None = None,
-        if_abandoned: str | None = None,
-    ) -> None:
-        self._execution = execution
-        self._event = event
-        self._shared = shared
-        self._limit = limit
-        self._if_abandoned = if_abandoned
-
-    async def __aenter__(self) -> None:
-        execution = self._execution
-        execution._refuse_inside()
-        execution._refuse_abandoned(self._event)
-        hold = await execution.lock.hold(shared=self._shared, limit=self._limit)
-        if execution.user_code.abandoned:  # while this one waited
-            with hold:
-                execution._refuse_abandoned(self._event)
-        self._hold = hold
-
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        execution = self._execution
-        try:
-            if self._if_abandoned is not None and execution.user_code.abandoned:
-                execution.episode.cut_short(self._if_abandoned)
-            execution._after_operation()
-        finally:
-            self._hold.__exit__(kind, error, trace)
-
-
-__all__ = ["Execution", "InputRequired"]
+__all__ = ["Execution"]

@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager
 from contextvars import ContextVar
 from typing import Any
 
-from .concurrency.event_loop import Home
+from .concurrency.event_loop import BlockingRunner
 
 logger = logging.getLogger("mcpenv")
 
@@ -24,14 +24,14 @@ class _InProcess:
 
     def __init__(self) -> None:
         self._mutex = threading.RLock()
-        self._home = Home()
+        self._blocking = BlockingRunner()
         self._entered: dict[type, tuple[Any, AbstractAsyncContextManager[Any]]] = {}
 
     def value(self, cls: type[Any]) -> Any:
         with self._mutex:
             if cls not in self._entered:
                 manager = lifespan_of(cls)
-                self._entered[cls] = (self._home.drive(manager.__aenter__()), manager)
+                self._entered[cls] = (self._blocking.run(manager.__aenter__()), manager)
                 if len(self._entered) == 1:
                     atexit.register(self.leave)
             return self._entered[cls][0]
@@ -40,7 +40,7 @@ class _InProcess:
         with self._mutex:
             for cls, (_, manager) in reversed(self._entered.items()):
                 try:
-                    self._home.drive(manager.__aexit__(None, None, None))
+                    self._blocking.run(manager.__aexit__(None, None, None))
                 except Exception:
                     logger.exception("leaving the lifespan of %s failed", cls.__name__)
             self._entered.clear()

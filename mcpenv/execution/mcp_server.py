@@ -7,7 +7,7 @@ hidden.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -61,11 +61,12 @@ from mcpenv_client.types.values import refuse_unrecordable
 
 from .components import CompletingProvider
 from .concurrency.agent_call import AgentCall
-from .context import ask_for_progress
-from .execution import Execution, InputRequired
+from .context import NOT_ASKED
+from .execution import Execution
 from .mounted.mounted_server import MountedServer
 from .server_settings import NO_SETTINGS, ServerSettings
 from .subscriptions import Subscriptions
+from .tool_call import InputRequired
 
 OVER = "The episode is over."
 """The text of an agent's calls after the end."""
@@ -182,7 +183,7 @@ class AgentServer(FastMCP):
         self._finder = finder
         subscriptions = Subscriptions(finder.to_call)
         subscriptions.register(self._mcp_server)
-        self._mcp_server.middleware.extend([ask_for_progress, *request_middleware])
+        self._mcp_server.middleware.extend([_ask_for_progress, *request_middleware])
         # FastMCP 4.2 looks schemas up in a cache by name, which lacks the tools of a session. Without that lookup, mcp
         # lists the tools of the request's own session.
         self._mcp_server.get_tool_input_schema = None
@@ -416,6 +417,13 @@ class _OtherMessages(Middleware):
             for each in reversed(self._middleware):
                 call_next = partial(each, call_next=call_next)
         return await call_next(context)
+
+
+async def _ask_for_progress(ctx: ServerRequestContext[Any, Any], call_next: MCPCallNext) -> HandlerResult:
+    """Give every call a progress token, so that progress stands in the record: middleware of the low-level server."""
+    if ctx.method == "tools/call" and not (ctx.meta or {}).get("progress_token"):
+        ctx = replace(ctx, meta={**(ctx.meta or {}), "progress_token": NOT_ASKED})
+    return await call_next(ctx)
 
 
 def _for_agent(error: WireError) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import secrets
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import Protocol
 
 from mcpenv import tracing
 from mcpenv.failures import environment_failure
@@ -13,23 +13,8 @@ from mcpenv.tasks.assignment import Assignment
 from mcpenv_client.types.observations import Observation
 
 from .ending import hand_over
-from .episode import Episode
-from .observer import Observer
+from .instance import Instance
 from .scoring import Scoring
-from .sink import EpisodeSink
-from .user_code import UserCode, UserEnvironment
-
-
-class Instance(Protocol):
-    """The environment instance to reset."""
-
-    env: UserEnvironment
-    user_code: UserCode
-    episode: Episode
-    scoring: Scoring | None
-    sink: EpisodeSink | None
-    observer: Observer | None
-    traces: bool
 
 
 async def reset(
@@ -41,13 +26,11 @@ async def reset(
         implicit: a step has begun it, not a reset.
 
     Raises:
-        InvalidMessage: an option that the environment does not take.
         ExecutionError: the user's reset raised; the environment is NEW.
         OperationTimeout: it passed its deadline.
     """
-    instance.env._reset_options.check(assigned.options, tasks=instance.env.tasks is not None)
     hand_over(instance, "reset")
-    if instance.sink is not None and assigned.seed is None and instance.env._reset_options.takes_seed:
+    if instance.sink is not None and assigned.seed is None and instance.hooks.options.takes_seed:
         # A recorded episode can be replayed only if its seed is known.
         assigned = replace(assigned, seed=secrets.randbits(31))
     instance.episode.open(assigned, episode_id, implicit)
@@ -61,7 +44,7 @@ async def reset(
         if not completed and instance.observer is not None:
             instance.observer.reset_over(failed=True)
     if instance.episode.orchestrated:
-        scoring = Scoring(instance.user_code, instance.env)
+        scoring = Scoring(instance)
         await scoring.begin(assigned.task, timeout_s)
         instance.scoring = scoring
     if instance.observer is not None:
@@ -78,13 +61,11 @@ async def run_reset(
         ExecutionError: it raised, or returned no observation.
         OperationTimeout: it passed its deadline.
     """
-    seed, options = assigned.seed, assigned.options
+    hooks, user_code = instance.hooks, instance.user_code
+    arguments = hooks.options.arguments(assigned.seed, episode_id, assigned.options)
+    body = functools.partial(hooks.reset, instance.env, **arguments)
     instance.scoring, instance.episode.reset_number = None, -1
-    observation = await instance.user_code.stage(
-        "reset",
-        lambda: instance.user_code.call(instance.env._author_reset(seed, episode_id, options)),
-        timeout_s,
-    )
+    observation = await user_code.stage("reset", lambda: user_code.call(body), timeout_s)
     if observation is None:
         observation = Observation()
     if not isinstance(observation, Observation):

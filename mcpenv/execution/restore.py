@@ -5,46 +5,20 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Protocol
-
-from fastmcp import FastMCP
+from typing import Any
 
 from mcpenv.tasks.assignment import Assignment
-from mcpenv.tools.registry import Toolbox
 from mcpenv_client.errors import InvalidMessage, NotSupported
 from mcpenv_client.types.records import Trajectory
 from mcpenv_client.types.tools import Mode
 from mcpenv_client.wire.protocol import EpisodeState, Event, next_state
 
 from .ending import hand_over
-from .episode import Episode
-from .observer import Observer
+from .instance import Instance
 from .reset import run_reset
 from .scoring import Scoring
-from .sink import EpisodeSink
 from .snapshots.snapshot import HeldEpisode, HeldState, Snapshot, class_name, size_of
 from .snapshots.state import InstanceState
-from .user_code import UserCode, UserEnvironment
-
-
-class Instance(Protocol):
-    """The environment instance that is saved or restored."""
-
-    env: UserEnvironment
-    user_code: UserCode
-    tools: Toolbox
-    episode: Episode
-    mode: Mode
-    scoring: Scoring | None
-    session_id: str
-    sink: EpisodeSink | None
-    observer: Observer | None
-    traces: bool
-
-    @property
-    def server(self) -> FastMCP | None:
-        """The mounted server."""
-        ...
 
 
 def refuse_without_episodes(instance: Instance) -> None:
@@ -73,7 +47,7 @@ async def take_snapshot(instance: Instance, timeout_s: float | None) -> Snapshot
         raise InvalidMessage("there is no episode to save yet; reset first")
     next_state(episode.state, Event.SNAPSHOT)
     assert episode.trajectory is not None and episode.first is not None and scoring is not None
-    if instance.server is not None and not env._own_state:
+    if instance.server is not None and not instance.hooks.saves_state:
         raise NotSupported(
             f"{type(env).__name__} cannot be saved: the state of its mounted FastMCP server is unknown. "
             "Define save_state and load_state"
@@ -115,12 +89,12 @@ async def restore(instance: Instance, snapshot: Snapshot, timeout_s: float | Non
     """
     held, episode = snapshot.episode, instance.episode
     next_state(episode.state, Event.RESET)
-    assigned = held.assignment(declares_task=instance.env._reset_options.declares("task"))
+    assigned = held.assignment(declares_task=instance.hooks.options.declares("task"))
     same_reset = held.reset_of == (instance.session_id, episode.reset_number)
     if not same_reset:  # this instance lacks what that reset made
         _open_instead(instance, assigned)
         await run_reset(instance, assigned, episode.id, timeout_s)
-    scoring = Scoring(instance.user_code, instance.env)
+    scoring = Scoring(instance)
     await scoring.resume(held, timeout_s)
     put = _Put(instance, snapshot, scoring)
     await put.read(timeout_s)
@@ -137,7 +111,7 @@ async def restore(instance: Instance, snapshot: Snapshot, timeout_s: float | Non
 def _open_instead(instance: Instance, assigned: Assignment) -> None:
     """Open the new episode. The running one is over; the environment is NEW until the restore is complete."""
     hand_over(instance, "restored")
-    instance.episode.open(assigned, None, implicit=False, instead="restored")
+    instance.episode.open(assigned, None, implicit=False)
 
 
 class _Put:
@@ -183,7 +157,7 @@ class _Put:
         state.arrange_tools(self._held)
 
     def _read(self) -> None:
-        self._state = _state_of(self._instance, self._scoring)
+        self._state = InstanceState(self._instance, self._scoring.rubrics)
         self._parts = self._state.read(self._held)
         self.kept = self._parts["kept"]
 
@@ -192,10 +166,5 @@ def _held(
     instance: Instance, scoring: Scoring, save: Callable[[], Any], trajectory: Trajectory
 ) -> tuple[HeldState, int]:
     """Pickle the state, in the thread of user code."""
-    state = _state_of(instance, scoring).hold(save, instance.episode.kept)
+    state = InstanceState(instance, scoring.rubrics).hold(save, instance.episode.kept)
     return state, size_of(trajectory, scoring.before)
-
-
-def _state_of(instance: Instance, scoring: Scoring) -> InstanceState:
-    others = {"instance": instance, "server": instance.server}
-    return InstanceState(instance.env, instance.tools, scoring.rubrics, others)

@@ -6,7 +6,7 @@ import copy
 import inspect
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mcpenv.errors import InvalidVerifier
 from mcpenv.failures import environment_failure
@@ -14,16 +14,18 @@ from mcpenv.rewards.rubrics import Rubric
 from mcpenv.rewards.rubrics.episode_rubric import EpisodeRubric
 from mcpenv.rewards.rubrics.rubric import is_async
 from mcpenv.rewards.verifiers import Evidence, Verdict, check, of_verdict, run
-from mcpenv.tracing import enabled, part
+from mcpenv.tracing import part
 from mcpenv.worlds import Tree, capture
 from mcpenv_client.errors import InvalidMessage
 from mcpenv_client.types.records import Reward, ToolOutcome, Trajectory, reward_of, total
 from mcpenv_client.types.tasks import Task
 
 from .concurrency.threads import THREADS
+from .current_step import NOT_SCORED, Step
 from .snapshots.snapshot import HeldEpisode
-from .step import NOT_SCORED, Step
-from .user_code import UserCode, UserEnvironment
+
+if TYPE_CHECKING:
+    from .instance import Instance
 
 VERIFIED = "verified"
 """The component of the reward that verification gives."""
@@ -38,15 +40,26 @@ class Scoring:
         problems: the reasons why the end failed verification, as sentences.
     """
 
-    __slots__ = ("_env", "_rubric", "_task", "_traces", "_user_code", "_verifies", "before", "ended", "problems")
+    __slots__ = (
+        "_env",
+        "_hooks",
+        "_rubric",
+        "_task",
+        "_traces",
+        "_user_code",
+        "_verifies",
+        "before",
+        "ended",
+        "problems",
+    )
 
-    def __init__(self, user_code: UserCode, env: UserEnvironment) -> None:
-        self._user_code = user_code
-        self._env = env
+    def __init__(self, at: Instance) -> None:
+        # `close` may empty the instance while its end is scored.
+        self._user_code, self._env, self._hooks = at.user_code, at.env, at.hooks
         self._rubric: EpisodeRubric | None = None
         self._task: Task | None = None
         self._verifies = False
-        self._traces = enabled()
+        self._traces = at.traces
         self.before: Tree | None = None
         self.ended = False
         self.problems: list[str] = []
@@ -61,7 +74,7 @@ class Scoring:
         """
         await self._copy_rubric(timeout_s)
         self._task = task
-        self._verifies = self._env._verifies or self._spec is not None
+        self._verifies = self._hooks.verifies or self._spec is not None
         if self._verifies:
             self.before = await self._user_code.stage(
                 "verify", lambda: self._user_code.call(self._world_to_verify), timeout_s
@@ -189,7 +202,7 @@ class Scoring:
     @property
     def _spec(self) -> dict[str, Any] | None:
         """The verifier of the task, unless the environment verifies its tasks itself."""
-        return None if self._task is None or self._env._verifies_tasks else self._task.verifier
+        return None if self._task is None or self._hooks.verifies_tasks else self._task.verifier
 
     def _world_to_verify(self) -> Tree | None:
         task, spec, world = self._task, self._spec, self._env.world
@@ -211,7 +224,7 @@ class Scoring:
         self.problems = evidence.said
         if spec is not None:
             return await run(spec, evidence, THREADS.run)
-        if self._env._verify_is_async:
+        if self._hooks.verify_is_async:
             return _worth(await self._user_code.call(self._env.verify, evidence), evidence)
         found = await self._user_code.hand_over(None, self._env.verify, evidence)
         if inspect.isawaitable(found):

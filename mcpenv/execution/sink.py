@@ -1,4 +1,7 @@
-"""The receiver of finished episodes, `EpisodeSink`. The core knows nothing else about recording."""
+"""The receiver of finished episodes, `EpisodeSink`, and the observer of steps, `Observer`.
+
+The core knows nothing else about recording, metrics and access logs.
+"""
 
 from __future__ import annotations
 
@@ -62,4 +65,26 @@ class EpisodeSink(Protocol):
 
     async def written(self, episode_id: str) -> None:
         """Return when the accepted steps of that episode are on disk, or writing them has failed."""
+        ...
+
+
+class Observer(Protocol):
+    """The observer of one instance. Its methods are called on the event loop, and must be quick.
+
+    Attributes:
+        label: the name of the session for logs and traces, with which nobody can join it.
+    """
+
+    label: str
+
+    def step_over(self, record: StepRecord) -> None:
+        """Observe a step that was taken and scored, whatever its status."""
+        ...
+
+    def episode_over(self, trajectory: Trajectory) -> None:
+        """Observe an episode that has ended or was abandoned."""
+        ...
+
+    def reset_over(self, *, failed: bool) -> None:
+        """Observe a reset."""
         ...

@@ -1,93 +1,275 @@
-"""The running step, and the context variable by which user code finds it."""
+"""One step: admit the call, run its tool, score it, and settle it into the episode.
+
+A step is the call of a tool or an action of the environment's own. Every step of every plane takes this path.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import time
-from contextvars import ContextVar
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
 
-from fastmcp import FastMCP
+from mcp.shared.exceptions import MCPError
+from mcp.shared.subscriptions import ToolsListChanged
 
+from mcpenv.errors import Misuse
+from mcpenv.failures import environment_failure, step_status
+from mcpenv.tasks.assignment import Wanted
+from mcpenv.tools.context.cutting import cut
 from mcpenv.tracing import StepTrace
-from mcpenv_client.errors import WireError
-from mcpenv_client.types.records import LogEntry, StepRecord, ToolCall
-from mcpenv_client.types.status import COMPLETED, Status
+from mcpenv_client.errors import EpisodeDone, ErrorCode, ExecutionError, WireError
+from mcpenv_client.types.actions import Action
+from mcpenv_client.types.observations import Observation
+from mcpenv_client.types.records import Plane, StepRecord, ToolCall, ToolOutcome
+from mcpenv_client.types.status import TOOL_RAISED, Stage, Status, StatusCode
+from mcpenv_client.types.tools import ToolErrorType, ToolFailure
+from mcpenv_client.wire.protocol import EpisodeState, Event, next_state
 
 from .concurrency.agent_call import AgentCall
-from .episode import Finish
-from .notifications import Subscribers
+from .current_step import NOT_SCORED, Step, current, inside
+from .ending import hand_over
+from .instance import Instance
+from .reset import reset
+from .scoring import Scoring
+from .tool_call import InputRequired, TimedOut
 
-NOT_SCORED: Any = object()
-"""The score of a step that was not scored where its tool ran."""
+if TYPE_CHECKING:
+    from mcpenv.environment import MCPEnvironment
+
+Run = Callable[[Step], Awaitable[ToolOutcome]]
+"""Runs the tool or the own action of a step.
+
+Raises:
+    TimedOut: the deadline passed.
+    ExecutionError, OperationTimeout: the own action failed.
+    InputRequired, MCPError: the MCP client must be asked; the call is not a step.
+"""
+
+_UNTRACED = nullcontext()
 
 
-class Place(Protocol):
-    """The environment instance that takes a step.
+async def step(
+    at: Instance,
+    name: str,
+    arguments: dict[str, Any],
+    run: Run,
+    *,
+    plane: Plane = Plane.PROCESS,
+    principal: str | None = None,
+    timeout_s: float | None = None,
+    shared: bool = False,
+    terminal: bool = False,
+    episode_id: str | None = None,
+    client: AgentCall | None = None,
+) -> StepRecord:
+    """Take one step.
 
-    Attributes:
-        session_id: names the instance for tools that keep state.
-        subscribers: the subscribers to changes of its tools.
+    Args:
+        name, arguments: the tool or the own action, for the record.
+        run: runs it.
+        shared: True if other shared steps may run at the same time.
+        terminal: True if the step ends the episode if it succeeds.
+        plane, principal, timeout_s, episode_id, client: as `Execution.call_tool` has them.
+
+    Raises:
+        Misuse: the caller is code of this environment.
+        RateLimited: too many calls wait already.
+        SessionLost: the session ends.
+        EpisodeDone: the episode is over, or is not ``episode_id``.
+        ExecutionError, OperationTimeout: user code other than the tool failed. The step is recorded with its fault.
+        InputRequired, MCPError: the MCP client must be asked; there was no step.
     """
+    shared = shared or (at.env.CONCURRENT_CALLS and not at.episode.orchestrated)
+    admit(at, Event.STEP)
+    with await at.lock.hold(shared=shared, limit=at.max_calls):
+        if at.user_code.abandoned:  # while this call waited
+            admit(at, Event.STEP)
+        try:
+            # -- admit: begin an episode if none has begun, and count the step
+            episode = at.episode
+            if episode_id is not None and episode_id != episode.id:
+                raise EpisodeDone("The episode is over.")
+            if episode.state is EpisodeState.NEW:
+                unasked = Wanted({}, at.hooks.options, at.tasks).found(None)
+                await reset(at, unasked, None, None, implicit=True)
+            # `close` may empty the instance while a tool that could not be stopped still runs.
+            env, scores = at.env, at.scoring
+            if scores is not None and scores.ended:
+                raise EpisodeDone("the episode is over, reset to begin another")
+            call = ToolCall(name, arguments, episode.count_step(), plane, principal)
+            now = Step(at, call, episode.kept, timeout_s, client, terminal)
+            record: StepRecord | None = None
+            tool_s = 0.0
+            with _traced_step(at, call) if at.traces else _UNTRACED as now.trace:
+                token = current.set(now)
+                try:
+                    # -- run
+                    try:
+                        outcome = await run(now) if now.trace is None else await _traced(now.trace, now, run)
+                    except TimedOut as late:
+                        # A score would run at the same time as the tool that could not be stopped.
+                        now.score = None if at.user_code.abandoned else NOT_SCORED
+                        outcome = _failure(now, ToolErrorType.TIMEOUT, str(late))
+                    now.ran, tool_s = True, outcome.duration_s
+                    if outcome.error is not None:
+                        now.status = step_status(outcome.error)
+                    if client is not None:
+                        client.stoppable = False
+                    # -- score
+                    reward = None
+                    if scores is not None:
+                        reward = await scores.of_step(now, outcome)
+                    elif now.fault is not None:
+                        raise now.fault
+                    if env.long_outputs is not None:
+                        outcome = cut(call, outcome, episode.outputs, env.long_outputs)
+                    made = StepRecord(
+                        call, outcome, reward, started_at=now.started_at, logs=now.logs, status=now.status
+                    )
+                    if episode.judge(made, now.finish, terminal, env, abandoned=at.user_code.abandoned):
+                        now.decided = made
+                        if scores is not None and scores.owes_end:
+                            await _score_end(at, scores, now, made)
+                    record = made
+                    return record
+                except (InputRequired, MCPError):
+                    episode.uncount_step()
+                    raise
+                except BaseException as error:
+                    if now.decided is not None or isinstance(error, WireError | asyncio.CancelledError):
+                        record = _failed(now, env, scores, error)
+                    raise
+                finally:
+                    # -- settle: the episode, the sink and the observer get the record
+                    current.reset(token)
+                    if record is not None:
+                        if now.ran:
+                            record.scoring_s = max(0.0, time.perf_counter() - now.clock - tool_s)
+                        dropped = episode.add(record, env.max_kept_steps)
+                        if at.observer is not None:
+                            at.observer.step_over(record)
+                        if now.trace is not None:
+                            now.trace.over(record)
+                        if dropped and at.sink is not None and episode.trajectory is not None:
+                            at.sink.spill(episode.trajectory, dropped)
+        finally:
+            settle(at)
 
-    session_id: str
-    subscribers: Subscribers
 
-    @property
-    def server(self) -> FastMCP | None:
-        """The mounted FastMCP server, to which contexts belong; None without one."""
-        ...
+def admit(at: Instance, event: Event) -> None:
+    """Refuse an operation that may not run: call this before it waits for the lock, and with the lock.
 
+    Args:
+        event: of the episode's state table.
 
-@dataclass(slots=True, eq=False)
-class Step:
-    """The running step of an instance.
-
-    Attributes:
-        owner: the execution that takes it.
-        kept: the values that the episode's tools keep until the next reset.
-        own_kept: the values that this call keeps until its end; None: no value yet.
-        timeout_s: the caller's limit in seconds; None: no limit.
-        terminal: True if the tool is declared to end the episode.
-        started_at, clock: the time at which the step began: since the epoch, and of ``time.perf_counter``; seconds.
-        ran: True if the tool or the action has returned.
-        decided: the record of the step, once the episode is decided to end with it.
-        score: the result of a sync `score`, which runs in the thread of its tool; else `NOT_SCORED`.
-        logs: the messages that the tool logged so far.
-        finish: the arguments of the first ``finish(...)``.
-        fault: an error of the environment, with which the step fails: ``score`` raised in the tool's thread, or the
-            reward of ``finish(...)`` was not finite.
-        client: the call of the agent, which may leave; None for all other callers.
-        settled: True if the episode ends with this step, and its end is being scored.
-        status: what became of the step.
-        trace: its spans; None if this process does not trace.
+    Raises:
+        Misuse: the caller is code of this environment.
+        ExecutionError: code that could not be stopped still runs here.
+        EpisodeDone, SessionLost: that, in a state in which the operation is refused anyway.
     """
-
-    owner: Place
-    call: ToolCall
-    kept: dict[str, Any]
-    timeout_s: float | None = None
-    client: AgentCall | None = None
-    terminal: bool = False
-    started_at: float = field(default_factory=time.time)
-    clock: float = field(default_factory=time.perf_counter)
-    logs: list[LogEntry] = field(default_factory=list)
-    own_kept: dict[str, Any] | None = None
-    finish: Finish | None = None
-    fault: WireError | None = None
-    score: Any = NOT_SCORED
-    status: Status = COMPLETED
-    ran: bool = False
-    decided: StepRecord | None = None
-    settled: bool = False
-    trace: StepTrace | None = None
+    refuse_inside(at)
+    if at.user_code.abandoned:
+        if at.episode.state is not EpisodeState.NEW:
+            next_state(at.episode.state, event)
+        incident = at.user_code.incident
+        raise ExecutionError(
+            f"code that could not be stopped still runs in this environment (incident {incident}); "
+            "begin with a new one",
+            incident=incident,
+        )
 
 
-current: ContextVar[object | None] = ContextVar("mcpenv_current", default=None)
-"""The `Step` that runs in this context, or the execution whose reset, state or close runs."""
+def refuse_inside(at: Instance) -> None:
+    """Raise `Misuse` if the caller is code of this environment."""
+    if current.get() is not None and inside(at):
+        raise Misuse(
+            "this environment is in the middle of a step: its own tools and reset cannot step, reset or close it; "
+            "call the function itself"
+        )
 
 
-def inside(owner: object) -> bool:
-    """Return True if the caller is running code of this environment."""
-    now = current.get()
-    return now is owner or (isinstance(now, Step) and now.owner is owner)
+def settle(at: Instance) -> None:
+    """Complete an operation that still has the lock: pass on an episode that is over, and announce changed tools."""
+    at.last_active = time.monotonic()
+    # Concurrent steps are all part of the episode: it is complete with the last of them.
+    if at.episode.state is EpisodeState.DONE and at.lock.holders == 1:
+        hand_over(at)
+    if at.tools.version != at.told_version:
+        at.told_version = at.tools.version
+        at.subscribers.tell(ToolsListChanged())
+
+
+async def run_action(at: Instance, action: Action, now: Step) -> ToolOutcome:
+    """Take an action of the environment's own.
+
+    Raises:
+        ExecutionError: it raised, or returned no observation.
+        OperationTimeout: it passed its deadline.
+    """
+    clock = time.perf_counter()
+    observation = await at.user_code.stage("act", lambda: at.user_code.call(at.env.act, action), now.timeout_s)
+    if not isinstance(observation, Observation):
+        wrong = TypeError(f"act returned a {type(observation).__name__}; return an Observation")
+        raise environment_failure("act", wrong)
+    return ToolOutcome(None, None, observation, time.perf_counter() - clock)
+
+
+def _traced_step(at: Instance, call: ToolCall) -> StepTrace:
+    return StepTrace(call, at.session_id if at.observer is None else at.observer.label, at.episode.id)
+
+
+async def _traced(trace: StepTrace, now: Step, run: Run) -> ToolOutcome:
+    with trace.tool(InputRequired, MCPError):
+        outcome = await run(now)
+        trace.tool_over(outcome)
+        return outcome
+
+
+async def _score_end(at: Instance, scores: Scoring, now: Step, record: StepRecord) -> None:
+    """Add the reward of the end to the record of the step that ends the episode."""
+    now.settled = True
+    if at.user_code.abandoned:
+        record.fault = ErrorCode.TIMEOUT.value  # the code that still runs may change the world
+        if record.status.code is not StatusCode.ENV_ERROR:
+            record.status = Status(StatusCode.ENV_ERROR, Stage.SCORE, True, "timeout")
+        return
+    scores.ended = True
+    await at.lock.alone()  # concurrent tools would change the world that is scored
+    ended = at.episode.with_last(record)
+    of_end = await scores.of_end(ended)
+    assert at.episode.trajectory is not None
+    at.episode.trajectory.verified = ended.verified
+    record.reward = scores.total(record.reward, of_end)
+
+
+def _failed(now: Step, env: MCPEnvironment, scores: Scoring | None, error: BaseException) -> StepRecord:
+    """Return the record of a step that an error of the environment or a cancellation cut short."""
+    at = now.owner
+    if isinstance(error, WireError):
+        outcome = _failure(now, ToolErrorType.EXECUTION_ERROR, str(error))
+        now.status, fault = error.status or TOOL_RAISED, error.code.value
+    else:
+        outcome = _failure(now, ToolErrorType.TRANSPORT_ERROR, str(error) or "The call was cancelled.")
+        now.status, fault = Status(StatusCode.CANCELLED, Stage.SCORE if now.ran else Stage.TOOL, True), None
+    record = StepRecord(now.call, outcome, started_at=now.started_at, logs=now.logs, status=now.status, fault=fault)
+    decided = now.decided
+    if decided is not None:
+        # The episode is over although scoring its end failed. It is not scored a second time.
+        record.terminated, record.truncated, record.reason = decided.terminated, decided.truncated, decided.reason
+        unscored = True
+    else:
+        ends = at.episode.judge(record, now.finish, now.terminal, env, abandoned=at.user_code.abandoned)
+        unscored = ends and scores is not None and scores.owes_end
+    if unscored and record.fault is None:
+        record.fault = ErrorCode.CANCELLED.value
+    return record
+
+
+def _failure(now: Step, kind: ToolErrorType, message: str) -> ToolOutcome:
+    failure = ToolFailure(error_type=kind, message=message)
+    return ToolOutcome(error=failure, duration_s=time.perf_counter() - now.clock)
+
+
+__all__ = ["Run", "Step", "admit", "current", "refuse_inside", "run_action", "settle", "step"]

@@ -7,80 +7,16 @@ import inspect
 import logging
 import threading
 from collections.abc import Callable, Coroutine
-from typing import Any, ClassVar, Protocol
-
-from fastmcp.server.providers import Provider
+from typing import Any
 
 from mcpenv.failures import environment_failure, is_no_failure, new_incident, stage_timeout
-from mcpenv.rewards.rubrics import Rubric
-from mcpenv.rewards.verifiers import Evidence
-from mcpenv.tasks import TaskSet
-from mcpenv.tasks.reset_options import ResetOptions
-from mcpenv.tools.context.outputs import LongOutputs
-from mcpenv.worlds import Worlds
-from mcpenv_client.types.actions import Action
-from mcpenv_client.types.records import ToolCall, ToolOutcome
-from mcpenv_client.types.state import State
 
 from .concurrency.agent_call import AgentCall
 from .concurrency.event_loop import INLINE
 from .concurrency.threads import THREADS, Abandoned, Runner
-from .step import Step, current, inside
+from .current_step import Step, current, inside
 
 logger = logging.getLogger("mcpenv")
-
-
-class UserEnvironment(Protocol):
-    """The parts of an `MCPEnvironment` that the core reads and calls."""
-
-    THREAD_AFFINE: ClassVar[bool]
-    CONCURRENT_CALLS: ClassVar[bool]
-    SURVIVES_TIMEOUT: ClassVar[bool]
-    _score_is_async: ClassVar[bool]
-    _reset_options: ClassVar[ResetOptions]
-    _verifies: ClassVar[bool]
-    _verifies_tasks: ClassVar[bool]
-    _verify_is_async: ClassVar[bool]
-    _own_state: ClassVar[bool]
-    _own_close: ClassVar[bool]
-    _shared: Any
-    VERSION: ClassVar[str]
-    tasks: ClassVar[TaskSet | None]
-    rubric: Rubric | None
-    world: Worlds | None
-    mcp_provider: Provider | None
-    max_steps: int | None
-    max_kept_steps: int
-    long_outputs: ClassVar[LongOutputs | None]
-
-    @property
-    def state(self) -> State:
-        """Return the state, completed."""
-        ...
-
-    def score(self, call: ToolCall, outcome: ToolOutcome) -> Any:
-        """Return the score of a step."""
-        ...
-
-    def verify(self, evidence: Evidence) -> Any:
-        """Return the reward of the state at the end."""
-        ...
-
-    def act(self, action: Action) -> Any:
-        """Take an action of the environment's own."""
-        ...
-
-    def save_state(self) -> Any:
-        """Return the state for a snapshot."""
-        ...
-
-    def load_state(self, state: Any) -> Any:
-        """Restore what `save_state` returned."""
-        ...
-
-    def _author_reset(self, seed: int | None, episode_id: str | None, options: dict[str, Any]) -> Callable[[], Any]: ...
-
-    def _author_close(self) -> Callable[[], Any]: ...
 
 
 class Deadline:
@@ -193,7 +129,7 @@ class UserCode:
             ExecutionError: it raised; ``__cause__`` is the exception.
         """
         deadline = self.deadline(timeout_s)
-        token = None if inside(self._owner) else current.set(self._owner)
+        token = current.set(self._owner) if current.get() is None or not inside(self._owner) else None
         try:
             with deadline:
                 try:

@@ -20,7 +20,7 @@ from .reset_options import ResetOptions
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """The task and the arguments that a reset starts with.
+    """The task and the arguments that a reset starts with. The options are those that the author's reset takes.
 
     Attributes:
         task: None if the reset has no task.
@@ -62,6 +62,7 @@ class Wanted:
         self._tasks = tasks
         self._split, self._index = None, None
         self._task: Task | str | None = None
+        self._checked = False
         if "task" in options and self._is_ours(options["task"]):
             self._task = _task_of(self.options.pop("task"))
         if tasks is not None:
@@ -81,9 +82,9 @@ class Wanted:
         """
         seed, episode_id, options = own.named(data)
         wanted = cls(options, own, tasks)
-        wanted.options = own.revived(wanted.options, tasks=tasks is not None)
-        if not wanted.any:
-            own.check(wanted.options, tasks=tasks is not None)
+        # The options of a task are added to these.
+        wanted._checked = wanted._task is None and wanted._split is None
+        wanted.options = own.revived(wanted.options, tasks=tasks is not None, complete=wanted._checked)
         return seed, episode_id, wanted
 
     @property
@@ -92,7 +93,7 @@ class Wanted:
         return self._task is not None or self._split is not None
 
     def found(self, seed: int | None) -> Assignment:
-        """Return the assignment. May read files.
+        """Return the assignment. May read files if a task is requested.
 
         Raises:
             InvalidMessage: if there is no such task, or its options do not fit the environment.
@@ -102,6 +103,8 @@ class Wanted:
         except InvalidTasks as error:
             raise ExecutionError(f"the environment's tasks cannot be read: {error}") from error
         if task is None:
+            if not self._checked:
+                self._own.check(self.options, tasks=self._tasks is not None)
             return Assignment(None, seed, self.options)
         try:
             of_task = self._own.revived({name: v for name, v in task.options.items() if name not in self.options})

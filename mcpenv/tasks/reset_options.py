@@ -67,6 +67,9 @@ class ResetOptions:
             InvalidMessage: with their names.
         """
         self._refuse_unknown(options, tasks)
+        self._refuse_missing(options)
+
+    def _refuse_missing(self, options: Mapping[str, Any]) -> None:
         missing = [n for n, p in self._own.items() if p.default is p.empty and n not in options]
         if missing:
             raise InvalidMessage(
@@ -102,22 +105,28 @@ class ResetOptions:
             )
         return seed, episode_id, {name: value for name, value in data.items() if name not in _FRAMEWORK}
 
-    def revived(self, options: Mapping[str, Any], *, tasks: bool = False) -> dict[str, Any]:
+    def revived(self, options: Mapping[str, Any], *, tasks: bool = False, complete: bool = False) -> dict[str, Any]:
         """Convert options of plain data to the annotated types of the function.
 
         Args:
             tasks: as for `check`.
+            complete: True if no options are added to these.
 
         Raises:
-            InvalidMessage: for unknown options and values that do not fit, with locations in ``errors``.
+            InvalidMessage: for unknown options and values that do not fit, with locations in ``errors``, and for
+                missing ones if the options are complete.
         """
         if not options:
+            if complete:
+                self._refuse_missing(options)
             return {}
         self._refuse_unknown(options, tasks)
         try:
             checked = self._loose.model_validate(dict(options))
         except ValidationError as error:
             raise InvalidMessage(f"invalid reset options: {describe_faults(error)}", errors=faults(error)) from error
+        if complete:
+            self._refuse_missing(options)
         values = {name: getattr(checked, _field_name(name)) for name in self._own if name in options}
         return values | dict(checked.__pydantic_extra__ or {})
 

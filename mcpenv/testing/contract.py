@@ -193,7 +193,7 @@ class Contract:
             execution = env._execution
             if execution.mounted is None:
                 return  # registration refuses reserved names
-            taken = sorted(RESERVED_NAMES & execution.home.drive(_names_of(execution.mounted)))
+            taken = sorted(RESERVED_NAMES & execution.blocking.run(_names_of(execution.mounted)))
         if taken:
             raise ContractViolation(
                 f"the mounted FastMCP server has tools named {', '.join(map(repr, taken))}. These names are reserved "
@@ -277,7 +277,7 @@ class Contract:
                 if (lacking := missing_here(task.verifier)) is not None:
                     unjudged[task.id] = lacking
                     continue
-                Wanted({**self.subject.reset_options, "task": task}, cls._reset_options, cls.tasks).found(None)
+                Wanted({**self.subject.reset_options, "task": task}, cls.author_hooks.options, cls.tasks).found(None)
         except Exception as error:
             advice = "Correct the tasks; mcpenv tasks lists them"
             raise ContractViolation(f"tasks: {error_text(error)}. {advice}") from error
@@ -400,8 +400,8 @@ class Contract:
         except Exception:  # noqa: BLE001 - the check of tasks covers this
             return []
         tasks = [task for task in tasks if missing_here(task.verifier) is None]
-        verified: list[Task | None] = [task for task in tasks if cls._verifies or task.verifier is not None]
-        return verified or ([None] if cls._verifies else [])
+        verified: list[Task | None] = [task for task in tasks if cls.author_hooks.verifies or task.verifier is not None]
+        return verified or ([None] if cls.author_hooks.verifies else [])
 
     def _verify_end(self, env: MCPEnvironment, task: Task | None, actions: list[Action]) -> None:
         named = "" if task is None else f" of task {task.id!r}"
@@ -483,7 +483,7 @@ def _step_once(env: MCPEnvironment) -> bool:
 
 def _expect_state(env: MCPEnvironment, episode: str, steps: int) -> None:
     execution, wanted = env._execution, env.state_type
-    state = execution.home.drive(execution.read_state())
+    state = execution.blocking.run(execution.read_state())
     if not isinstance(state, wanted):
         raise ContractViolation(
             f"state returns a {type(state).__name__}, but state_type is {wanted.__name__}. Set state_type to the type "

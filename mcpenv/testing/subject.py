@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 from mcpenv.environment import MCPEnvironment
-from mcpenv.execution.concurrency.event_loop import Home
+from mcpenv.execution.concurrency.event_loop import BlockingRunner
 from mcpenv.execution.concurrency.threads import OwnThread
 from mcpenv_client.errors import InvalidMessage, WireError
 from mcpenv_client.types.actions import Action, CallToolAction
@@ -172,4 +172,4 @@ class Subject:
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
     """Return the result of a coroutine. Also works inside a running event loop."""
-    return Home().drive(coroutine)
+    return BlockingRunner().run(coroutine)

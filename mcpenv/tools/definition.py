@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import operator
 from collections.abc import Callable
-from types import FunctionType
+from types import FrameType
 from typing import Any
 
 from fastmcp.server.dependencies import without_injected_parameters
 from fastmcp.tools.function_tool import FunctionTool
 from fastmcp.utilities.types import get_cached_typeadapter
+from pydantic_core import SchemaValidator
 
 from mcpenv.errors import InvalidTool
 from mcpenv_client.types.tools import Tool
 
-from .signatures import docstring_of, names_in, resolved_signature, same, same_signature, twin_of
+from .signatures import ToolSource, same, twin_of
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -54,36 +54,30 @@ class ToolKind:
 
     Attributes:
         name: the tool's name.
+        options: the arguments of ``@self.tool(...)``.
         spec: the tool as agents see it.
         component: FastMCP's parse of the twin. It lists tools and converts results, and is never called.
         is_async: True for a coroutine function or an async generator function.
-        is_coroutine: True for a coroutine function.
         timeout_s: maximum seconds of a call; None for no limit of its own.
         terminal: True if a successful call ends the episode.
         concurrent: True if calls may run at the same time (declared, or MCP's ``readOnlyHint``).
         injected: True if the function takes `Context` or other dependencies.
+        parameter_names: the names of the parameters for which the agent gives arguments.
+        plain_return: the type of return values that MCP wraps: ``str``, ``int`` or ``bool``; None for all others.
+        twin: a function with the tool's signature.
         validate: returns the arguments in the types of the parameters, or raises ``pydantic.ValidationError``.
     """
 
     __slots__ = (
-        "_annotations",
-        "_code",
-        "_defaults",
-        "_doc",
-        "_kwdefaults",
         "_loose_spec",
-        "_meanings",
-        "_names",
         "component",
         "concurrent",
         "injected",
         "is_async",
-        "is_coroutine",
         "name",
         "options",
         "parameter_names",
         "plain_return",
-        "signature",
         "spec",
         "terminal",
         "timeout_s",
@@ -91,18 +85,15 @@ class ToolKind:
         "validate",
     )
 
-    def __init__(
-        self, fn: Callable[..., Any], name: str, options: ToolOptions, signature: inspect.Signature, local: bool
-    ) -> None:
+    def __init__(self, name: str, options: ToolOptions, source: ToolSource) -> None:
         self.name = name
         self.options = options
         self.timeout_s, self.terminal = options.timeout_s, options.terminal
-        self.signature = signature
-        self.is_coroutine = inspect.iscoroutinefunction(_innermost(fn))
-        self.is_async = self.is_coroutine or inspect.isasyncgenfunction(_innermost(fn))
-        self.twin = twin_of(fn, signature, name)
-        description = options.description or None
+        self.is_async = inspect.iscoroutinefunction(source.outer) or inspect.isasyncgenfunction(source.outer)
         try:
+            signature = source.signature()
+            self.twin = twin_of(source, signature, name)
+            description = options.description or None
             component = FunctionTool.from_function(self.twin, name=name, description=description, **options.fastmcp)
         except (TypeError, ValueError, NameError) as error:
             raise InvalidTool(name, str(error)) from error
@@ -117,19 +108,11 @@ class ToolKind:
         self.injected = bare is not component.fn
         if self.injected:
             # The wrapper would close its dependencies before the tool runs, so use only its signature.
-            bare = twin_of(self.twin, inspect.signature(bare), name)
-        self.validate: Validate = get_cached_typeadapter(bare).validator.validate_python
+            bare = twin_of(source, inspect.signature(bare), name)
+        self.validate: Validate = _validator_of(bare)
         wraps = bool((component.output_schema or {}).get("x-fastmcp-wrap-result"))
         returns = signature.return_annotation
         self.plain_return = returns if wraps and returns in (str, int, bool) else None
-        function = fn.__func__ if inspect.ismethod(fn) else fn
-        # Hints resolved with names of the instance's constructor may differ in another instance.
-        self._code = function.__code__ if _plain_function(function) and not local else None
-        if self._code is not None:
-            self._defaults, self._kwdefaults = function.__defaults__, function.__kwdefaults__
-            self._annotations, self._doc = function.__annotations__, function.__doc__
-            self._names = names_in(function.__annotations__)
-            self._meanings = [function.__globals__.get(word) for word in self._names]
 
     @property
     def loose_spec(self) -> Tool:
@@ -139,33 +122,6 @@ class ToolKind:
             loose = self._loose_spec = without_output_schema(self.spec)
         return loose
 
-    def matches_quickly(self, fn: Callable[..., Any], name: str, options: ToolOptions) -> bool:
-        """Return True if the code object proves that ``fn`` is of this kind. On False, call `matches`."""
-        function = getattr(fn, "__func__", fn)
-        if self._code is None or getattr(function, "__code__", None) is not self._code:
-            return False
-        return (
-            _plain_function(function)
-            and name == self.name
-            and function.__doc__ == self._doc
-            and same(function.__defaults__, self._defaults)
-            and same(function.__kwdefaults__, self._kwdefaults)
-            and same(function.__annotations__, self._annotations)
-            and all(map(operator.is_, map(function.__globals__.get, self._names), self._meanings))
-            and _same_options(options, self.options)
-        )
-
-    def matches(self, fn: Callable[..., Any], name: str, options: ToolOptions, signature: inspect.Signature) -> bool:
-        """Return True if ``fn`` with this resolved signature is of this kind."""
-        function = _innermost(fn)
-        return (
-            name == self.name
-            and (inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)) == self.is_async
-            and docstring_of(fn) == self.twin.__doc__
-            and same_signature(signature, self.signature)
-            and _same_options(options, self.options)
-        )
-
 
 class KindCache:
     """The kinds of one environment class. It is only read and appended to, so that threads may share it."""
@@ -174,35 +130,57 @@ class KindCache:
     """Maximum kinds cached per tool name. Further ones are parsed for each instance."""
 
     def __init__(self) -> None:
-        self._kinds: dict[str, list[ToolKind]] = {}
-
-    def known(self, fn: Callable[..., Any], name: str, options: ToolOptions) -> ToolKind | None:
-        """Return the kind of ``fn`` if `ToolKind.matches_quickly` finds one, else None."""
-        for kind in self._kinds.get(name, ()):
-            if kind.matches_quickly(fn, name, options):
-                return kind
-        return None
+        self._kinds: dict[str, list[_Known]] = {}
 
     def kind_of(
-        self, fn: Callable[..., Any], name: str, options: ToolOptions, scope: Callable[[], dict[str, Any]]
+        self, fn: Callable[..., Any], name: str, options: ToolOptions, frame: FrameType | None = None
     ) -> ToolKind:
-        """Return the kind of ``fn`` if `known` has not found it; parse a new one if needed.
+        """Return the kind of ``fn``, parsed if no equal one is known.
+
+        Args:
+            frame: the frame that registers the tool. Textual hints may use its local names.
 
         Raises:
-            InvalidTool: if FastMCP cannot make a tool of it.
+            InvalidTool: FastMCP cannot make a tool of it.
         """
+        source = ToolSource(fn, frame)
         kinds = self._kinds.setdefault(name, [])
-        try:
-            signature, local = resolved_signature(fn, scope)
-        except (NameError, TypeError, ValueError) as error:
-            raise InvalidTool(name, str(error)) from error
-        for kind in kinds:
-            if kind.matches(fn, name, options, signature):
-                return kind
-        kind = ToolKind(fn, name, options, signature, local)
+        for known in kinds:
+            if known.is_of(source, options):
+                return known.kind
+        known = _Known(ToolKind(name, options, source), source)
         if len(kinds) < self.MAX_PER_NAME:
-            kinds.append(kind)
-        return kind
+            kinds.append(known)
+        return known.kind
+
+
+class _Known:
+    """A kind and the facts about its source, without the source, which may refer to an instance."""
+
+    __slots__ = ("_facts", "_local", "_meanings", "kind")
+
+    def __init__(self, kind: ToolKind, source: ToolSource) -> None:
+        self.kind = kind
+        self._facts, self._local = source.facts, source.local
+        self._meanings = source.meanings(local=self._local)
+
+    def is_of(self, source: ToolSource, options: ToolOptions) -> bool:
+        """Return True if a source is of this kind."""
+        return (
+            same(self._facts, source.facts)
+            and same(self.kind.options, options)
+            and same(self._meanings, source.meanings(local=self._local))
+        )
+
+
+def _validator_of(fn: Callable[..., Any]) -> Validate:
+    """Return pydantic's validator of the arguments of a function, without the call that its own makes after it."""
+    schema: Any = get_cached_typeadapter(fn).core_schema
+    if schema["type"] == "definitions":
+        schema = {**schema, "schema": schema["schema"]["arguments_schema"]}
+    else:
+        schema = schema["arguments_schema"]
+    return SchemaValidator(schema).validate_python
 
 
 def without_output_schema(spec: Tool) -> Tool:
@@ -224,22 +202,3 @@ def spec_of(component: Any) -> Tool:
         annotations=listed.get("annotations"),
         meta=listed.get("_meta"),
     )
-
-
-def _innermost(fn: Callable[..., Any]) -> Any:
-    while hasattr(fn, "func") and not inspect.isroutine(fn):
-        fn = fn.func
-    return fn if inspect.isroutine(fn) else type(fn).__call__
-
-
-def _plain_function(fn: Any) -> bool:
-    """Return True if the code object determines the parameters: no decorator, no ``__signature__``."""
-    return isinstance(fn, FunctionType) and not hasattr(fn, "__wrapped__") and not hasattr(fn, "__signature__")
-
-
-def _same_options(one: ToolOptions, other: ToolOptions) -> bool:
-    if one is other:
-        return True
-    if not one.fastmcp and not other.fastmcp:
-        return one == other
-    return all(same(getattr(one, f.name), getattr(other, f.name)) for f in dataclasses.fields(ToolOptions))

@@ -142,10 +142,6 @@ class Toolbox:
         specs = [tool.kind.loose_spec if self.cuts else tool.kind.spec for tool in tools]
         return Listing(specs, checks, icons)
 
-    def get_any(self, name: str) -> BoundTool | None:
-        """Return a tool of this name in either mode, or None."""
-        return self.by_mode[Mode.SIMULATION].get(name) or self.by_mode[Mode.PRODUCTION].get(name)
-
     def _compare(self, name: str) -> None:
         """Warn if a tool's schemas differ between modes, so that an agent cannot reuse what it learned in one."""
         first, *rest = [tools[name].kind.spec for tools in self.by_mode.values() if name in tools]

@@ -51,7 +51,6 @@ class SchemaTool(ToolKind):
         self.spec = spec
         self.component = component  # type: ignore[assignment]
         self.is_async = True
-        self.is_coroutine = True
         self.injected = False
         self.plain_return = None
         self.parameter_names = ()

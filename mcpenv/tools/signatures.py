@@ -1,8 +1,8 @@
-"""Resolve type hints, and compare signatures.
+"""Read the source of a tool: its function, its resolved type hints, and the facts that decide about its schema.
 
-Tools are often defined anew for every instance. The caches of FastMCP and uncalled_for keep every function they parse.
-So a tool is parsed once per kind, through a twin that does not refer to the instance. Comparison errs on the side of
-"different": a false difference costs a parse, but a false match would give one instance the schema of another.
+Tools are often defined again for every instance. The caches of FastMCP and uncalled_for keep every function they parse.
+So a tool is parsed once for equal facts, through a twin that does not refer to the instance. Comparison errs on the
+side of "different": a false difference costs a parse, but a false match would give one instance the schema of another.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import enum
 import functools
 import inspect
 import operator
-import sys
 import types
 import typing
 from collections.abc import Callable
@@ -23,83 +22,125 @@ from pydantic.fields import FieldInfo
 _SCALARS = (type(None), bool, int, float, complex, str, bytes)
 
 
-def function_of(fn: Callable[..., Any]) -> Any:
-    """Return the plain function inside ``fn`` that has its annotations and its docstring."""
-    while isinstance(fn, functools.partial):
-        fn = fn.func
-    if inspect.ismethod(fn):
-        fn = fn.__func__
-    if not inspect.isroutine(fn) and not inspect.isclass(fn):
-        fn = type(fn).__call__
-    return inspect.unwrap(fn)
-
-
-def resolved_signature(fn: Callable[..., Any], scope: Callable[[], dict[str, Any]]) -> tuple[inspect.Signature, bool]:
-    """Return the signature of ``fn`` with its hints resolved, without ``self``, and True if ``scope`` was needed.
+class ToolSource:
+    """The function of a tool, as far as its schema depends on it.
 
     Args:
-        fn: the function.
-        scope: returns names that textual hints may use besides the module's, such as the locals of the constructor
-            that defines the tool.
+        fn: the function, or another callable.
+        frame: the frame that registers the tool, in the framework or in the author's code. Textual hints may use the
+            local names of the author's frame besides the module's.
 
-    Raises:
-        NameError: if a hint uses an unknown name.
+    Attributes:
+        facts: equal (`same`) for functions with the same schema, validation and kind of call, if `meanings` are equal.
+        doc: the docstring of the function, of a partial's function, or of a callable object's class.
+        outer: the function that is called.
+        function: the function inside decorators, which has the annotations.
     """
-    signature = inspect.signature(fn)
-    function = function_of(fn)
-    names = _shadowing(function, scope)
-    local = bool(names)
-    try:
-        hints = typing.get_type_hints(function, localns=names or None, include_extras=True)
-    except NameError:
-        local = True
-        closure = inspect.getclosurevars(function).nonlocals
-        hints = typing.get_type_hints(function, localns={**scope(), **closure}, include_extras=True)
-    parameters = []
-    for name, parameter in signature.parameters.items():
-        if parameter.annotation is inspect.Parameter.empty:
-            parameters.append(parameter)
-        else:
-            parameters.append(parameter.replace(annotation=hints.get(name, parameter.annotation)))
-    returns = signature.return_annotation
-    return signature.replace(parameters=parameters, return_annotation=hints.get("return", returns)), local
+
+    __slots__ = ("_fn", "_frame", "_words", "doc", "facts", "function", "outer")
+
+    def __init__(self, fn: Callable[..., Any], frame: types.FrameType | None) -> None:
+        self._fn, self._frame = fn, frame
+        bound: list[Any] = []
+        while isinstance(fn, functools.partial):
+            bound += (len(fn.args), fn.keywords)
+            fn = fn.func
+        self.doc = docstring_of(fn)
+        if isinstance(fn, types.MethodType):
+            bound.append("method")
+            fn = fn.__func__
+        elif not isinstance(fn, types.FunctionType) and not inspect.isroutine(fn) and not inspect.isclass(fn):
+            bound.append("object")
+            fn = type(fn).__call__
+        self.outer = fn
+        function: Any = inspect.unwrap(fn) if hasattr(fn, "__wrapped__") else fn
+        hints = getattr(function, "__annotations__", None) or {}
+        self.function = function
+        self._words = _words_of(tuple([hint for hint in hints.values() if isinstance(hint, str)]))
+        plain = isinstance(function, types.FunctionType)
+        # A built-in method is equal to no other, as it refers to its object.
+        of_code = (function.__code__, function.__defaults__, function.__kwdefaults__) if plain else (object(),)
+        self.facts = [*of_code, self.doc, *hints, *hints.values(), getattr(fn, "__code__", None), *bound]
+        given = getattr(fn, "__signature__", None)
+        if given is not None:
+            self.facts.append((given.return_annotation, *map(_facts_of, _all(given))))
+
+    def signature(self) -> inspect.Signature:
+        """Return the signature with its hints resolved, without ``self``.
+
+        Raises:
+            NameError: a hint uses an unknown name.
+            TypeError, ValueError: it has no signature.
+        """
+        signature = inspect.signature(self._fn)
+        meanings = zip(self._words, self.meanings(local=self.local), strict=True)
+        names = {word: meaning for word, meaning in meanings if meaning is not None}
+        try:
+            hints = typing.get_type_hints(self.function, localns=names or None, include_extras=True)
+        except NameError:  # a name inside of nested quotes
+            hints = typing.get_type_hints(self.function, localns=self._around(), include_extras=True)
+            self.facts = [object(), *self.facts]  # equal to no others
+        parameters = [
+            p if p.annotation is p.empty else p.replace(annotation=hints.get(p.name, p.annotation))
+            for p in _all(signature)
+        ]
+        returns = hints.get("return", signature.return_annotation)
+        return signature.replace(parameters=parameters, return_annotation=returns)
+
+    @property
+    def local(self) -> bool:
+        """True if textual hints may use names of the enclosing function, or of the frame that registers the tool."""
+        if not self._words:
+            return False
+        frame = self._author_frame()
+        code = self.function.__code__ if frame is None else frame.f_code
+        around = {*code.co_varnames, *code.co_cellvars, *code.co_freevars, *self.function.__code__.co_freevars}
+        return not around.isdisjoint(self._words)
+
+    def meanings(self, *, local: bool) -> list[Any]:
+        """Return the objects that names in textual hints refer to; None for unknown names.
+
+        Args:
+            local: as `local`. Names of an enclosing function go before those of the module, names of any other frame
+                after them.
+        """
+        if not self._words:
+            return []
+        names = self.function.__globals__
+        if local:
+            encloses = self.function.__qualname__.rpartition(".")[0].endswith("<locals>")
+            names = {**names, **self._around()} if encloses else {**self._around(), **names}
+        return list(map(names.get, self._words))
+
+    def _author_frame(self) -> types.FrameType | None:
+        """Return the author's frame: neither of `MCPEnvironment`, nor of an override of its ``_register``."""
+        frame = self._frame
+        while frame is not None and (
+            frame.f_globals.get("__name__") == "mcpenv.environment" or frame.f_code.co_name == "_register"
+        ):
+            frame = frame.f_back
+        return frame
+
+    def _around(self) -> dict[str, Any]:
+        frame = self._author_frame()
+        local = {} if frame is None else frame.f_locals
+        return {**local, **inspect.getclosurevars(self.function).nonlocals}
 
 
-def _shadowing(function: Any, scope: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """Return the names in textual hints that the enclosing function defines; they shadow the module's names."""
-    if not getattr(function, "__qualname__", "").rpartition(".")[0].endswith("<locals>"):
-        return {}
-    words = names_in(getattr(function, "__annotations__", {}))
-    around = {**scope(), **inspect.getclosurevars(function).nonlocals} if words else {}
-    return {word: around[word] for word in words if word in around}
-
-
-def names_in(hints: dict[str, Any]) -> tuple[str, ...]:
-    """Return the names that textual hints refer to."""
-    found: set[str] = set()
-    for hint in hints.values():
-        if isinstance(hint, str):
-            found.update(compile(hint, "<hint>", "eval").co_names)
-    return tuple(found)
-
-
-def twin_of(fn: Callable[..., Any], signature: inspect.Signature, name: str) -> Callable[..., Any]:
-    """Return a function that returns its arguments, with this signature and ``fn``'s docstring, but no instance."""
+def twin_of(source: ToolSource, signature: inspect.Signature, name: str) -> Callable[..., Any]:
+    """Return a function of no use but its signature and docstring, which refers to no instance."""
 
     def twin(*args: Any, **kwargs: Any) -> Any:
-        return args, kwargs
+        raise AssertionError("a tool is called by its own function")
 
-    function = function_of(fn)
     twin.__signature__ = signature  # type: ignore[attr-defined]
-    twin.__annotations__ = {
-        p.name: Any if p.annotation is inspect.Parameter.empty else p.annotation for p in signature.parameters.values()
-    }
-    if signature.return_annotation is not inspect.Signature.empty:
+    twin.__annotations__ = {p.name: Any if p.annotation is p.empty else p.annotation for p in _all(signature)}
+    if signature.return_annotation is not signature.empty:
         twin.__annotations__["return"] = signature.return_annotation
     twin.__name__ = name
-    twin.__qualname__ = getattr(function, "__qualname__", name)
-    twin.__module__ = getattr(function, "__module__", __name__)
-    twin.__doc__ = docstring_of(fn)
+    twin.__qualname__ = getattr(source.function, "__qualname__", name)
+    twin.__module__ = getattr(source.function, "__module__", __name__)
+    twin.__doc__ = source.doc
     return twin
 
 
@@ -107,92 +148,63 @@ def docstring_of(fn: Callable[..., Any]) -> str | None:
     """Return the docstring of a function, of a partial's function, or of a callable object's class."""
     while isinstance(fn, functools.partial):
         fn = fn.func
-    if inspect.isroutine(fn):
-        return fn.__doc__
-    return type(fn).__doc__ or type(fn).__call__.__doc__
-
-
-def caller_scope(depth: int) -> dict[str, Any]:
-    """Return the local names of the frame ``depth`` above the caller, where a tool is being defined."""
-    return dict(sys._getframe(depth + 1).f_locals)
-
-
-def same_signature(one: inspect.Signature, other: inspect.Signature) -> bool:
-    """Return True if two resolved signatures give the same schema and the same validation."""
-    if not same(one.return_annotation, other.return_annotation) or len(one.parameters) != len(other.parameters):
-        return False
-    return all(
-        p.name == q.name and p.kind is q.kind and same(p.default, q.default) and same(p.annotation, q.annotation)
-        for p, q in zip(one.parameters.values(), other.parameters.values(), strict=True)
+    return (
+        fn.__doc__
+        if isinstance(fn, types.FunctionType) or inspect.isroutine(fn)
+        else type(fn).__doc__ or type(fn).__call__.__doc__
     )
 
 
 def same(one: Any, other: Any) -> bool:
-    """Return True if two annotations, defaults or options are equal: by structure if it is known, else by identity."""
+    """Return True if two facts are equal: by structure if it is known, else by identity."""
     if one is other:
         return True
-    if type(one) is dict and type(other) is dict:
-        return _same_items(one, other)
-    if isinstance(one, type) or isinstance(other, type):
-        return _same_generic(one, other)
-    if type(one) is not type(other):
+    if type(one) is not type(other) or isinstance(one, enum.Enum):
         return False
-    if isinstance(one, enum.Enum):
-        return False
+    if isinstance(one, tuple | list):
+        return len(one) == len(other) and (all(map(operator.is_, one, other)) or all(map(same, one, other)))
     if isinstance(one, _SCALARS):
         return bool(one == other)
-    if isinstance(one, tuple | list):
-        return len(one) == len(other) and all(same(a, b) for a, b in zip(one, other, strict=True))
     if isinstance(one, set | frozenset):
         return one == other and all(isinstance(item, _SCALARS) for item in one | other)
     if isinstance(one, dict):
-        return _same_items(one, other)
+        return list(one) == list(other) and same(list(one.values()), list(other.values()))
     if isinstance(one, BaseModel):  # ToolAnnotations, Icon
         return one.model_fields_set == other.model_fields_set and same(vars(one), vars(other))
     if isinstance(one, FieldInfo):
         return all(same(getattr(one, n), getattr(other, n)) for n in FieldInfo.__slots__ if not n.startswith("_"))
-    if typing.get_origin(one) is not None:
-        return _same_generic(one, other)
-    if isinstance(one, types.FunctionType | types.MethodType | types.BuiltinFunctionType | types.ModuleType):
+    origin = typing.get_origin(one)
+    if origin is not None:
+        if typing.get_origin(other) is not origin:
+            return False
+        if origin is typing.Annotated:
+            return same(one.__origin__, other.__origin__) and same(one.__metadata__, other.__metadata__)
+        return same(typing.get_args(one), typing.get_args(other))
+    if isinstance(one, type | types.CodeType | types.FunctionType | types.BuiltinFunctionType | types.ModuleType):
         return False
     return _same_value_object(one, other)
 
 
-def _same_items(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    if list(one) != list(other):
-        return False
-    # Every instance compares the hints of each of its tools, and nearly always they are identical objects.
-    if all(map(operator.is_, one.values(), other.values())):
-        return True
-    return all(same(a, b) for a, b in zip(one.values(), other.values(), strict=True))
-
-
-def _same_generic(one: Any, other: Any) -> bool:
-    origin = typing.get_origin(one)
-    if origin is None or typing.get_origin(other) is not origin or type(one) is not type(other):
-        return False
-    if origin is typing.Annotated:
-        return same(one.__origin__, other.__origin__) and same(one.__metadata__, other.__metadata__)
-    return same(typing.get_args(one), typing.get_args(other))
-
-
 def _same_value_object(one: Any, other: Any) -> bool:
     """Compare all fields of small frozen objects such as ``annotated_types.Gt(0)`` or ``Depends(function)``."""
-    names = [name for cls in type(one).__mro__ for name in _slots_of(cls)]
-    if hasattr(one, "__dict__"):
-        if vars(one).keys() != vars(other).keys():
-            return False
-        names += vars(one)
-    elif not names:
+    slots = [vars(cls).get("__slots__", ()) for cls in type(one).__mro__]
+    names = [name for each in slots for name in ([each] if isinstance(each, str) else each)]
+    mine, theirs = getattr(one, "__dict__", {}), getattr(other, "__dict__", {})
+    if mine.keys() != theirs.keys() or not (names or hasattr(one, "__dict__")):
         return False
-    mine = [getattr(one, name, None) for name in names]
-    theirs = [getattr(other, name, None) for name in names]
-    return all(
-        a is b or (isinstance(a, (*_SCALARS, tuple, frozenset, list, dict)) and same(a, b))
-        for a, b in zip(mine, theirs, strict=True)
-    )
+    pairs = [(getattr(one, name, None), getattr(other, name, None)) for name in (*names, *mine)]
+    return all(a is b or (isinstance(a, (*_SCALARS, tuple, frozenset, list, dict)) and same(a, b)) for a, b in pairs)
 
 
-def _slots_of(cls: type) -> list[str]:
-    slots = cls.__dict__.get("__slots__", ())
-    return [slots] if isinstance(slots, str) else list(slots)
+@functools.lru_cache(4096)
+def _words_of(hints: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names that textual hints refer to."""
+    return tuple({word for hint in hints for word in compile(hint, "<hint>", "eval").co_names})
+
+
+def _facts_of(parameter: inspect.Parameter) -> tuple[Any, ...]:
+    return parameter.name, parameter.kind, parameter.default, parameter.annotation
+
+
+def _all(signature: inspect.Signature) -> typing.ValuesView[inspect.Parameter]:
+    return signature.parameters.values()

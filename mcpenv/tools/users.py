@@ -34,7 +34,7 @@ class UserTools:
         for fn in functions:
             name = str(getattr(fn, "__name__", type(fn).__name__))
             check_name(name)
-            self._tools[name] = (kinds.kind_of(fn, name, PLAIN, dict), fn)
+            self._tools[name] = (kinds.kind_of(fn, name, PLAIN), fn)
 
     @property
     def listed(self) -> list[Tool]:

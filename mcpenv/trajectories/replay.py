@@ -83,7 +83,7 @@ def replay(env: MCPEnvironment, episode: RecordedEpisode) -> Replayed:
     The replay stops before a call that timed out, was cancelled or was lost, because the state of the world after it
     is unknown. Listings of tools are not recorded and so not replayed.
     """
-    return env._execution.home.drive(_Replay(env, episode).run())
+    return env._execution.blocking.run(_Replay(env, episode).run())
 
 
 class _Differs(Exception):
@@ -145,12 +145,13 @@ class _Replay:
             raise _Stops(f"the record lacks its first steps: {recorded.dropped}")
         for lost in self._episode.extra.get(NOT_RECORDED, ()):
             raise _Stops(f"{lost['path']} could not be recorded: {lost['why']}")
-        taken = self._env._reset_options
+        taken = self._env.author_hooks.options
         episode_id = None if recorded.implicit_reset else recorded.episode_id
         try:
             options = taken.revived(recorded.options)
             if recorded.task is not None and taken.declares("task"):
                 options["task"] = recorded.task
+            taken.check(options)
             await self._execution.begin(Assignment(recorded.task, recorded.seed, options), episode_id)
         except McpenvError as error:
             raise _Differs(Difference(0, "error", None, str(error))) from error

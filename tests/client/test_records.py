@@ -19,7 +19,7 @@ from mcpenv import MCPEnvironment
 from mcpenv_client.errors import ExecutionError
 from mcpenv_client.types.actions import CallToolAction
 from mcpenv_client.types.records import LogEntry, Plane, Reward, StepRecord, ToolCall, ToolOutcome, Trajectory
-from mcpenv_client.types.tools import ToolErrorType, ToolFailure, ToolResult
+from mcpenv_client.types.tools import ToolErrorType, ToolFailure, ToolResult, wrapped_data
 
 VALUES = st.text() | st.integers(-(2**63), 2**63) | st.booleans()
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
@@ -204,3 +204,11 @@ def test_a_kept_step_of_a_small_tool_takes_at_most_a_kilobyte() -> None:
         tracemalloc.stop()
     assert env.trajectory is not None and len(env.trajectory.steps) == steps
     assert (after - before) / steps <= 1_000
+
+
+@pytest.mark.parametrize("value", ["text", 7, True])
+def test_a_result_made_without_validation_is_as_a_validated_one(value: str | int | bool) -> None:
+    made = ToolResult.wrapping(value)
+    assert made == ToolResult.model_validate(made.model_dump()) == ToolResult.model_construct(**wrapped_data(value))
+    assert made.model_fields_set == set(ToolResult.model_fields)
+    assert pickle.loads(pickle.dumps(made)) == made.model_copy(deep=True) == made

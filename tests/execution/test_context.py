@@ -95,7 +95,7 @@ def test_a_context_that_was_found_is_that_of_its_step_wherever_it_goes() -> None
 
 
 def test_fastmcps_context_variable_is_where_it_was() -> None:
-    """`pipeline` sets it; when it moves, this fails first."""
+    """`tool_call` sets it; when it moves, this fails first."""
     assert fastmcp_context._current_context.get() is None
     env = Looks()
     with set_context(Context(env.mcp)) as context:

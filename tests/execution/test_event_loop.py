@@ -15,7 +15,7 @@ from environments import CounterEnvironment
 from strict_python import STRICT_PYTHON
 
 from mcpenv import CallToolAction, MCPEnvironment
-from mcpenv.execution.concurrency.event_loop import Home, without_loop
+from mcpenv.execution.concurrency.event_loop import BlockingRunner, without_loop
 
 
 class Meeting(MCPEnvironment):
@@ -91,7 +91,7 @@ def test_sync_code_sees_no_event_loop_and_may_run_its_own() -> None:
 
 
 def test_a_coroutine_in_a_blocking_call_that_raises_leaves_the_loop_usable() -> None:
-    home = Home()
+    runner = BlockingRunner()
 
     async def fail() -> None:
         raise LookupError
@@ -102,24 +102,24 @@ def test_a_coroutine_in_a_blocking_call_that_raises_leaves_the_loop_usable() -> 
 
     for _ in range(2):
         with pytest.raises(LookupError):
-            home.drive(fail())
-        assert home.drive(fine()) == 1
+            runner.run(fail())
+        assert runner.run(fine()) == 1
 
 
 def test_a_drive_inside_a_drive_uses_another_loop() -> None:
-    home = Home()
+    runner = BlockingRunner()
     loops: list[Any] = []
 
     async def level(depth: int) -> int:
         own = asyncio.get_running_loop()
         loops.append(own)
         await asyncio.sleep(0)
-        below = home.drive(level(depth - 1)) if depth else 0
+        below = runner.run(level(depth - 1)) if depth else 0
         assert asyncio.get_running_loop() is own
         await asyncio.sleep(0)
         return below + 1
 
-    assert home.drive(level(2)) == 3
+    assert runner.run(level(2)) == 3
     assert len(set(map(id, loops))) == 3
 
 

@@ -1,8 +1,10 @@
 # Without `from __future__ import annotations`: hints here are objects; tests/environments.py has them as text.
 import enum
 import functools
+import gc
 import textwrap
 import types
+import weakref
 from typing import Annotated, Any, Literal, Optional
 
 import pytest
@@ -333,6 +335,42 @@ def test_a_module_name_that_changed_is_resolved_anew(late: types.ModuleType) -> 
         late.Item = old  # type: ignore[attr-defined]
 
 
+def test_a_quoted_name_inside_of_a_hint_is_found_in_the_constructor() -> None:
+    class Env(MCPEnvironment):
+        def __init__(self, field: str) -> None:
+            thing = type("Thing", (BaseModel,), {"__annotations__": {field: int}})
+            names = {"Thing": thing}
+            Thing = names["Thing"]
+
+            @self.tool
+            def take(things: "list['Thing']") -> int:  # type: ignore[valid-type]
+                """Take."""
+                return len(things) if Thing else 0
+
+    one, other = Env("one"), Env("other")
+    assert data_of(one, "take", things=[{"one": 1}]) == data_of(other, "take", things=[{"other": 1}]) == 1
+    assert "other" not in str(schema_of(one, "take"))
+
+
+def test_a_kind_keeps_no_instance() -> None:
+    class Env(MCPEnvironment):
+        def __init__(self) -> None:
+            self.tool(self.method)
+            self.tool(functools.partial(self.method, 1), name="bound")
+
+        def method(self, value: int) -> int:
+            """Give it back."""
+            return value
+
+    env = Env()
+    alive = weakref.ref(env)
+    assert data_of(env, "method", value=2) == 2 and data_of(env, "bound") == 1
+    env.close()
+    del env
+    gc.collect()
+    assert alive() is None
+
+
 def test_a_kind_of_hints_that_nothing_explains_is_refused() -> None:
     def tool(value: "Nowhere") -> int:  # type: ignore[name-defined]  # noqa: F821
         """Do it."""
@@ -372,5 +410,5 @@ def test_a_tool_known_by_its_schemas_has_all_that_a_parsed_one_shows_to_a_step()
     described = Tool(name="far", description="Far away.", input_schema={"type": "object"}, output_schema=None)
     kind = SchemaTool(described)
     # How it was parsed is asked where it is parsed only.
-    shown = {name for name in ToolKind.__slots__ if not name.startswith("_")} - {"signature", "twin"}
+    shown = {name for name in ToolKind.__slots__ if not name.startswith("_")} - {"twin"}
     assert {name for name in shown if not hasattr(kind, name)} == set()

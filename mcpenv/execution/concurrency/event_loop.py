@@ -103,20 +103,20 @@ class _Loops:
         self._mutex = threading.Lock()
         self._all: list[PrivateLoop] = []
         self._free: list[PrivateLoop] = []
-        # Filled without the mutex: the garbage collector may free a home in the thread that holds it.
+        # Filled without the mutex: the garbage collector may free a runner in the thread that holds it.
         self._left: deque[PrivateLoop] = deque()
         self._of_thread = threading.local()
 
-    def move_in(self, home: Home) -> PrivateLoop:
-        """Give a home its loop, and return it."""
+    def assign(self, runner: BlockingRunner) -> PrivateLoop:
+        """Give a runner its loop, and return it."""
         with self._mutex:
-            if home.loop is None:
+            if runner.loop is None:
                 has_room = self._free_one() or len(self._all) < self.MAX_OWN
-                home.loop = self._take() if has_room else self._shared()
-            return home.loop
+                runner.loop = self._take() if has_room else self._shared()
+            return runner.loop
 
-    def move_out(self, loop: PrivateLoop) -> None:
-        """Note that a home uses its loop no longer. Callable from finalizers."""
+    def release(self, loop: PrivateLoop) -> None:
+        """Note that a runner uses its loop no longer. Callable from finalizers."""
         self._left.append(loop)
 
     @contextmanager
@@ -127,7 +127,7 @@ class _Loops:
         try:
             yield loop
         finally:
-            self.move_out(loop)
+            self.release(loop)
 
     def close(self) -> None:
         """Close the loops that no thread runs."""
@@ -146,11 +146,11 @@ class _Loops:
 
     def _shared(self) -> PrivateLoop:
         """Return the loop that environments share whose first call this thread makes."""
-        lease: _Lease | None = getattr(self._of_thread, "lease", None)
-        if lease is None:
-            lease = self._of_thread.lease = _Lease(self._take(), self._left)
-        lease.loop.users += 1
-        return lease.loop
+        own: _ThreadLoop | None = getattr(self._of_thread, "thread_loop", None)
+        if own is None:
+            own = self._of_thread.thread_loop = _ThreadLoop(self._take(), self._left)
+        own.loop.users += 1
+        return own.loop
 
     def _free_one(self) -> bool:
         """Collect the loops that were left, and return True if one is free."""
@@ -162,7 +162,7 @@ class _Loops:
         return bool(self._free)
 
 
-class _Lease:
+class _ThreadLoop:
     """A thread's use of a loop, which ends with the thread."""
 
     def __init__(self, loop: PrivateLoop, left: deque[PrivateLoop]) -> None:
@@ -173,7 +173,7 @@ class _Lease:
         self._left.append(self.loop)
 
 
-class Home:
+class BlockingRunner:
     """The loop on which one environment's coroutines run in blocking calls.
 
     Attributes:
@@ -185,22 +185,22 @@ class Home:
     def __init__(self) -> None:
         self.loop: PrivateLoop | None = None
 
-    def drive(self, coroutine: Coroutine[Any, Any, T]) -> T:
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine and return its result."""
-        loop = self.loop or _LOOPS.move_in(self)
+        loop = self.loop or _LOOPS.assign(self)
         if not loop.running_here:
             return loop.run(coroutine)
         with _LOOPS.borrowed() as other:
             return other.run(coroutine)
 
-    def leave(self) -> None:
+    def release(self) -> None:
         """Free the loop for others. A later call takes another one."""
         loop, self.loop = self.loop, None
         if loop is not None:
-            _LOOPS.move_out(loop)
+            _LOOPS.release(loop)
 
     def __del__(self) -> None:
-        self.leave()
+        self.release()
 
 
 _LOOPS = _Loops()

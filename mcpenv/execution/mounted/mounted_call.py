@@ -13,8 +13,9 @@ from mcp_types import InputRequiredResult
 
 from mcpenv.errors import InvalidTool, StartupError
 from mcpenv.execution.context import EnvironmentContext
-from mcpenv.execution.pipeline import InputRequired, Site, TimedOut, ToolRun, asked_for_input
-from mcpenv.execution.step import Step
+from mcpenv.execution.current_step import Step
+from mcpenv.execution.instance import Instance
+from mcpenv.execution.tool_call import InputRequired, TimedOut, ToolRun, asked_for_input, not_found
 from mcpenv.failures import execution_failure
 from mcpenv_client.errors import WireError
 from mcpenv_client.types.records import LogEntry, Plane, ToolOutcome
@@ -24,17 +25,17 @@ from mcpenv_client.types.tools import ToolErrorType, ToolFailure, ToolResult
 from .mounted_server import MountedServer, Visible
 
 
-async def run_through(site: Site, server: MountedServer, step: Step) -> ToolOutcome:
+async def run_through(at: Instance, server: MountedServer, step: Step) -> ToolOutcome:
     """Run the tool of a step through the mounted server and its middleware.
 
     Raises:
         TimedOut: the deadline passed.
         InputRequired, MCPError: the MCP client must be asked; the call is not a step.
     """
-    settings = server.tools.of(step.call.name, site.mode)
+    settings = server.tools.of(step.call.name, at.mode)
     limit = None if settings is None else settings.timeout_s
-    clock, deadline = time.perf_counter(), site.user_code.deadline(step.timeout_s, limit)
-    own = _OwnCall(site, server, step)
+    clock, deadline = time.perf_counter(), at.user_code.deadline(step.timeout_s, limit)
+    own = _OwnCall(at, server, step)
     try:
         with set_context(EnvironmentContext(step)), deadline:
             try:
@@ -42,11 +43,11 @@ async def run_through(site: Site, server: MountedServer, step: Step) -> ToolOutc
             except BaseException as error:  # the boundary of middleware, and of tools that FastMCP runs
                 for_client = isinstance(error, MCPError) and step.call.plane is Plane.AGENT
                 refused = isinstance(error, WireError | InvalidTool | StartupError)
-                if for_client or refused or site.user_code.lets_through(error):
+                if for_client or refused or at.user_code.lets_through(error):
                     raise
-                outcome = execution_failure(step.call.name, error, site.mode)
+                outcome = execution_failure(step.call.name, error, at.mode)
     except TimeoutError:
-        raise TimedOut(step.call.name, deadline.limit_s, site.user_code.incident) from None
+        raise TimedOut(step.call.name, deadline.limit_s, at.user_code.incident) from None
     duration_s = time.perf_counter() - clock
     if isinstance(outcome, InputRequiredResult):
         return asked_for_input(step, outcome)
@@ -67,10 +68,10 @@ class _OwnCall:
         value: the tool's return value.
     """
 
-    def __init__(self, site: Site, server: MountedServer, step: Step) -> None:
-        self._site = site
+    def __init__(self, at: Instance, server: MountedServer, step: Step) -> None:
+        self._at = at
         self._step = step
-        self.tools = visible(site, server)
+        self.tools = visible(at, server)
         self.logs: list[LogEntry] = step.logs
         self.number = step.call.step
         self.ran = False
@@ -78,17 +79,17 @@ class _OwnCall:
 
     async def run_sync(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Run a sync function of the server where the environment's sync code runs."""
-        limit = self._site.user_code.limit(self._step.timeout_s)
+        limit = self._at.user_code.limit(self._step.timeout_s)
         call = partial(fn, *args, **kwargs)
-        return await self._site.user_code.hand_over(limit, call, client=self._step.client)
+        return await self._at.user_code.hand_over(limit, call, client=self._step.client)
 
     async def run(self, name: str, arguments: dict[str, Any]) -> ToolResult | ToolFailure | InputRequiredResult:
         """Run the own tool of that name."""
         tool = self.tools.get(name)
         if tool is None:
-            return ToolFailure(error_type=ToolErrorType.TOOL_NOT_FOUND, message=f"Unknown tool: {name!r}")
+            return not_found(name)
         try:
-            outcome = await ToolRun(self._site, tool, self._step).run(arguments)
+            outcome = await ToolRun(self._at, tool, self._step).run(arguments)
         except InputRequired as asked:
             return asked.result
         except TimedOut as late:
@@ -99,7 +100,7 @@ class _OwnCall:
         return answer
 
 
-def visible(site: Site, server: MountedServer) -> Visible:
+def visible(at: Instance, server: MountedServer) -> Visible:
     """Return the tools that the mounted server shows."""
-    session_id = f"{site.session_id}-{site.episode.number}"
-    return Visible(site.tools, site.mode, session_id, site.subscribers, server.tools)
+    session_id = f"{at.session_id}-{at.episode.number}"
+    return Visible(at.tools, at.mode, session_id, at.subscribers, server.tools)

@@ -9,7 +9,7 @@ import types
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from pathlib import PurePath
-from typing import Any, ClassVar, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from mcpenv.rewards.rubrics.rubric import Rubric
 from mcpenv.tools.registry import BOTH_MODES, Toolbox
@@ -21,25 +21,12 @@ from .pickling import CannotFreeze, CannotThaw, freeze, thaw, with_places
 from .references import PLAIN, Known
 from .snapshot import HeldState
 
-OF_THE_FRAMEWORK = frozenset({"_execution", "_shared", "_arguments", "_mcp_server", "rubric", "world"})
+if TYPE_CHECKING:
+    from mcpenv.environment import MCPEnvironment
+    from mcpenv.execution.instance import Instance
+
+OF_THE_FRAMEWORK = frozenset({"_execution", "_mcp_server", "rubric", "world"})
 """Attributes of an instance that are not state of the author."""
-
-
-class Holder(Protocol):
-    """The environment, as far as snapshots use it."""
-
-    rubric: Rubric | None
-    world: World | Mapping[str, World] | None
-    _shared: Any
-    _own_state: ClassVar[bool]
-
-    def save_state(self) -> Any:
-        """Return the state for a snapshot."""
-        ...
-
-    def load_state(self, state: Any) -> Any:
-        """Restore the state."""
-        ...
 
 
 class InstanceState:
@@ -48,19 +35,18 @@ class InstanceState:
     Use it in the thread of user code, because worlds and attributes are the author's objects.
 
     Args:
-        env: the instance.
-        tools: its tools.
+        instance: the instance.
         rubrics: the episode's rubric and all of its parts; empty without a rubric.
-        others: further objects that belong to the instance, by name.
     """
 
-    def __init__(self, env: Holder, tools: Toolbox, rubrics: list[Rubric], others: Mapping[str, object]) -> None:
-        self._env = env
-        self._tools = tools
+    def __init__(self, instance: Instance, rubrics: list[Rubric]) -> None:
+        self._instance = instance
+        self._env = instance.env
+        self._tools = instance.tools
         self._rubrics = rubrics
-        self._worlds = worlds_of(env)
+        self._worlds = worlds_of(instance.env)
         self._known = Known()
-        for name, known in self._belongings(others):
+        for name, known in self._belongings():
             self._known.add(name, known)
 
     # -- save
@@ -75,7 +61,7 @@ class InstanceState:
         Raises:
             NotSupported: if some part cannot be saved; the text names the part and the remedy.
         """
-        if not self._env._own_state:
+        if not self._instance.hooks.saves_state:
             self._refuse_hidden()
         state = save_state()
         if isinstance(state, dict):
@@ -139,10 +125,11 @@ class InstanceState:
 
     # -- inside
 
-    def _belongings(self, others: Mapping[str, object]) -> Iterator[tuple[str, object]]:
+    def _belongings(self) -> Iterator[tuple[str, object]]:
         yield "environment", self._env
-        yield from others.items()
-        yield from _shared_with_all(self._env._shared)
+        yield "instance", self._instance
+        yield "server", self._instance.server
+        yield from _shared_with_all(self._instance.shared)
         for name, world in self._worlds.items():
             yield f"world {name}".rstrip(), world
             for index, held in enumerate(held_by(world)):
@@ -177,7 +164,7 @@ class InstanceState:
         ) from error
 
 
-def default_state(env: Holder) -> dict[str, Any]:
+def default_state(env: MCPEnvironment) -> dict[str, Any]:
     """Return the default value of `MCPEnvironment.save_state`: the author's attributes by name."""
     held = Known()
     for name, world in worlds_of(env).items():
@@ -186,7 +173,7 @@ def default_state(env: Holder) -> dict[str, Any]:
     return {name: value for name, value in attributes_of(env) if not stays(value, held)}
 
 
-def load_default_state(env: Holder, state: dict[str, Any]) -> None:
+def load_default_state(env: MCPEnvironment, state: dict[str, Any]) -> None:
     """Implement the default of `MCPEnvironment.load_state`."""
     for name, value in state.items():
         setattr(env, name, value)
@@ -199,7 +186,7 @@ def stays(value: Any, known: Known) -> bool:
     return known.name_of(value) is not None
 
 
-def worlds_of(env: Holder) -> dict[str, World]:
+def worlds_of(env: MCPEnvironment) -> dict[str, World]:
     """Return the worlds of an environment by name; the name of a single world is ""."""
     if env.world is None:
         return {}
@@ -219,7 +206,7 @@ def held_by(world: World) -> list[object]:
     return found
 
 
-def attributes_of(env: Holder) -> list[tuple[str, Any]]:
+def attributes_of(env: MCPEnvironment) -> list[tuple[str, Any]]:
     """Return the author's attributes, including slots."""
     found = dict(vars(env))
     for cls in type(env).__mro__:

@@ -6,6 +6,7 @@ import inspect
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Literal
 
@@ -192,7 +193,7 @@ def adapted(process: OpenEnvProcess, described: Mapping[str, Any]) -> type[OpenE
             "state_type": _with_schema(State, described["state"]),
         },
     )
-    cls._reset_options = _reset_options(described["reset"])
+    cls.author_hooks = replace(cls.author_hooks, options=_reset_options(described["reset"]))
     return cls
 
 

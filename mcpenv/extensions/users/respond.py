@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any, Protocol, cast
+from typing import Annotated, Any, Protocol
 
 from fastmcp.exceptions import ToolError
 from pydantic import Field
 
 from mcpenv.errors import UserFailed
-from mcpenv.execution.step import Place, Step, current
-from mcpenv.execution.user_code import UserCode
+from mcpenv.execution.step import Step, current
 from mcpenv.failures import SortedFailure, UnexpectedFailure, environment_failure
 from mcpenv.tools.definition import KindCache
 from mcpenv.tools.users import User, UserTools
@@ -44,12 +43,6 @@ class Host(Protocol):
         ...
 
 
-class _Site(Place, Protocol):
-    """The execution of the environment, which runs its code."""
-
-    user_code: UserCode
-
-
 def add_user(env: Host, *tools: Callable[..., Any], name: str = "respond", description: str = DESCRIPTION) -> None:
     """Give an environment a tool by which the agent speaks to ``env.user``. Call it in ``__init__``.
 
@@ -72,9 +65,8 @@ def add_user(env: Host, *tools: Callable[..., Any], name: str = "respond", descr
         assert isinstance(step, Step)
         if env.user is None:
             raise ToolError("This episode has no user.")
-        site = cast(_Site, step.owner)
         try:
-            turn = await env.user.answer(message, UserTools(tools, _KINDS, site.user_code.call))
+            turn = await env.user.answer(message, UserTools(tools, _KINDS, step.owner.user_code.call))
         except Exception as error:
             spent = error.turn if isinstance(error, UserFailed) else UserTurn("", error=type(error).__name__)
             step.logs.append(spent.to_log())

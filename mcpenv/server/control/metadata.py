@@ -90,7 +90,7 @@ class Description:
             "observation": any_of(observations, "serialization"),
             "reset_observation": schema_of(cls.observation_type, "serialization"),
             "state": schema_of(cls.state_type, "serialization"),
-            "reset": cls._reset_options.schema(tasks=cls.tasks is not None),
+            "reset": cls.author_hooks.options.schema(tasks=cls.tasks is not None),
             "tools": [tool.model_dump(mode="json") for tool in tools],
         }
 

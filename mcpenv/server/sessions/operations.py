@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from mcpenv.execution.execution import Execution
-from mcpenv.execution.observations import ToolCalled, info_of, latest, step_data
+from mcpenv.execution.observations import ToolCalled, step_data
 from mcpenv.tasks.assignment import Wanted
 from mcpenv_client.errors import InvalidMessage
 from mcpenv_client.types.actions import Action, CallToolAction
@@ -100,7 +100,7 @@ class Reset(Operation):
     def from_wire(cls, data: Mapping[str, Any], session: Session, timeout_s: float | None = None) -> Reset:
         """Decode a reset."""
         env = session.execution.env
-        return cls(*Wanted.from_wire(data, env._reset_options, type(env).tasks), timeout_s)
+        return cls(*Wanted.from_wire(data, type(env).author_hooks.options, type(env).tasks), timeout_s)
 
     async def run(self, session: Session) -> Observation:
         """Begin an episode; on a new instance if the instance still runs a step that could not be stopped."""
@@ -148,7 +148,7 @@ class CallTool(Step):
         """Call the tool."""
         execution = await _usable(session)
         record = await execution.call_tool(self.name, self.arguments, plane=Plane.CONTROL, timeout_s=self.timeout_s)
-        return ToolCalled(record, info_of(execution.episode, record))
+        return ToolCalled(record, execution.episode.info_of(record))
 
     reply_data = staticmethod(step_data)
 
@@ -374,7 +374,7 @@ class Wait(Operation):
     async def run(self, session: Session) -> Observation:
         """Wait; return the last observation."""
         await self.execution.wait(self.timeout_s, episode_id=self.episode_id)
-        return latest(self.execution.episode)
+        return self.execution.episode.latest()
 
 
 @dataclass(slots=True)

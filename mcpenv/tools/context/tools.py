@@ -41,8 +41,7 @@ def tools_for_outputs(owner: Owner, settings: LongOutputs) -> Iterator[BoundTool
     tools = OutputTools(owner, settings)
     search_with = tools.search_tool_output if find_spec("re2") is not None else tools.search_words
     for name, fn in ((SEARCH, search_with), (VIEW, tools.view_tool_output)):
-        kind = _KINDS.known(fn, name, _OPTIONS) or _KINDS.kind_of(fn, name, _OPTIONS, dict)
-        yield BoundTool(kind, fn)
+        yield BoundTool(_KINDS.kind_of(fn, name, _OPTIONS), fn)
 
 
 @dataclass(frozen=True)  # snapshots accept tools of objects that never change

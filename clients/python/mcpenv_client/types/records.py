@@ -163,7 +163,7 @@ class ToolOutcome:
         def __getattr__(self, name):
             """Return the ``result`` of an outcome that `returned` made. Called for attributes that are not set."""
             if name == "result":
-                return ToolResult.model_construct(**wrapped_data(self.value))
+                return ToolResult.wrapping(self.value)
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def result_data(self) -> dict[str, Any] | None:
@@ -177,14 +177,14 @@ class ToolOutcome:
     @property
     def observation(self) -> Observation | None:
         """The value if it is an observation, else None."""
-        return self.value if isinstance(self.value, Observation) else None
+        return None if type(self.value) in PLAIN_TYPES or not isinstance(self.value, Observation) else self.value
 
 
 _RESULT: Any = vars(ToolOutcome)["result"]
 """The descriptor of the attribute. Reading by it raises AttributeError, and builds nothing."""
 
 PLAIN_TYPES = frozenset({str, int, float, bool, type(None), list, dict})
-"""The types of the values that most tools return. No observation has one of them."""
+"""The types of the values that most tools return. No observation has one of them, which pydantic is slow to find."""
 
 
 @dataclass(frozen=True, slots=True)

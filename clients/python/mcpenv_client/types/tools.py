@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ConfigDict, Field, ValidationInfo, model_validator
 from pydantic_core import to_json
 
 from .models import Model
 from .values import to_plain
+
+M = TypeVar("M", bound=Model)
+
+_set = object.__setattr__
 
 OUTPUT_META = "mcpenv/output"
 """The key in the metadata of a cut result, with data about the whole text: ``id``, ``characters``, ``lines``, ``kept``
@@ -114,7 +118,7 @@ class ToolResult(Model):
     @classmethod
     def wrapping(cls, value: str | int | bool) -> ToolResult:
         """Return the result of a tool that returned a plain value, which MCP wraps."""
-        return cls.model_construct(**wrapped_data(value))
+        return unchecked(cls, wrapped_data(value))
 
     def to_plain(self) -> dict[str, Any]:
         """Return the result as plain JSON data."""
@@ -124,6 +128,19 @@ class ToolResult(Model):
     def text(self) -> str:
         """The text of the result, for a ``tool`` chat message. Other blocks are shown as ``[image]`` and similar."""
         return "\n".join(_text_of(block) for block in self.content)
+
+
+def unchecked(model: type[M], fields: dict[str, Any]) -> M:
+    """Return a model with all of its ``fields``, which are not checked. A tenth of the time of ``model_construct``.
+
+    The other three attributes are the state of a pydantic model, as unpickling sets it.
+    """
+    made = model.__new__(model)
+    _set(made, "__dict__", fields)
+    _set(made, "__pydantic_fields_set__", set(fields))
+    _set(made, "__pydantic_extra__", None)
+    _set(made, "__pydantic_private__", None)
+    return made
 
 
 def wrapped_data(value: str | int | bool) -> dict[str, Any]:

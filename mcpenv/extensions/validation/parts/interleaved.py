@@ -181,7 +181,7 @@ class _Session:
 
     def _state(self) -> Any:
         execution = self.env._execution
-        state = to_plain(execution.home.drive(execution.read_state()), "state")
+        state = to_plain(execution.blocking.run(execution.read_state()), "state")
         return {key: value for key, value in state.items() if key != "episode_id"}
 
     def _show(self, label: str, outcome: Callable[[], Any]) -> None:
