@@ -13,7 +13,7 @@ import mcpenv
 import mcpenv_client
 from mcpenv import api, server
 
-LOADS_FASTMCP = "import sys; from {} import *; print('fastmcp' in sys.modules)"
+LOADED = "print('fastmcp' in sys.modules)"
 
 
 def run(script: str) -> str:
@@ -40,6 +40,7 @@ def test_nothing_offered_is_called_as_a_module_of_ours() -> None:
     assert not {module.name for module in pkgutil.iter_modules(mcpenv.__path__)} & set(api.__all__)
 
 
+@pytest.mark.process
 def test_what_is_not_there_is_said_as_of_every_module() -> None:
     with pytest.raises(AttributeError, match="module 'mcpenv' has no attribute 'nonsense'"):
         getattr(mcpenv, "nonsense")  # noqa: B009
@@ -47,6 +48,7 @@ def test_what_is_not_there_is_said_as_of_every_module() -> None:
     assert run("try:\n    from mcpenv import nonsense\nexcept ImportError as error: print(error.name)") == "mcpenv"
 
 
+@pytest.mark.process
 def test_names_are_there_however_they_are_asked_for() -> None:
     assert (
         run("import mcpenv; print(mcpenv.Reward(1.0).value, mcpenv.trajectories.Recorder is mcpenv.Recorder)")
@@ -55,12 +57,14 @@ def test_names_are_there_however_they_are_asked_for() -> None:
     assert run("from mcpenv import *; print(MCPEnvironment.__module__, __version__ > '')") == "mcpenv.environment True"
 
 
+@pytest.mark.process
 def test_what_a_program_puts_on_the_module_stays() -> None:
     put = "import mcpenv; mcpenv.Recorder = 'mine'; mcpenv.MCPEnvironment; hasattr(mcpenv, 'newer')"
     assert run(f"{put}; print(mcpenv.Recorder)") == "mine"
     assert not hasattr(mcpenv, "a.b")
 
 
+@pytest.mark.process
 def test_threads_may_load_it_at_once() -> None:
     script = (
         "import mcpenv, threading\n"
@@ -79,6 +83,7 @@ def test_threads_may_load_it_at_once() -> None:
     assert run(script) == "[]"
 
 
+@pytest.mark.process
 def test_the_names_to_embed_a_server_are_those_of_its_package() -> None:
     assert run("from mcpenv.server import *; print(create_app.__module__, EnvServer, serving, AgentTokens)")
     assert run("from mcpenv.server import ServerConfig as C, config; print(C is config.ServerConfig)") == "True"
@@ -98,10 +103,11 @@ NO_SERVER = [
 ]
 
 
-@pytest.mark.parametrize("module", NO_SERVER)
-def test_what_needs_no_server_loads_no_fastmcp(module: str) -> None:
-    assert run(LOADS_FASTMCP.format(module)) == "False"
+@pytest.mark.smoke
+def test_what_needs_no_server_loads_no_fastmcp() -> None:
+    assert run("; ".join(["import sys", *(f"from {module} import *" for module in NO_SERVER), LOADED])) == "False"
 
 
+@pytest.mark.smoke
 def test_an_environment_loads_fastmcp() -> None:
-    assert run(LOADS_FASTMCP.format("mcpenv.environment")) == "True"
+    assert run(f"import sys; from mcpenv.environment import *; {LOADED}") == "True"

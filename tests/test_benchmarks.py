@@ -187,6 +187,7 @@ def test_every_kind_of_step_is_scored_beside_a_floor_whose_answers_are_as_long()
         assert drive(lengths()) == (321, 321)
 
 
+@pytest.mark.process
 def test_requests_of_both_eras_are_answered_whatever_the_framing() -> None:
     async def call(base: str, era: str, progress: bool) -> list[bytes]:
         url = f"{base}/mcp"
@@ -321,6 +322,7 @@ def test_what_cannot_be_measured_fails_the_run_and_leaves_the_others(
     assert Results.read(tmp_path / "kept.json").rows == {"sound": [row]}
 
 
+@pytest.mark.process
 def test_the_command_reads_a_run_and_prints_its_budgets() -> None:
     command = [sys.executable, "-m", "benchmarks", "--read", str(PUBLISHED)]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-import os
 import pkgutil
 import re
 import subprocess
@@ -15,17 +14,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from forked import MCPENV, Forks
 from websockets.exceptions import ConnectionClosedOK
 from websockets.sync.client import connect
 
 import mcpenv.extensions.evaluation as evaluate_module
 from mcpenv.extensions.evaluation import Failure
 from mcpenv.server.config import ServerConfig
+from mcpenv.server.serve import serving
+from mcpenv.targets.target import load_target
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
-sys.path.insert(0, str(ROOT / "examples"))
-from serving import ECHO_MCP, served  # noqa: E402
 
 URL = "http://127.0.0.1:8000"
 ANYTHING = "…"
@@ -48,30 +48,27 @@ def section(page: str, heading: str) -> str:
     return text.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
 
 
-WITH_PYTHON = [page for page in PAGES if blocks(page, "python")]
+STARTING_PROCESSES = {"how-to/cassettes", "how-to/pools", "how-to/proxy-mcp-servers", "how-to/ship"}
+WITH_PYTHON = [
+    pytest.param(page, marks=[pytest.mark.process] if name_of(page) in STARTING_PROCESSES else [], id=name_of(page))
+    for page in PAGES
+    if blocks(page, "python")
+]
 
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
     """Serve the echo environment."""
-    with served(ECHO_MCP) as address:
+    with serving(load_target(str(ROOT / "envs" / "echo_mcp")).factory) as address:
         yield address
 
 
-@pytest.mark.parametrize("page", WITH_PYTHON, ids=name_of)
-def test_the_python_of_a_page_runs_from_top_to_bottom(page: Path, url: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("page", WITH_PYTHON)
+def test_the_python_of_a_page_runs_from_top_to_bottom(page: Path, url: str, forked: Forks, tmp_path: Path) -> None:
     program = tmp_path / "page.py"
     program.write_text("\n\n".join(blocks(page, "python")).replace(URL, url), encoding="utf-8")
     # A page that imports from `envs` is for a program at the top of a clone.
-    ended = subprocess.run(
-        [sys.executable, str(program)],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
-    )
+    ended = forked.run(program, cwd=tmp_path, path=[ROOT])
     assert ended.returncode == 0, ended.stderr
 
 
@@ -118,20 +115,24 @@ def test_a_command_works(command: str, url: str) -> None:
     assert ended.stdout
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_what_a_page_links_to_is_there(page: Path) -> None:
-    links = re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8"))
-    assert [link for link in links if "://" not in link and not (page.parent / link).exists()] == []
+def test_what_pages_link_to_is_there() -> None:
+    links = [(page, link) for page in PAGES for link in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8"))]
+    dead = [(name_of(page), link) for page, link in links if "://" not in link and not (page.parent / link).exists()]
+    assert links and dead == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_the_modules_and_tests_that_a_page_names_exist(page: Path) -> None:
+def test_the_modules_and_tests_that_pages_name_exist() -> None:
+    assert {name_of(page): missing for page in PAGES if (missing := names_of_nothing(page))} == {}
+
+
+def names_of_nothing(page: Path) -> set[str]:
+    """Return the files, tests and modules that a page names, and that do not exist."""
     code = " ".join(re.findall(r"`([^`\n]+)`", page.read_text(encoding="utf-8")))
     named = set(re.findall(r"[\w./-]+\.py\b", code)) - READERS_FILES
-    assert [name for name in named if not any(path.endswith(f"/{name}") for path in python_files())] == []
-    assert set(re.findall(r"\btest_\w+(?!\.py)\b", code)) <= all_tests() | {Path(name).stem for name in named}
-    modules = re.findall(r"(?<![\w/.])mcpenv(?:_client)?(?:\.\w+)+", code)
-    assert [name for name in modules if name not in NO_MODULES and not resolves(name)] == []
+    files = {name for name in named if not any(path.endswith(f"/{name}") for path in python_files())}
+    tests = set(re.findall(r"\btest_\w+(?!\.py)\b", code)) - all_tests() - {Path(name).stem for name in named}
+    modules = set(re.findall(r"(?<![\w/.])mcpenv(?:_client)?(?:\.\w+)+", code)) - NO_MODULES
+    return files | tests | {name for name in modules if not resolves(name)}
 
 
 ATTRIBUTES = ("end", "episode_id", "plane", "reward", "session_id", "status", "step")
@@ -175,15 +176,10 @@ def resolves(name: str) -> bool:
     return True
 
 
-def flags_of(command: str) -> set[str]:
+def flags_of(command: str, forked: Forks) -> set[str]:
     """Return the flags that a command explains."""
-    ended = subprocess.run(
-        [sys.executable, "-m", "mcpenv", *command.split(), "--help"],
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=True,
-    )
+    ended = forked.run(MCPENV, *command.split(), "--help", cwd=ROOT)
+    assert ended.returncode == 0, ended.stderr
     return set(re.findall(r"^│ (?:\*  )?(--[a-z-]+)", ended.stdout, re.MULTILINE))
 
 
@@ -218,9 +214,9 @@ COMMAND_LINE = "reference/command-line.md"
     ],
 )
 def test_the_command_line_page_has_the_flags_of_a_command_and_no_others(
-    heading: str, commands: tuple[str, ...]
+    heading: str, commands: tuple[str, ...], forked: Forks
 ) -> None:
-    flags = set().union(*map(flags_of, commands))
+    flags = set().union(*(flags_of(command, forked) for command in commands))
     described = set(re.findall(r"`(--[a-z-]+)[` ]", section(COMMAND_LINE, heading)))
     assert len(flags) > 2 and described == flags
 
@@ -234,9 +230,11 @@ def test_the_command_line_page_has_the_flags_of_a_command_and_no_others(
     ],
     ids=["connect", "eval", "run"],
 )
-def test_a_guide_names_no_flag_that_its_commands_do_not_have(page: str, commands: tuple[str, ...]) -> None:
+def test_a_guide_names_no_flag_that_its_commands_do_not_have(
+    page: str, commands: tuple[str, ...], forked: Forks
+) -> None:
     named = set(re.findall(r"`(--[a-z-]+)[` ]", (ROOT / "docs" / page).read_text(encoding="utf-8")))
-    assert named <= set().union(*map(flags_of, commands)) | {"--watch", "--end"}
+    assert named <= set().union(*(flags_of(command, forked) for command in commands)) | {"--watch", "--end"}
 
 
 def test_every_setting_is_on_the_command_line_page() -> None:

@@ -1,13 +1,12 @@
-"""Run every file of ``examples/`` to its end as a program of its own, silent on stderr."""
+"""Run every file of ``examples/`` to its end in a process of its own, silent on stderr."""
 
 from __future__ import annotations
 
 import json
-import os
+import re
 import socket
-import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
@@ -15,6 +14,7 @@ from typing import Any
 
 import pytest
 import uvicorn
+from forked import Forks
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse
@@ -32,51 +32,57 @@ NEEDS_AGENTS = {"rollouts_openai_agents", "rollouts_langgraph", "rollouts_pydant
 ALONE = sorted(
     {path.stem for path in EXAMPLES.glob("*.py")} - HELPERS - NEEDS_A_MODEL - NEEDS_TORCH - NEEDS_FILES - NEEDS_AGENTS
 )
+STARTING_PROCESSES = {
+    path.stem for path in EXAMPLES.glob("*.py") if re.search(r"\bserved\(|\bsubprocess\b", path.read_text("utf-8"))
+} | {"evaluate_a_model"}
 
-TIMEOUT_S = 100
-
-
-def run_example(name: str, *arguments: str) -> str:
-    """Return the output of an example, which must end well and write nothing to stderr."""
-    ended = subprocess.run(
-        [sys.executable, str(EXAMPLES / f"{name}.py"), *arguments],
-        cwd=EXAMPLES.parent,
-        env={**os.environ, "OPENAI_API_KEY": "secret"},
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert ended.stderr == ""
-    return ended.stdout
+RunExample = Callable[..., str]
 
 
-@pytest.mark.parametrize("name", ALONE)
-def test_an_example_ends_well_and_prints_a_few_lines(name: str) -> None:
+@pytest.fixture
+def run_example(forked: Forks) -> RunExample:
+    """Run an example, which must end well and write nothing to stderr, and return its output."""
+
+    def run(name: str, *arguments: str) -> str:
+        program = EXAMPLES / f"{name}.py"
+        ended = forked.run(program, *arguments, cwd=EXAMPLES.parent, env={"OPENAI_API_KEY": "secret"})
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+        assert ended.stderr == ""
+        return ended.stdout
+
+    return run
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.process] * (name in STARTING_PROCESSES)) for name in ALONE]
+)
+def test_an_example_ends_well_and_prints_a_few_lines(name: str, run_example: RunExample) -> None:
     assert 0 < len(run_example(name).splitlines()) <= 40
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("name", ["remote_rollout", "many_episodes"])
-def test_an_example_uses_the_server_that_it_is_given(name: str) -> None:
+def test_an_example_uses_the_server_that_it_is_given(name: str, run_example: RunExample) -> None:
     with served(GUESS_NUMBER) as url:
         assert run_example(name, url)
 
 
-def test_the_mcp_client_example_uses_the_server_that_it_is_given() -> None:
+@pytest.mark.process
+def test_the_mcp_client_example_uses_the_server_that_it_is_given(run_example: RunExample) -> None:
     with served(ECHO_MCP) as url:
         assert "2025-11-25: echo_message, echo_with_length, say_goodbye" in run_example(
             "plain_mcp_client", f"{url}/mcp"
         )
 
 
-def test_a_model_plays_in_process() -> None:
+def test_a_model_plays_in_process(run_example: RunExample) -> None:
     with scripted_model() as base_url:
         said = run_example("llm_rollout", "--base-url", base_url, "--model", "scripted")
     assert said.splitlines()[-1] == "return: 0.9"  # a hint for 0.1, and the number found
 
 
-def test_a_model_plays_on_a_server() -> None:
+@pytest.mark.process
+def test_a_model_plays_on_a_server(run_example: RunExample) -> None:
     with served(GUESS_NUMBER) as url, scripted_model() as base_url:
         said = run_example("llm_rollout", "--base-url", base_url, "--model", "scripted", "--env", url)
     assert said.splitlines()[-1] == "return: 0.9"
@@ -85,7 +91,9 @@ def test_a_model_plays_on_a_server() -> None:
 IMAGES = EXAMPLES.parent / "docs" / "images"
 
 
-def test_the_curves_of_the_docs_are_drawn_and_their_figures_are_those_of_the_page(tmp_path: Path) -> None:
+def test_the_curves_of_the_docs_are_drawn_and_their_figures_are_those_of_the_page(
+    tmp_path: Path, run_example: RunExample
+) -> None:
     pages = EXAMPLES.parent / "docs" / "tutorials"
     for name, files in (
         ("train-a-policy", "train-ppo/seed-*.json"),
@@ -99,11 +107,10 @@ def test_the_curves_of_the_docs_are_drawn_and_their_figures_are_those_of_the_pag
 
 
 @pytest.mark.parametrize("updates", [None, 4])
-def test_a_file_without_a_curve_is_refused(updates: int | None, tmp_path: Path) -> None:
+def test_a_file_without_a_curve_is_refused(updates: int | None, tmp_path: Path, forked: Forks) -> None:
     run = json.loads((IMAGES / "train-ppo" / "seed-1.json").read_text())
     (tmp_path / "none.json").write_text(json.dumps({**run, "curve": run["curve"][:updates]} if updates else {}))
-    command = [sys.executable, str(EXAMPLES / "plot_curves.py"), "none.json", "--out", "curves.png"]
-    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    ended = forked.run(EXAMPLES / "plot_curves.py", "none.json", "--out", "curves.png", cwd=tmp_path)
     complaint = f"has {updates} updates" if updates else "is no file that train_ppo.py or train_grpo.py wrote"
     assert ended.returncode == 1 and f"none.json {complaint}" in ended.stderr
 

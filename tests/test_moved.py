@@ -24,6 +24,7 @@ def test_an_old_import_path_finds_the_module_where_it_is_now(old: str) -> None:
     assert warned[0].filename.endswith("importlib/__init__.py")  # not a frame of the redirection
 
 
+@pytest.mark.process
 def test_a_module_of_a_moved_package_is_loaded_once() -> None:
     program = (
         "import warnings; warnings.simplefilter('ignore')\n"

@@ -88,3 +88,12 @@ def test_the_changelog_begins_with_this_version() -> None:
     text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     (latest, *_) = re.findall(r"^## (\S+)", text, re.MULTILINE)
     assert latest == project("mcpenv")["version"]
+
+
+def test_the_contributing_page_has_the_command_of_every_extension() -> None:
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    folders = {path.relative_to(ROOT).parts[2] for path in (ROOT / "tests" / "extensions").rglob("test_*.py")}
+    missing = [
+        name for name in sorted(folders) if f'`pytest -n auto tests/extensions/{name} -m "not world"`' not in page
+    ]
+    assert missing == []

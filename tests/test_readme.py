@@ -8,25 +8,26 @@ The configurations of MCP hosts in ``docs/how-to/connect-agents.md`` are those o
 from __future__ import annotations
 
 import asyncio
-import functools
 import json
-import os
 import re
 import shlex
-import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from forked import MCPENV, Ended, Forks
 from mcp import Client, StdioServerParameters
+
+from mcpenv.server.serve import serving
+from mcpenv.targets.target import load_target
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 HOSTS_PAGE = (ROOT / "docs" / "how-to" / "connect-agents.md").read_text(encoding="utf-8")
 sys.path.insert(0, str(ROOT / "examples"))
-from serving import ECHO_MCP, served  # noqa: E402
+from serving import served  # noqa: E402
 
 URL = "http://127.0.0.1:8000"
 RUN_BY_CI = (
@@ -57,26 +58,30 @@ ENVIRONMENT, *USES = PYTHON
 STDIO_ENTRY = next(block.text for block in OF_HOSTS if block.language == "json" and block.text.startswith('{"command"'))
 
 
-def run(command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """Run a command of the README with this Python environment's programs."""
-    return subprocess.run(
-        shlex.split(command),
-        cwd=cwd,
-        env={**os.environ, "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])},
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
-    )
+Run = Callable[[str, Path], Ended]
 
 
-@functools.cache
-def snippet(host: str) -> str:
-    """Return the output of ``mcpenv connect HOST`` for the echo server at its usual address."""
-    ended = run(f"mcpenv connect {host} {URL} --name echo_mcp --json", ROOT)
-    assert ended.returncode == 0, ended.stderr
-    said: str = json.loads(ended.stdout)["snippet"]
-    return said.strip()
+@pytest.fixture(scope="module")
+def run(forked: Forks) -> Run:
+    """Run a command line of ``mcpenv`` in a folder."""
+
+    def run_command(command: str, cwd: Path) -> Ended:
+        program, *arguments = shlex.split(command)
+        assert program == "mcpenv"
+        return forked.run(MCPENV, *arguments, cwd=cwd)
+
+    return run_command
+
+
+@pytest.fixture(scope="module")
+def snippets(run: Run) -> dict[str, str]:
+    """The output of ``mcpenv connect HOST`` for the echo server at its usual address, by host."""
+    found = {}
+    for host in HOSTS:
+        ended = run(f"mcpenv connect {host} {URL} --name echo_mcp --json", ROOT)
+        assert ended.returncode == 0, ended.stderr
+        found[host] = json.loads(ended.stdout)["snippet"].strip()
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -90,14 +95,14 @@ def guess_number(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def guess_number_url(guess_number: Path) -> Iterator[str]:
     """Serve that environment."""
-    with served(guess_number / "guess_number.py") as url:
+    with serving(load_target(str(guess_number / "guess_number.py")).factory) as url:
         yield url
 
 
 @pytest.fixture(scope="module")
 def echo_url() -> Iterator[str]:
     """Serve the echo environment."""
-    with served(ECHO_MCP) as url:
+    with serving(load_target(str(ROOT / "envs" / "echo_mcp")).factory) as url:
         yield url
 
 
@@ -109,23 +114,24 @@ def test_the_commands_that_install_are_there_once_and_ci_takes_them_from_here() 
     assert "readme_command 'mcpenv run'" in ci and "readme_command 'pytest'" in ci
 
 
-def test_every_command_is_of_a_kind_that_is_run_somewhere() -> None:
+def test_every_command_is_of_a_kind_that_is_run_somewhere(snippets: dict[str, str]) -> None:
     rest = [command for command in COMMANDS if not command.startswith(("pip install ", "mcpenv "))]
     assert rest == []
     by_hand = [line for block in OF_HOSTS if block.language == "sh" for line in block.text.splitlines()]
-    assert sorted(by_hand) == sorted([snippet("claude-code"), snippet("inspector")])
+    assert sorted(by_hand) == sorted([snippets["claude-code"], snippets["inspector"]])
 
 
 @pytest.mark.parametrize("command", [line for line in COMMANDS if line.startswith("mcpenv ") and " run " not in line])
-def test_a_mcpenv_command_works(command: str, guess_number: Path, echo_url: str) -> None:
+def test_a_mcpenv_command_works(command: str, guess_number: Path, echo_url: str, run: Run) -> None:
     cwd = guess_number if "guess_number" in command else ROOT
     ended = run(command.replace(URL, echo_url), cwd)
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("command", [line for line in COMMANDS if line.startswith("mcpenv run ")])
-def test_a_server_command_serves(command: str, guess_number: Path) -> None:
+def test_a_server_command_serves(command: str, guess_number: Path, run: Run) -> None:
     target, *options = shlex.split(command)[2:]
     with served(guess_number / target, *options) as url:
         assert run(f"mcpenv call {url} guess number=0", ROOT).stdout == "higher\n"
@@ -137,28 +143,30 @@ def test_the_environment_has_some_thirty_lines_and_is_that_of_the_examples() -> 
 
 
 @pytest.mark.parametrize("number", range(len(USES)))
-def test_python_prints_what_its_comments_say(number: int, guess_number: Path, guess_number_url: str) -> None:
+def test_python_prints_what_its_comments_say(
+    number: int, guess_number: Path, guess_number_url: str, forked: Forks, tmp_path: Path
+) -> None:
     code = USES[number].replace(URL, guess_number_url)
     cwd = ROOT if "envs/" in code else guess_number
-    ended = subprocess.run(
-        [sys.executable, "-c", code], cwd=cwd, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
-    )
+    (tmp_path / "use.py").write_text(code, encoding="utf-8")
+    ended = forked.run(tmp_path / "use.py", cwd=cwd, path=[cwd])
     assert ended.returncode == 0, ended.stderr
     promised = re.findall(r"print\(.*\)  # (.*)$", code, re.MULTILINE)
     assert promised and ended.stdout.splitlines() == promised
 
 
-@pytest.mark.parametrize("host", HOSTS)
-def test_a_hosts_configuration_is_that_of_connect(host: str) -> None:
-    assert snippet(host) in [block.text.strip() for block in OF_HOSTS]
+def test_the_configurations_of_hosts_are_those_of_connect(snippets: dict[str, str]) -> None:
+    of_page = [block.text.strip() for block in OF_HOSTS]
+    assert [host for host, snippet in snippets.items() if snippet not in of_page] == []
 
 
-def test_every_configuration_is_some_hosts_or_the_stdio_entry() -> None:
+def test_every_configuration_is_some_hosts_or_the_stdio_entry(snippets: dict[str, str]) -> None:
     configurations = [block.text.strip() for block in OF_HOSTS if block.language in ("json", "toml")]
-    known = {snippet(host) for host in HOSTS} | {STDIO_ENTRY.strip()}
+    known = set(snippets.values()) | {STDIO_ENTRY.strip()}
     assert len(configurations) > 4 and set(configurations) <= known
 
 
+@pytest.mark.smoke
 def test_the_stdio_entry_starts_an_mcp_server(tmp_path: Path) -> None:
     entry = json.loads(STDIO_ENTRY)
     command = str(Path(sys.executable).with_name(entry["command"]))

@@ -107,6 +107,7 @@ def test_what_is_ignored_is_not_seen_but_is_saved(tmp_path: Path) -> None:
     assert (tmp_path / "notes" / "a.txt").read_text() == "hello"
 
 
+@pytest.mark.smoke
 def test_files_are_seen_while_another_process_replaces_them(tmp_path: Path) -> None:
     program = (
         "import os, pathlib, sys\n"
@@ -135,6 +136,7 @@ def test_files_are_seen_while_another_process_replaces_them(tmp_path: Path) -> N
     assert all(each["kept"] == {"text": "y"} for each in seen)
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("journal", ["DELETE", "WAL"])
 def test_a_database_that_another_process_writes_is_seen_by_path(tmp_path: Path, journal: str) -> None:
     file = tmp_path / "shop.db"

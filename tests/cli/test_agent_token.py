@@ -198,6 +198,7 @@ def _serve_gated(host: str, port: int, methods: tuple[str, ...]) -> None:
     uvicorn.run(Gate(server.http_app(path="/tools"), methods), host=host, port=port, log_level="error")
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("methods", "inspected"),
     [((), 2), (("tools/list",), 2), (("tools/call",), 0)],
@@ -324,8 +325,8 @@ def on(command: tuple[str, ...], target: str) -> list[str]:
 
 
 @pytest.mark.parametrize("key", HOSTS)
-def test_what_is_printed_has_a_placeholder(cli: Cli, home: Path, url: str, key: str, given: tuple[str, ...]) -> None:
-    done = cli("connect", key, url, *given)
+def test_what_is_printed_has_a_placeholder(cli: Cli, home: Path, url: str, key: str) -> None:
+    done = cli("connect", key, url, *WITH_TOKEN)
     assert (done.status, done.err) == (0, "")
     assert (f"Bearer {TOKEN}" in done.out) is (key != "codex")
     if key == "codex":
@@ -359,14 +360,22 @@ def test_without_both_nothing_is_said_of_tokens(cli: Cli, url: str, key: str) ->
 
 
 @pytest.mark.parametrize("key", KEEP_FILES)
-def test_what_is_installed_lets_the_agent_in(cli: Cli, home: Path, url: str, key: str, given: tuple[str, ...]) -> None:
-    done = cli("connect", key, url, "--write", *given)
+def test_what_is_installed_lets_the_agent_in(cli: Cli, home: Path, url: str, key: str) -> None:
+    done = cli("connect", key, url, "--write", *WITH_TOKEN)
     assert (done.status, done.err) == (0, "")
     assert "\nThe file contains the token.\n" in done.out
     document = json.loads(cli("connect", key, url, "--json", "--write", *WITH_TOKEN).out)
     assert (document["written"], f"Bearer {TOKEN}" in document["snippet"]) == (False, True)
     entry = json.loads(Path(document["file"]).read_text(encoding="utf-8"))[HOSTS[key].servers_key]["mcpenv"]
     assert asyncio.run(tools_of(*address_of(entry))) == ["add"]
+
+
+def test_the_token_is_installed_however_it_is_given(cli: Cli, home: Path, url: str, given: tuple[str, ...]) -> None:
+    done = cli("connect", "cursor", url, "--write", *given)
+    assert (done.status, done.err) == (0, "")
+    assert "\nThe file contains the token.\n" in done.out
+    file = Path(json.loads(cli("connect", "cursor", url, "--json", "--write", *WITH_TOKEN).out)["file"])
+    assert f"Bearer {ADAS_TOKEN}" in file.read_text(encoding="utf-8")
 
 
 def test_codex_is_told_by_which_variable_it_gets_the_token(cli: Cli, home: Path, url: str) -> None:
@@ -449,6 +458,7 @@ def claude(request: pytest.FixtureRequest, cli: Cli, tmp_path: Path, monkeypatch
     monkeypatch.setenv("PATH", f"{command.parent}{os.pathsep}{os.environ['PATH']}")
 
 
+@pytest.mark.smoke
 @pytest.mark.skipif(sys.platform == "win32", reason="the stand-in for claude is a shell script")
 @pytest.mark.parametrize("claude", [KEEPS], indirect=True)
 @pytest.mark.usefixtures("claude")
@@ -461,6 +471,7 @@ def test_claude_code_gets_the_token_by_its_own_command(cli: Cli, url: str) -> No
     ]
 
 
+@pytest.mark.smoke
 @pytest.mark.skipif(sys.platform == "win32", reason="the stand-in for claude is a shell script")
 @pytest.mark.parametrize("claude", [REPEATS], indirect=True)
 @pytest.mark.usefixtures("claude")

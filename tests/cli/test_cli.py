@@ -250,26 +250,25 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-@pytest.mark.parametrize("command", [("run", "--port", "0"), ("run", "--transport", "stdio"), ("inspect",), ("call",)])
-def test_a_broken_environment_is_one_line_and_status_2(
-    cli: Cli, tmp_path: Path, name: str, command: tuple[str, ...]
-) -> None:
+def test_a_broken_environment_is_one_line_and_status_2(cli: Cli, tmp_path: Path, name: str) -> None:
     text, said = BROKEN[name]
     if text is not None:
         write(tmp_path, name, text)
-    done = cli(command[0], name, *(["add"] if command[0] == "call" else []), *command[1:])
-    assert (done.status, done.out) == (2, "")
-    lines = [line for line in done.err.split("\n") if line.startswith("error: ")]
-    assert len(lines) == 1
-    assert "Traceback" not in done.err
-    if said is not None:
-        assert lines[0].startswith(f"error: {said}")
-    elif name == "raises":
-        assert "OSError: no [red]database[/red]" in lines[0]
-    else:
-        assert "'reset'" in lines[0]
+    for command, *arguments in (("run", "--port", "0"), ("run", "--transport", "stdio"), ("inspect",), ("call", "add")):
+        done = cli(command, name, *arguments)
+        assert (done.status, done.out) == (2, ""), command
+        lines = [line for line in done.err.split("\n") if line.startswith("error: ")]
+        assert len(lines) == 1, command
+        assert "Traceback" not in done.err, command
+        if said is not None:
+            assert lines[0].startswith(f"error: {said}"), command
+        elif name == "raises":
+            assert "OSError: no [red]database[/red]" in lines[0], command
+        else:
+            assert "'reset'" in lines[0], command
 
 
+@pytest.mark.process
 def test_warnings_are_one_line(tmp_path: Path) -> None:
     write(tmp_path, "old", "import warnings\nwarnings.warn('is old')\n" + WORLD)
     with started(tmp_path, "call", "old", "add") as process:
@@ -294,6 +293,7 @@ def test_settings_that_do_not_fit_are_one_line(cli: Cli, world: str) -> None:
 # -- run
 
 
+@pytest.mark.smoke
 def test_run_serves_and_says_how_to_use_it(tmp_path: Path, world: str) -> None:
     with started(tmp_path, "run", world, "--port", "0", COLUMNS="20", HOME=str(tmp_path)) as process:
         url = process.url()
@@ -326,6 +326,7 @@ async def _listed(url: str) -> list[str]:
         return [tool.name for tool in await client.list_tools()]
 
 
+@pytest.mark.smoke
 def test_run_in_production_has_no_control_plane(tmp_path: Path, world: str) -> None:
     options = ("--mode", "production", "--set", "start=40", "--max-sessions", "2")
     with started(tmp_path, "run", world, "--port", "0", *options) as process:
@@ -366,6 +367,7 @@ class Noisy(MCPEnvironment):
 '''
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("era", ["auto", "legacy"])
 def test_stdio_belongs_to_the_protocol(tmp_path: Path, era: Literal["auto", "legacy"]) -> None:
     folder = tmp_path / write(tmp_path, "noisy", NOISY)
@@ -384,6 +386,7 @@ def test_stdio_belongs_to_the_protocol(tmp_path: Path, era: Literal["auto", "leg
     assert log.count("by a child") == 2
 
 
+@pytest.mark.process
 def test_stdio_ends_with_its_input(tmp_path: Path, world: str) -> None:
     with started(tmp_path, "run", world, "--transport", "stdio") as process:
         assert process.end() == 0
@@ -485,6 +488,7 @@ def plain_server() -> Iterator[str]:
         yield f"{url}/tools"
 
 
+@pytest.mark.smoke
 def test_any_mcp_server_can_be_inspected_and_called(cli: Cli, plain_server: str) -> None:
     done = cli("inspect", plain_server)
     assert (done.status, done.err) == (0, "")
@@ -746,6 +750,7 @@ def test_results_stand_alone_on_stdout(cli: Cli, tmp_path: Path) -> None:
     assert json.loads(cli("inspect", "noisy", "--json").out)["name"] == "Noisy"
 
 
+@pytest.mark.process
 def test_the_lifespan_is_entered_for_one_call(tmp_path: Path) -> None:
     write(
         tmp_path,
@@ -774,6 +779,7 @@ def test_the_lifespan_is_entered_for_one_call(tmp_path: Path) -> None:
 # -- interrupts and pipes
 
 
+@pytest.mark.smoke
 def test_ctrl_c_is_status_130_without_a_stack(tmp_path: Path) -> None:
     write(
         tmp_path,
@@ -797,6 +803,7 @@ def test_ctrl_c_is_status_130_without_a_stack(tmp_path: Path) -> None:
     assert "Traceback" not in "".join(process.err)
 
 
+@pytest.mark.process
 @pytest.mark.skipif(sys.platform == "win32", reason="pipes end otherwise there")
 def test_a_reader_that_goes_away_is_no_stack(tmp_path: Path, world: str) -> None:
     reading, writing = os.pipe()
@@ -807,6 +814,7 @@ def test_a_reader_that_goes_away_is_no_stack(tmp_path: Path, world: str) -> None
     assert (done.returncode, done.stderr) == (1, b"")
 
 
+@pytest.mark.process
 def test_what_a_terminal_cannot_show_is_escaped(tmp_path: Path, world: str) -> None:
     with started(tmp_path, "call", world, "say", "text=é", PYTHONIOENCODING="ascii") as process:
         assert process.end() == 0

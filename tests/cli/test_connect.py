@@ -411,6 +411,7 @@ async def _started_by(entry: dict[str, Any], cwd: Path) -> tuple[list[str], Any]
         return tools, (await client.call_tool("add", {"by": 2})).data
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("key", ["claude-desktop", "vscode", "codex"])
 def test_what_is_installed_starts_the_environment(key: str, folder: Path, connect: Cli) -> None:
     done = connect(key, "counter", "--set", "start=5", "--write", "--json")
@@ -460,6 +461,7 @@ def claude(tmp_path: Path) -> Path:
     return command
 
 
+@pytest.mark.smoke
 @pytest.mark.skipif(sys.platform == "win32", reason="the stand-in for claude is a shell script")
 def test_claude_code_is_told_by_its_own_command(
     folder: Path, claude: Path, connect: Cli, monkeypatch: pytest.MonkeyPatch

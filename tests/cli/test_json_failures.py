@@ -122,6 +122,7 @@ def test_a_bug_is_an_error_as_json(cli: Cli, monkeypatch: pytest.MonkeyPatch) ->
     assert done.status == 1
 
 
+@pytest.mark.process
 def test_the_error_is_json_where_the_encoding_lacks_its_characters(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "mcpenv", "inspect", "n\u2603where", "--json"],

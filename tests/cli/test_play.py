@@ -56,6 +56,7 @@ def test_the_oracle_of_a_task_solves_it_when_it_is_played(
     assert document["oracle"] == [call.model_dump() for call in task.oracle or ()]
 
 
+@pytest.mark.smoke
 def test_a_result_that_is_an_error_is_no_part_of_the_oracle(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -23,6 +23,7 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFi
         yield run
 
 
+@pytest.mark.smoke
 def test_the_file_has_the_addresses_of_a_server_that_answers(cli: Cli, tmp_path: Path) -> None:
     ready = tmp_path / "ready.json"
     ready.write_text("of an earlier server", encoding="utf-8")

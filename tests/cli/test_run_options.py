@@ -377,6 +377,7 @@ def test_tokens_guard_both_planes_and_are_never_told(tmp_path: Path, world: str,
     assert "Without a token" not in server.said
 
 
+@pytest.mark.process
 def test_a_token_may_begin_with_a_dash(tmp_path: Path, world: str) -> None:
     with served(tmp_path, "--control-token", "-dashing-secret") as server:
         headers = {"Authorization": "Bearer -dashing-secret"}
@@ -384,6 +385,7 @@ def test_a_token_may_begin_with_a_dash(tmp_path: Path, world: str) -> None:
         assert httpx.get(f"{server.url}/sessions", headers=headers).status_code == 200
 
 
+@pytest.mark.process
 def test_agents_and_orchestrators_are_told_that_they_need_tokens(tmp_path: Path, world: str) -> None:
     with served(tmp_path, *secrets_in(tmp_path), HOME=str(tmp_path)) as server:
         text = "".join(server.process.out)
@@ -395,6 +397,7 @@ def test_agents_and_orchestrators_are_told_that_they_need_tokens(tmp_path: Path,
     )
 
 
+@pytest.mark.process
 def test_in_production_the_control_socket_comes_with_its_token(tmp_path: Path, world: str) -> None:
     with served(tmp_path, "--mode", "production", *secrets_in(tmp_path)) as server:
         assert re.search(r"control +ws://\S+/ws\n", server.said)
@@ -572,6 +575,7 @@ def test_a_second_signal_does_not_wait_for_the_step(tmp_path: Path, world: str) 
         asyncio.run(step(server))
 
 
+@pytest.mark.process
 def test_only_episodes_are_served_when_a_handle_is_needed(tmp_path: Path, world: str) -> None:
     with served(tmp_path, "--require-handle") as server:
         assert f"  MCP      {server.url}/episodes/HANDLE/mcp\n" in server.said

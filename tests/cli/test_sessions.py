@@ -459,6 +459,7 @@ class Terminal:
             return ""
 
 
+@pytest.mark.process
 def test_a_watched_table_changes_with_its_sessions_until_ctrl_c(url: str) -> None:
     first = reset(url)
     terminal = Terminal(url)
@@ -476,6 +477,7 @@ def test_a_watched_table_changes_with_its_sessions_until_ctrl_c(url: str) -> Non
         terminal.close()
 
 
+@pytest.mark.process
 def test_a_watched_table_is_no_longer_than_the_terminal(url: str) -> None:
     for _ in range(8):
         reset(url)
@@ -487,6 +489,7 @@ def test_a_watched_table_is_no_longer_than_the_terminal(url: str) -> None:
         terminal.close()
 
 
+@pytest.mark.process
 def test_watching_ends_when_the_server_does() -> None:
     with serving(World) as address:
         terminal = Terminal(address)

@@ -44,6 +44,7 @@ def test_there_are_examples() -> None:
     assert all(URL in block for block in BLOCKS)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.splitlines()[-1].strip())
 def test_an_example_works(block: str, url: str) -> None:
     command = [sys.executable, "-W", "error::ResourceWarning", "-c", block.replace(URL, url)]

@@ -23,6 +23,7 @@ def run(script: str) -> str:
     return ran.stdout.strip()
 
 
+@pytest.mark.smoke
 def test_invariant_10_the_client_imports_nothing_of_a_server() -> None:
     loaded = run(
         "import sys, mcpenv_client; mcpenv_client.EnvClient; print(*(name for name in sys.modules if '.' not in name))"
@@ -31,12 +32,14 @@ def test_invariant_10_the_client_imports_nothing_of_a_server() -> None:
     assert {"pydantic", "websockets"} <= set(loaded)
 
 
+@pytest.mark.process
 def test_importing_the_package_alone_loads_nothing_else() -> None:
     loaded = run("import sys, mcpenv_client; print(*(name for name in sys.modules if '.' not in name))").split()
     assert not {"pydantic", "websockets"} & set(loaded)
     assert run("import mcpenv_client; print(mcpenv_client.errors.SessionLost.__name__)") == "SessionLost"
 
 
+@pytest.mark.process
 def test_the_server_loads_no_http_client_of_its_own_before_it_asks_somebody() -> None:
     assert run("import sys, mcpenv; print('httpx' in sys.modules)") == "False"
 
@@ -63,6 +66,7 @@ OF_AN_EXTRA = (
 """The beginnings of modules that import httpx, or packages which the tests' extra does not have."""
 
 
+@pytest.mark.process
 def test_invariant_10_every_module_but_mcp_client_does_without_mcp() -> None:
     folder = Path(mcpenv_client.__file__).parent
     modules = sorted(
@@ -96,12 +100,14 @@ for ask in ("from mcpenv_client.mcp_client import MCPToolClient", "mcpenv_client
 """
 
 
+@pytest.mark.process
 def test_invariant_10_the_mcp_client_names_its_extra_where_mcp_is_missing() -> None:
     lines = run(WITHOUT).splitlines()
     assert len(lines) == 2
     assert all('pip install "mcpenv-client[mcp]"' in line for line in lines)
 
 
+@pytest.mark.process
 def test_httpx_is_loaded_by_the_first_request_over_http_only() -> None:
     script = """
 import asyncio, sys
@@ -119,6 +125,7 @@ except ConnectionFailed:
     assert run(script).split() == ["False", "True"]
 
 
+@pytest.mark.process
 def test_importing_costs_little_more_than_what_it_stands_on() -> None:
     # Processor time, the best of some runs, beside each other: a slow or busy machine has no part in the ratio.
     script = "import time; begun = time.process_time(); {}; print(time.process_time() - begun)"

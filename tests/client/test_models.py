@@ -13,6 +13,7 @@ from mcpenv_client import Action, Observation, State
 from mcpenv_client.types.models import build_models
 
 
+@pytest.mark.process
 def test_to_import_the_package_builds_no_model_and_a_client_builds_all() -> None:
     program = (
         "import mcpenv_client as m\n"
@@ -25,6 +26,7 @@ def test_to_import_the_package_builds_no_model_and_a_client_builds_all() -> None
     assert ran.stdout.split() == ["0", "0"]
 
 
+@pytest.mark.process
 def test_a_model_is_built_when_it_is_first_used_without_a_client() -> None:
     program = (
         "import mcpenv_client as m\n"

@@ -199,6 +199,7 @@ print("end", flush=True)
 """
 
 
+@pytest.mark.smoke
 @pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
 def test_ctrl_c_interrupts_a_call_and_loses_the_session() -> None:
     asked, gone = threading.Event(), threading.Event()
@@ -300,6 +301,7 @@ env.close()
 """
 
 
+@pytest.mark.process
 @pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
 def test_ctrl_c_costs_a_call_with_a_request_id_nothing_but_its_answer() -> None:
     server = Patient()
@@ -347,6 +349,7 @@ print("end", flush=True)
 """
 
 
+@pytest.mark.smoke
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 def test_a_forked_child_has_a_loop_of_its_own_and_leaves_the_parents_session_alone(url: str, echo: Echo) -> None:
     ran = run_script(FORK, url)
@@ -373,6 +376,7 @@ print("end", flush=True)
 """
 
 
+@pytest.mark.process
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 def test_a_forked_child_does_not_resume_the_session_of_its_parent() -> None:
     server, paths = Patient(), []
@@ -420,11 +424,13 @@ print("end")
 """
 
 
+@pytest.mark.process
 def test_a_program_that_closes_its_clients_leaves_nothing_open(url: str) -> None:
     ran = run_script(CLOSED, url)
     assert (ran.stdout, ran.stderr, ran.returncode) == ("end\n", "", 0)
 
 
+@pytest.mark.smoke
 def test_a_program_that_closes_nothing_ends_all_the_same(url: str) -> None:
     ran = run_script(OPEN_AT_EXIT, url, sys.executable)
     assert (ran.stdout, ran.stderr, ran.returncode) == ("end\n", "", 0)
@@ -457,6 +463,7 @@ print("end", flush=True)
 """
 
 
+@pytest.mark.process
 def test_a_program_ends_whatever_it_still_has_in_use() -> None:
     server = Patient()
     with server_in_thread(server) as url:
@@ -487,6 +494,7 @@ kept.env.reset()
 """
 
 
+@pytest.mark.process
 def test_a_call_as_the_interpreter_shuts_down_is_an_error(url: str) -> None:
     ran = run_script(LOST_IN_FINALIZER, url, sys.executable)
     assert (ran.returncode, ran.stderr) == (0, "")
@@ -510,6 +518,7 @@ def test_a_dropped_client_is_freed_without_the_collector(url: str, echo: Echo) -
     assert echo.ended.wait(PROCESS_LIMIT_S)
 
 
+@pytest.mark.process
 def test_a_dropped_client_is_named_and_its_session_ends(url: str, echo: Echo) -> None:
     ran = run_script(DROPPED, url, sys.executable)
     assert (ran.stdout, ran.returncode) == ("end\n", 0)

@@ -214,6 +214,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return folder / "certificate.pem", folder / "key.pem"
 
 
+@pytest.mark.smoke
 def test_over_tls(certificate: tuple[Path, Path], echo: Echo) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*certificate)

@@ -287,6 +287,7 @@ SCRIPT = """
 """
 
 
+@pytest.mark.smoke
 def test_a_script_ends_without_warnings_or_threads_of_ours(request: pytest.FixtureRequest) -> None:
     script = textwrap.dedent(SCRIPT).format(tests=str(request.path.parents[1]))
     command = [*STRICT_PYTHON, "-c", script]

@@ -332,6 +332,7 @@ def test_a_verifier_that_is_overwhelmed_pays_nothing_and_the_server_goes_on(url:
     assert httpx.get(f"{url}/health").status_code == 200
 
 
+@pytest.mark.process
 def test_others_are_served_while_a_verifier_takes_its_time(url: str) -> None:
     task = slow("while True: pass", time_s=3.0)
 
@@ -367,7 +368,7 @@ def test_what_a_verifier_says_when_it_fails_is_for_nobody_but_the_log(
 # -- code in a task
 
 
-@pytest.mark.parametrize("sandbox", ["monty", "process"])
+@pytest.mark.parametrize("sandbox", ["monty", pytest.param("process", marks=pytest.mark.process)])
 @pytest.mark.parametrize(
     "code",
     [
@@ -399,7 +400,7 @@ def test_code_of_a_task_reaches_nothing_of_the_server(url: str, code: str, sandb
     ],
     ids=str,
 )
-@pytest.mark.parametrize("sandbox", ["monty", "process"])
+@pytest.mark.parametrize("sandbox", ["monty", pytest.param("process", marks=pytest.mark.process)])
 def test_what_an_agent_wrote_is_never_read_as_code_or_as_an_answer(url: str, text: Any, sandbox: str) -> None:
     task = slow("note = after['notes']['kept'].get('x')\nprint(note)\nreturn 1.0 if note == 'right' else 0.0", sandbox)
     assert earned(url, task, acting(("remember", {"key": "x", "value": text}))) == 0.0

@@ -31,7 +31,7 @@ BEFORE = {"accounts": {"1": {"balance": 100}}}
 AFTER = {"accounts": {"1": {"balance": 90}}}
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="the process sandbox is Linux's")
-SANDBOXES = ["monty", pytest.param("process", marks=linux)]
+SANDBOXES = ["monty", pytest.param("process", marks=[linux, pytest.mark.process])]
 
 
 def verified(spec: dict[str, Any], after: Any = AFTER, before: Any = BEFORE, task: Task | None = TASK) -> Reward | None:
@@ -263,6 +263,7 @@ REACHING = {
 }
 
 
+@pytest.mark.process
 @linux
 @pytest.mark.parametrize("what", REACHING)
 def test_code_in_a_process_reaches_nothing(what: str, listener: int, tmp_path: Path) -> None:
@@ -283,6 +284,7 @@ def test_code_in_monty_reaches_nothing(what: str, listener: int, tmp_path: Path)
     assert (tmp_path / "there.txt").read_text() == "kept"
 
 
+@pytest.mark.process
 @linux
 def test_code_in_a_process_sees_no_variable_and_no_open_file_of_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MCPENV_CONTROL_TOKEN", "secret")
@@ -302,6 +304,7 @@ except OSError:
             assert pipe.read() == b""
 
 
+@pytest.mark.smoke
 @linux
 def test_code_in_a_process_can_use_the_standard_library() -> None:
     body = """import csv, datetime, decimal, io, json, re, sqlite3, statistics, zoneinfo
@@ -311,6 +314,7 @@ return statistics.mean([1, 0])"""
     assert verified(python(body, "process")) == Reward(0.5)
 
 
+@pytest.mark.process
 @linux
 def test_what_code_prints_is_no_answer() -> None:
     lines = r"""import sys, os
@@ -323,6 +327,7 @@ return 0"""
     assert verified(python("print(after['note'])\nreturn 0", "process"), {"note": '\n{"value": 2.0}\n'}) == Reward(0.0)
 
 
+@pytest.mark.process
 @linux
 def test_code_that_dies_is_no_score() -> None:
     assert "crashed (SIGSEGV)" in failure(python("import ctypes\nctypes.string_at(0)", "process"))
@@ -335,6 +340,7 @@ def test_code_that_dies_is_no_score() -> None:
     assert "answered more" in failure(python(flood, "process"))
 
 
+@pytest.mark.process
 @linux
 def test_code_may_write_as_much_as_it_is_given_and_nothing_of_it_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -355,6 +361,7 @@ def test_code_may_write_as_much_as_it_is_given_and_nothing_of_it_stays(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.process
 @linux
 def test_who_is_cancelled_leaves_no_process_behind() -> None:
     async def cancelled() -> None:
@@ -428,12 +435,14 @@ except isolation.NoIsolation as error:
     ).stdout.strip()
 
 
+@pytest.mark.smoke
 @linux
 def test_the_walls_hold_also_where_there_are_no_namespaces() -> None:
     assert put_up("isolation._enter_namespaces = lambda: False") == "landlock seccomp"
     assert put_up() in ("landlock seccomp", "landlock seccomp namespaces")
 
 
+@pytest.mark.process
 @linux
 def test_without_one_of_the_walls_nothing_is_run() -> None:
     assert "could open a socket" in put_up("isolation._seccomp = print")

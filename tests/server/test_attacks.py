@@ -88,6 +88,7 @@ def scene(doors: Doors, caplog: pytest.LogCaptureFixture) -> Iterator[Scene]:
 # -- the control plane
 
 
+@pytest.mark.smoke
 def test_control_routes_are_closed_to_who_has_no_token(scene: Scene) -> None:
     for method, path in CONTROL_ROUTES:
         answer = scene.ask(method, path.format(session_id=scene.session_id), ACCEPT, b"{}")

@@ -346,16 +346,18 @@ def test_whatever_a_tool_raises_is_a_failure_of_that_call(world: type[Faulty], p
     beside_a_witness(world, fault)
 
 
-@pytest.mark.parametrize("kind", ["RuntimeError", "SystemExit", "KeyboardInterrupt", "GeneratorExit", "CancelledError"])
 @pytest.mark.parametrize("base", [Stages, AsyncStages])
 @pytest.mark.parametrize("stage", ["reset", "score", "state", "close"])
-def test_whatever_a_stage_raises_is_an_error_of_that_request(stage: str, base: type[Stages], kind: str) -> None:
+def test_whatever_a_stage_raises_is_an_error_of_that_request(stage: str, base: type[Stages]) -> None:
     class Own(base):  # type: ignore[misc,valid-type]
         pass
 
-    Own.kind = kind
-
     async def fault(bench: Bench) -> None:
+        for kind in ("RuntimeError", "SystemExit", "KeyboardInterrupt", "GeneratorExit", "CancelledError"):
+            Own.kind = kind
+            await raised(bench)
+
+    async def raised(bench: Bench) -> None:
         async with control(bench.url) as orchestrator:
             await orchestrator.ask("reset")
             Own.stage = stage
@@ -1203,6 +1205,7 @@ async def stepping(url: str, answered: Counter[str]) -> None:
         answered[f"closed {closed.rcvd.code if closed.rcvd else None}"] += 1
 
 
+@pytest.mark.smoke
 def test_sigterm_under_load_answers_the_steps_under_way_closes_everything_and_exits_0(process: Process) -> None:
     async def main() -> None:
         answered: Counter[str] = Counter()
@@ -1219,6 +1222,7 @@ def test_sigterm_under_load_answers_the_steps_under_way_closes_everything_and_ex
     assert words["opened"] == words["closed"] == 21  # and the prototype
 
 
+@pytest.mark.process
 def test_sigterm_refuses_those_who_wait_and_those_who_come(tmp_path: Path) -> None:
     server = Process(tmp_path / "journal", "--max-sessions", "1")
 
@@ -1250,6 +1254,7 @@ def test_sigterm_refuses_those_who_wait_and_those_who_come(tmp_path: Path) -> No
         server.process.wait()
 
 
+@pytest.mark.process
 def test_sigterm_does_not_wait_for_a_tool_that_never_returns(tmp_path: Path) -> None:
     server = Process(tmp_path / "journal", "--step-timeout-s", "0.2")
 

@@ -24,6 +24,7 @@ print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 """
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("soft", "hard", "sessions", "after", "said"),
     [

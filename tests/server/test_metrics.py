@@ -253,6 +253,7 @@ def test_tool_calls_are_logged_without_arguments(caplog: pytest.LogCaptureFixtur
     assert "123456" not in caplog.text
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("options", [(), ("--no-access-log",)])
 def test_the_access_log_has_fields_in_json(tmp_path: Path, options: tuple[str, ...]) -> None:
     write(tmp_path, "world", source_of_world())

@@ -68,7 +68,7 @@ def over_stdio(url: str) -> Callable[[], StdioTransport]:
     return lambda: StdioTransport(sys.executable, [str(program), "Shop", "simulation"], keep_alive=False)
 
 
-every_wire = pytest.mark.parametrize("wire", [over_http, over_stdio])
+every_wire = pytest.mark.parametrize("wire", [over_http, pytest.param(over_stdio, marks=pytest.mark.process)])
 every_era = pytest.mark.parametrize("era", ERAS)
 
 
@@ -396,6 +396,7 @@ def test_authentication_that_the_operator_gives_wins_and_is_told(caplog: pytest.
     assert "not by auth= of the FastMCP server" in caplog.text
 
 
+@pytest.mark.process
 def test_authentication_of_a_mounted_server_counts_as_credentials_for_other_machines(tmp_path: Path) -> None:
     arguments = ("--mode", "production", "--host", "0.0.0.0", "--port", "0")
     program = Path(__file__).with_name("mounted_worlds.py")

@@ -163,6 +163,7 @@ def forms(secret: str) -> set[str]:
     return {secret, json.dumps(secret)[1:-1], repr(secret)[1:-1], *encoded}
 
 
+@pytest.mark.process
 def test_lines_of_json_logs_are_json(tmp_path: Path) -> None:
     with busy(tmp_path, "--log-format", "json") as (process, url):
         httpx.post(f"{url}/reset", json={"fail": True}, headers=BEARER)

@@ -168,6 +168,7 @@ def server_json(target: str) -> Any:
     return json.loads(done.stdout)
 
 
+@pytest.mark.process
 def test_a_server_json_of_code_and_of_a_running_server() -> None:
     target = f"{Path(__file__).with_name('mounted_worlds.py')}:Shop"
     of_code = server_json(target)

@@ -290,6 +290,7 @@ def test_tasks_of_a_file_take_the_place_of_the_classs_own_and_the_class_keeps_it
             assert env.tasks is not None and env.tasks.sizes() == {"train": 1}
 
 
+@pytest.mark.process
 def test_run_serves_the_tasks_of_a_file(tmp_path: Path, file: str) -> None:
     with started(tmp_path, "run", "echo_mcp", "--port", "0", "--tasks", file) as process:
         client = EnvClient(process.url()).sync()
@@ -298,12 +299,13 @@ def test_run_serves_the_tasks_of_a_file(tmp_path: Path, file: str) -> None:
             assert client.reset(task="b").metadata["prompt"] == "second"
 
 
-def test_run_refuses_tasks_that_cannot_be_read(tmp_path: Path) -> None:
+def test_run_refuses_tasks_that_cannot_be_read(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "tasks.jsonl").write_text('{"id": "a"}\n{"id": "a"}\n')
-    with started(tmp_path, "run", "echo_mcp", "--port", "0", "--tasks", "tasks.jsonl") as process:
-        assert process.end() == 2
-        (line,) = process.err
-    assert line.startswith("error: the tasks of EchoEnvironment cannot be read: tasks.jsonl, line 2: id: 'a' is the id")
+    done = cli("run", "echo_mcp", "--port", "0", "--tasks", "tasks.jsonl")
+    assert done.status == 2 and done.err.count("\n") == 1
+    said = "error: the tasks of EchoEnvironment cannot be read: tasks.jsonl, line 2: id: 'a' is the id"
+    assert done.err.startswith(said)
 
 
 # -- the command line

@@ -117,12 +117,14 @@ def run_program(scenario: str) -> str:
     return done.stdout
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_requests_steps_tools_and_scores_are_one_tree(scenario: str) -> None:
     out = run_program(scenario)
     assert out.partition("\nattributes")[0] == SCENARIOS[scenario]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("era", ["modern", "handshake"])
 def test_the_step_of_an_agent_is_a_child_of_fastmcps_span(era: str) -> None:
     out = run_program(era)
@@ -131,6 +133,7 @@ def test_the_step_of_an_agent_is_a_child_of_fastmcps_span(era: str) -> None:
     assert out.count("author adds") == out.count("tools/call add (server)") == 1
 
 
+@pytest.mark.process
 def test_spans_say_what_became_of_the_step_and_have_no_arguments() -> None:
     out = run_program("socket")
     assert "'mcpenv.step': 1" in out and "'mcpenv.status': 'completed'" in out and "'mcpenv.reward': 1.0" in out
@@ -139,6 +142,7 @@ def test_spans_say_what_became_of_the_step_and_have_no_arguments() -> None:
     assert "a-secret" not in out
 
 
+@pytest.mark.process
 def test_without_a_provider_there_are_no_spans_and_the_sdk_is_not_imported() -> None:
     program = """
 import sys
@@ -157,6 +161,7 @@ assert not [name for name in sys.modules if name.startswith("opentelemetry.sdk")
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.process
 def test_the_client_imports_opentelemetry_only_if_the_program_does() -> None:
     program = """
 import sys
@@ -270,6 +275,7 @@ control end (server)
     author verifies"""
 
 
+@pytest.mark.smoke
 def test_a_collector_gets_one_episode_from_the_orchestrator_to_the_tool(tmp_path: Path) -> None:
     traced = {"traceparent": TRACEPARENT, "tracestate": "vendor=1"}
     add = {"type": "call_tool", "tool_name": "add", "arguments": {"a": 1, "b": 2}}
@@ -301,6 +307,7 @@ def test_a_collector_gets_one_episode_from_the_orchestrator_to_the_tool(tmp_path
     assert handle.encode() not in everything
 
 
+@pytest.mark.process
 def test_no_secret_leaves_in_the_text_of_an_exception(tmp_path: Path) -> None:
     async def act(url: str) -> None:
         async with Client(f"{url}/mcp") as agent:
@@ -314,6 +321,7 @@ def test_no_secret_leaves_in_the_text_of_an_exception(tmp_path: Path) -> None:
     assert b"abcdef123456" not in everything
 
 
+@pytest.mark.process
 def test_each_worker_exports_its_own_spans_and_flushes_them_at_its_end(tmp_path: Path) -> None:
     with collecting() as collector:
         slow = {**settings_for(collector), "OTEL_BSP_SCHEDULE_DELAY": "60000"}
@@ -330,6 +338,7 @@ def test_each_worker_exports_its_own_spans_and_flushes_them_at_its_end(tmp_path:
     ] * 4
 
 
+@pytest.mark.process
 def test_over_stdio_spans_are_sent_before_the_process_ends(tmp_path: Path) -> None:
     from fastmcp.client.transports import StdioTransport
 
@@ -345,6 +354,7 @@ def test_over_stdio_spans_are_sent_before_the_process_ends(tmp_path: Path) -> No
     assert "  step\n    execute_tool add\n      author adds" in tree(spans)
 
 
+@pytest.mark.process
 def test_a_collector_that_fails_stops_nothing(tmp_path: Path) -> None:
     with collecting(status=400) as collector:
         with started(tmp_path, "run", WORLD, "--port", "0", **settings_for(collector)) as server:
@@ -354,6 +364,7 @@ def test_a_collector_that_fails_stops_nothing(tmp_path: Path) -> None:
             assert server.end(signal.SIGINT) == 0
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
@@ -376,6 +387,7 @@ def test_traces_that_cannot_be_exported_refuse_the_start(
     assert len(server.err) == 1 and text in server.err[0], server.err
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "settings", [{"OTEL_TRACES_EXPORTER": "none"}, {"OTEL_TRACES_EXPORTER": "otlp", "OTEL_SDK_DISABLED": "true"}]
 )

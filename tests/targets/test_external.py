@@ -108,6 +108,7 @@ def test_a_target_of_a_distribution_that_is_not_installed_says_what_to_install(
     assert "pip install mcpenv-fleet" in refused("fleet:fira")
 
 
+@pytest.mark.process
 def test_mcpenv_imports_no_distribution_of_targets() -> None:
     program = "import mcpenv.targets.target, sys; print('mcpenv_fleet' in sys.modules, 'fleet' in sys.modules)"
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=True)

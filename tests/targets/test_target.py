@@ -194,6 +194,7 @@ def test_class_names_become_names_in_words() -> None:
     assert load_target("game:MCPEchoGame2").name == "mcp-echo-game2"
 
 
+@pytest.mark.process
 def test_specs_work_from_any_working_directory(tmp_path: Path) -> None:
     write("game/environment.py")
     write("package/__init__.py", "")

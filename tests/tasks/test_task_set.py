@@ -270,15 +270,12 @@ def test_a_source_that_is_not_there_or_is_something_else_is_refused(tmp_path: Pa
         TaskSet.from_jsonl(tmp_path / "no.jsonl").splits()
 
 
-def test_a_package_that_is_not_installed_is_one_line_that_names_the_extra(tmp_path: Path) -> None:
-    program = (
-        "import sys; sys.modules['pyarrow'] = None\n"
-        "from mcpenv.tasks import TaskSet\n"
-        "try: TaskSet.from_parquet('tasks.parquet').splits()\n"
-        "except Exception as error: print(error)\n"
-    )
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path, check=True)
-    assert ended.stdout == "pyarrow: is needed to read these tasks. Run pip install 'mcpenv[parquet]'\n"
+def test_a_package_that_is_not_installed_is_one_line_that_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("pyarrow", "pyarrow.parquet"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(Exception) as failed:
+        TaskSet.from_parquet("tasks.parquet").splits()
+    assert str(failed.value) == "pyarrow: is needed to read these tasks. Run pip install 'mcpenv[parquet]'"
 
 
 def test_a_task_that_changed_in_its_file_is_not_given_out_as_the_one_that_was_read(tmp_path: Path) -> None:

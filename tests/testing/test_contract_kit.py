@@ -657,6 +657,7 @@ CONTRACT = """
 """
 
 
+@pytest.mark.smoke
 def test_the_contract_class_runs_in_pytest(tmp_path: Path) -> None:
     (tmp_path / "test_contract.py").write_text(textwrap.dedent(CONTRACT))
     command = [

@@ -21,6 +21,7 @@ from typing import Any, get_args
 
 import httpx
 import pytest
+from command_line import command_lines
 from fastmcp import Client
 from hypothesis import given
 from hypothesis import strategies as st
@@ -121,6 +122,7 @@ def test_each_ending_is_recorded(tmp_path: Path) -> None:
     assert {ending for ending, _ in ended} <= set(get_args(Ending))
 
 
+@pytest.mark.process
 def test_an_episode_whose_orchestrator_vanished_is_recorded_as_disconnected(tmp_path: Path) -> None:
     program = (
         "import os, sys; from mcpenv_client import EnvClient; client = EnvClient(sys.argv[1]).sync(); "
@@ -243,6 +245,7 @@ def test_what_continues_an_episode_longer_than_its_environment_keeps_is_recorded
         assert [step.call.arguments["text"] for step in trajectory.steps] == [str(n) for n in range(length)]
 
 
+@pytest.mark.smoke
 def test_a_program_that_ends_without_closing_its_recorder_loses_nothing(tmp_path: Path) -> None:
     program = (
         f"import sys; sys.path.insert(0, {str(TESTS)!r}); from record_worlds import Dice, play; "
@@ -534,6 +537,7 @@ def test_a_record_is_read_while_it_is_written(recorder: Recorder) -> None:
         assert ids(recorder.directory) == [str(before) for before in range(number + 1)]
 
 
+@pytest.mark.smoke
 def test_a_segment_is_text_for_gzip_and_one_episode_a_line(recorder: Recorder) -> None:
     for number in range(3):
         recorder.write(episode(str(number)))
@@ -588,6 +592,7 @@ def test_several_processes_write_to_one_folder(tmp_path: Path) -> None:
     assert sorted(ids(tmp_path)) == sorted(f"{name}-{number}" for name in "ab" for number in range(100))
 
 
+@pytest.mark.smoke
 def test_a_forked_process_writes_to_segments_of_its_own(tmp_path: Path) -> None:
     program = (
         "import os, sys; from mcpenv import Trajectory; from mcpenv.trajectories import *\n"
@@ -664,6 +669,7 @@ def test_a_signal_while_the_writer_s_thread_begins_begins_no_other(tmp_path: Pat
     assert len(begun) == 1 and sorted(ids(tmp_path)) == ["of the handler", "of the program"]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("actions", "lost", "kept"), [("close", 0, 1), ("flush close", 0, 1), ("play close", 0, 2), ("close play", 1, 1)]
 )
@@ -704,6 +710,7 @@ print(recorder.counts.written, recorder.counts.lost, recorder.counts.waiting)
 """
 
 
+@pytest.mark.process
 def test_a_disk_that_takes_no_more_fails_no_step_and_is_said_once(tmp_path: Path) -> None:
     ran = subprocess.run(
         [sys.executable, "-c", FULL_DISK, str(tmp_path), str(TESTS)],
@@ -799,14 +806,18 @@ def test_a_server_without_episodes_refuses_to_record(tmp_path: Path) -> None:
     ],
     ids=["production", "stdio", "no-folder"],
 )
-def test_mcpenv_run_refuses_what_cannot_be_recorded(tmp_path: Path, options: tuple[str, ...], said: str) -> None:
+def test_mcpenv_run_refuses_what_cannot_be_recorded(
+    tmp_path: Path,
+    options: tuple[str, ...],
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     (tmp_path / "file").write_text("")
-    command = [sys.executable, "-m", "mcpenv", "run", str(TESTS / "record_worlds.py:Dice"), "--port", "0", *options]
-    ran = subprocess.run(
-        [*command, "--record", str(tmp_path / "file" / "record")],
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
-    assert ran.returncode == 2 and said in ran.stderr
+    command = ["run", str(TESTS / "record_worlds.py:Dice"), "--port", "0", *options]
+    with command_lines(tmp_path, monkeypatch, capfd) as cli:
+        done = cli(*command, "--record", str(tmp_path / "file" / "record"))
+    assert done.status == 2 and said in done.err
 
 
 def test_nothing_is_recorded_of_sessions_without_an_orchestrator(tmp_path: Path) -> None:

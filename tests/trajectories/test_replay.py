@@ -68,6 +68,7 @@ def test_an_episode_comes_out_the_same_with_the_same_hash(tmp_path: Path) -> Non
     assert done.recorded_hash == done.replayed_hash
 
 
+@pytest.mark.process
 def test_episodes_of_every_plane_come_out_the_same_in_process(tmp_path: Path) -> None:
     async def agent(mcp_url: str) -> None:
         async with Client(mcp_url) as client:
