@@ -45,11 +45,6 @@ if WORKERS > 1:
 
 
 HERE = Path(__file__).resolve().parent
-KERNEL = (
-    *("cli", "client", "execution", "interaction", "rewards", "server"),
-    *("targets", "tasks", "testing", "tools", "trajectories"),
-)
-"""The folders of the default run: the ``testpaths`` of pyproject.toml."""
 MAY_START_PROCESSES = ("process", "smoke", "slow", "world")
 
 
@@ -130,9 +125,13 @@ def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
     yield
     started = _started.copy()
     _started.clear()
-    of_kernel = item.path.parent == HERE or item.path.relative_to(HERE).parts[0] in KERNEL
-    if started and of_kernel and not any(map(item.get_closest_marker, MAY_START_PROCESSES)):
+    runs_by_default = item.path.parent == HERE or item.path.relative_to(HERE).parts[0] in _default_folders(item.config)
+    if started and runs_by_default and not any(map(item.get_closest_marker, MAY_START_PROCESSES)):
         pytest.fail(f"starts {', '.join(started)}, and is marked neither `process` nor `smoke`", pytrace=False)
+
+
+def _default_folders(config: pytest.Config) -> set[str]:
+    return {Path(path).name for path in config.getini("testpaths")}
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
@@ -147,7 +146,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         "tests that start processes": "pytest -n auto -m process",
         "many processes, long runs": "pytest -n auto -m 'slow and not world' tests",
         f"extensions: {', '.join(sorted(extensions))}": "pytest -n auto tests/extensions/NAME -m 'not world'",
-        f"folders: {', '.join(sorted(folders - set(KERNEL)))}": "pytest -n auto tests/NAME -m 'not world'",
+        f"folders: {', '.join(sorted(folders - _default_folders(config)))}": "pytest -n auto tests/NAME -m 'not world'",
         "tests that need other programs": ".ci/run; for one extension, see CONTRIBUTING.md",
     }
     terminalreporter.section("left out of this run")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import runpy
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,6 +28,8 @@ IMPORTED = (
 )
 MCPENV = Path(sys.executable).with_name("mcpenv")
 """The installed command, which is a Python program."""
+LIMIT_S = 100
+"""How long a program may take."""
 FORKING = [sys.executable, __file__]
 """The command of the interpreter that forks."""
 
@@ -93,6 +96,7 @@ def _become(order: dict[str, Any]) -> None:
     for number, source in enumerate(sources):
         os.dup2(source, number)
         os.close(source)
+    signal.alarm(LIMIT_S)  # without a handler, it ends the program
     os.chdir(order["cwd"])
     os.environ.clear()
     os.environ.update(order["env"])

@@ -309,7 +309,16 @@ EXHAUSTING: dict[str, tuple[Task, Acts]] = {
 }
 
 
-@pytest.mark.parametrize("what", EXHAUSTING)
+IN_A_PROCESS = {
+    "a text that a pattern never gets through",
+    "a loop as long as the data says",
+    "memory as much as the data says",
+}
+
+
+@pytest.mark.parametrize(
+    "what", [pytest.param(what, marks=[pytest.mark.process] * (what in IN_A_PROCESS)) for what in EXHAUSTING]
+)
 def test_a_verifier_that_is_overwhelmed_pays_nothing_and_the_server_goes_on(url: str, what: str) -> None:
     task, acts = EXHAUSTING[what]
 
@@ -347,6 +356,7 @@ def test_others_are_served_while_a_verifier_takes_its_time(url: str) -> None:
     run(main())
 
 
+@pytest.mark.process
 def test_what_a_verifier_says_when_it_fails_is_for_nobody_but_the_log(
     url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -422,6 +432,7 @@ def test_a_verifier_that_cannot_be_used_is_refused_before_the_episode_with_one_c
     run(main())
 
 
+@pytest.mark.process
 def test_an_agent_that_ends_the_episode_is_not_told_what_became_of_the_verifier(url: str) -> None:
     async def main() -> None:
         async with episode(url, slow(f"raise ValueError('{ANSWER}')")) as (env, agent):

@@ -271,8 +271,8 @@ def test_a_source_that_is_not_there_or_is_something_else_is_refused(tmp_path: Pa
 
 
 def test_a_package_that_is_not_installed_is_one_line_that_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("pyarrow", "pyarrow.parquet"):
-        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.delitem(sys.modules, "mcpenv.tasks.parquet", raising=False)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(Exception) as failed:
         TaskSet.from_parquet("tasks.parquet").splits()
     assert str(failed.value) == "pyarrow: is needed to read these tasks. Run pip install 'mcpenv[parquet]'"
