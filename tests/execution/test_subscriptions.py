@@ -354,6 +354,7 @@ def test_an_agent_needs_a_handle_to_subscribe_where_it_needs_one_to_call() -> No
     run(main, config=ServerConfig(require_handle=True))
 
 
+@pytest.mark.process
 def test_a_server_that_ends_ends_what_clients_listen_on() -> None:
     async def main(process: subprocess.Popen[str], url: str) -> None:
         async with fastmcp.Client(f"{url}/mcp", mode="legacy") as handshake, modern(f"{url}/mcp") as client:

@@ -367,6 +367,7 @@ server.run(show_banner=False)
 '''
 
 
+@pytest.mark.process
 def test_tools_of_a_proxied_server_are_cut_by_a_setting(tmp_path: Path) -> None:
     file = tmp_path / "server.py"
     file.write_text(SERVER)
