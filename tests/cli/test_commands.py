@@ -96,6 +96,7 @@ def test_a_command_of_the_kernel_cannot_be_replaced(cli: Cli) -> None:
     assert "Serve an environment" in cli("run", "--help").out
 
 
+@pytest.mark.smoke
 def test_help_loads_no_command_no_server_and_no_models() -> None:
     program = (
         "import sys\nfrom mcpenv.cli import execute\nassert execute(['--help']) == 0\n"
