@@ -15,10 +15,9 @@ from cyclopts import Parameter
 from fastmcp.server.auth import AuthProvider
 
 from mcpenv.errors import ConfigurationError
-from mcpenv.extensions.workers.worker import Served
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.logs import LogFormat
-from mcpenv.server.serve import serve_http, serve_stdio, serve_workers
+from mcpenv.server.serve import Served, serve_http, serve_stdio, serve_workers
 from mcpenv.targets.external import runner_of
 from mcpenv.targets.target import Target, manifest_of
 

@@ -29,6 +29,7 @@ G = TypeVar("G", bound="Given")
 Several = Annotated[list[str] | None, Parameter(negative=())]
 Flag = Annotated[bool, Parameter(negative=(), show_default=False)]
 Secret = Annotated[str | None, Parameter(allow_leading_hyphen=True)]
+Extensions = Annotated[list[str] | None, Parameter(name="--extension", negative=())]
 Wires = Annotated[list[Wire] | None, Parameter(name="--wire", negative=())]
 Scopes = Annotated[list[str] | None, Parameter(negative=())]
 Secrets = Annotated[list[str] | None, Parameter(name="--agent-token", negative=(), allow_leading_hyphen=True)]
@@ -173,6 +174,7 @@ class Sessions(Given):
         session_scope: One session for each agent with a token (principal), or for each of its connections (connection).
         require_handle: Serve agents only at an episode's own URL, info.mcp_url of a reset.
         wires: Protocol of a trainer to speak too: nemo-gym or ors. May be given several times. Needs one worker.
+        extensions: Name of an installed extension to serve with; see the docs on extending. May be given several times.
     """
 
     max_sessions: int | None = None
@@ -182,6 +184,7 @@ class Sessions(Given):
     session_scope: Literal["principal", "connection"] = _DEFAULTS.session_scope
     require_handle: Flag = False
     wires: Wires = None
+    extensions: Extensions = None
 
 
 @Parameter(name="*", group=_LIMITS)
@@ -250,6 +253,7 @@ def config_from(mode: Mode, addresses: Addresses, sessions: Sessions, limits: Li
         session_scope=sessions.session_scope,
         require_handle=sessions.require_handle,
         wires=tuple(sessions.wires or ()),
+        extensions=tuple(sessions.extensions or ()),
         public_url=public_url,
         trusted_proxies=tuple(_proxy("--trusted-proxies", proxy) for proxy in _split(addresses.trusted_proxies)),
         max_calls_in_flight=_count("--max-calls-in-flight", limits.max_calls_in_flight, 1),

@@ -29,6 +29,7 @@ REFUSED = (
     ("workers", "stdio", "--workers needs --transport http: over stdio there is only one client"),
     ("ready_file", "stdio", "--ready-file needs --transport http: over stdio there is no address"),
     ("wires", "stdio", "--wire needs --transport http: over stdio there are no routes"),
+    ("extensions", "stdio", "--extension needs --transport http: over stdio there are no routes"),
     ("reload", "stdio", "--reload needs --transport http: over stdio the client would lose its session"),
 )
 """Options that have no effect, or no meaning, under a condition: the option, the condition, and the error."""
@@ -124,6 +125,8 @@ class RunRequest:
             yield "ready_file"
         if self.sessions.wires:
             yield "wires"
+        if self.sessions.extensions:
+            yield "extensions"
         if self.reload:
             yield "reload"
 

@@ -14,6 +14,11 @@ from mcpenv.errors import ConfigurationError
 from mcpenv_client.types.tools import Mode
 from mcpenv_client.wire.protocol import describe_faults
 
+from .extension import installed
+
+if TYPE_CHECKING:
+    from .extension import MakeExtension
+
 MODE_VARIABLE = "MCPENV_MODE"
 """The environment variable that sets the default mode."""
 
@@ -121,9 +126,11 @@ class ServerConfig:
         drain_s: how long running episodes may take to end at SIGTERM, before `shutdown_timeout_s` begins.
         shutdown_timeout_s: how long running steps may take to finish at shutdown.
         record: the folder to which every episode is written; None: none is.
-        console: serve the console at ``/console``; None: as ``MCPENV_CONSOLE`` says, else in simulation only.
+        console: serve the console at ``/console``; None: as ``MCPENV_CONSOLE`` says, else in simulation only, if the
+            extension is installed.
         frame_ancestors: origins whose pages may show the console in a frame.
         wires: the protocols of trainers that it speaks too, in simulation.
+        extensions: further extensions: names of entry points of the group ``mcpenv.server``, or what those lead to.
 
     Raises:
         ConfigurationError: a limit of `concurrency` is out of range, two tokens are the same, a protocol is unknown, or
@@ -157,6 +164,7 @@ class ServerConfig:
     console: bool | None = None
     frame_ancestors: tuple[str, ...] = ()
     wires: tuple[Wire, ...] = ()
+    extensions: tuple[str | MakeExtension, ...] = ()
 
     def __post_init__(self) -> None:
         self.concurrency  # noqa: B018 - its model checks the limits
@@ -179,6 +187,11 @@ class ServerConfig:
             max_quarantined=self.max_quarantined,
         )
 
+    @property
+    def has_control(self) -> bool:
+        """True if there is a control plane: always in simulation, in production with a control token."""
+        return self.mode is Mode.SIMULATION or self.control_token is not None
+
     def with_console(self) -> ServerConfig:
         """Return these settings with `console` decided.
 
@@ -189,7 +202,7 @@ class ServerConfig:
         if console is None:
             console, source = _console_of_environment(), CONSOLE_VARIABLE
         if console is None:
-            return replace(self, console=self.mode is Mode.SIMULATION)
+            return replace(self, console=self.mode is Mode.SIMULATION and "console" in installed())
         if console and self.mode is not Mode.SIMULATION and self.control_token is None:
             raise ConfigurationError(
                 f"{source}: in {self.mode.value} mode the console needs a control token; "
@@ -230,6 +243,17 @@ def _console_of_environment() -> bool | None:
     if value.lower() not in known:
         raise ConfigurationError(f"{CONSOLE_VARIABLE} is {value!r}; use 1 or 0")
     return known[value.lower()]
+
+
+def config_from(mode: Mode | str | None, config: ServerConfig | None) -> ServerConfig:
+    """Return settings in a mode that was given besides; None: in their own, or in the default mode.
+
+    Raises:
+        ConfigurationError: no such mode.
+    """
+    if config is None:
+        return ServerConfig(mode=mode_from(mode))
+    return config if mode is None else replace(config, mode=mode_from(mode))
 
 
 def mode_from(value: Mode | str | None) -> Mode:

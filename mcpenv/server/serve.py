@@ -16,12 +16,12 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 
 from mcpenv.errors import ConfigurationError
-from mcpenv.extensions.workers.supervisor import serve_in_processes, serving_in_threads
-from mcpenv.extensions.workers.worker import Served
 from mcpenv_client.types.tools import Mode
 
-from .app import AgentAuth, EnvServer, application
+from .app import AgentAuth, EnvServer
 from .config import ConcurrencyConfig, ServerConfig
+from .extension import Runner
+from .extension import load as extension
 from .http.gc_tuning import tuned_gc
 from .logs import LogFormat, configure_logging
 from .security.host_check import is_loopback
@@ -33,6 +33,19 @@ logger = logging.getLogger("mcpenv")
 
 OnStarted = Callable[[int, int, bool], None]
 """Called with the port of the agent plane, that of the control plane, and True if agents need a token."""
+
+
+@dataclass(frozen=True)
+class Served:
+    """The environment that is served, as a process of several loads it.
+
+    Attributes:
+        auth: the authentication of agents, as for `mcpenv.server.create_app`.
+    """
+
+    env_factory: EnvFactory
+    auth: AgentAuth = None
+    readme: str | None = None
 
 
 def serve_http(
@@ -112,7 +125,7 @@ def serve_workers(
     configured = functools.partial(_configured, log_level, log_format, access_log)
     configured()
     with listening.doors() as doors:
-        serve_in_processes(
+        _runner().serve_in_processes(
             functools.partial(_loaded, load, configured),
             listening.with_address(config, doors),
             workers,
@@ -120,6 +133,12 @@ def serve_workers(
             anonymous=not agents_need_token,
             on_started=lambda: on_started(_port(doors[0]), _port(doors[-1]), agents_need_token),
         )
+
+
+def _runner() -> Runner:
+    """Return the extension that serves with several processes."""
+    runner: Runner = extension("workers")
+    return runner
 
 
 def _configured(log_level: str, log_format: LogFormat, access_log: bool) -> None:
@@ -276,7 +295,7 @@ def serving(
         served = Served(env_factory, auth)
         with (
             listening,
-            serving_in_threads(lambda: served, server.config, workers, [listening], anonymous=not auth),
+            _runner().serving_in_threads(lambda: served, server.config, workers, [listening], anonymous=not auth),
         ):
             yield f"http://127.0.0.1:{_port(listening)}"
         return
@@ -320,7 +339,7 @@ async def _serve(
         check: as for `EnvServer.running`.
     """
     async with server.running(check=check):
-        applications = [application(routes) for routes in server.doors(split=agent_door is not control_door)]
+        applications = server.applications(split=agent_door is not control_door)
         servers = [HTTPServer(settings_of(app, server.config)) for app in applications]
         ending = Ending(server, servers)
         # One door, or two: the other one is not looked at where there is one application.

@@ -162,6 +162,7 @@ OPTIONS: dict[str, tuple[tuple[str, ...], Any]] = {
     "drain_s": (("--drain-s", "600"), 600.0),
     "shutdown_timeout_s": (("--shutdown-timeout-s", "0"), 0.0),
     "wires": (("--wire", "nemo-gym", "--wire", "ors"), ("nemo-gym", "ors")),
+    "extensions": (("--extension", "one", "--extension", "two"), ("one", "two")),
 }
 
 

@@ -14,8 +14,11 @@ from starlette.responses import Response
 from mcpenv.errors import DamagedRecord
 from mcpenv.extensions.exports.page import episode_page, policy
 from mcpenv.extensions.records.record_index import RecordIndex, RowFilter
-from mcpenv.server.control.http import answered, plain_json
+from mcpenv.server.app import EnvServer
+from mcpenv.server.control.http import Handler, answered, plain_json
 from mcpenv.server.control.live_routes import media
+from mcpenv.server.control.openapi import file_operation, object_of, operation, refusal_of
+from mcpenv.server.extension import Access, Extension, ServerRoute
 from mcpenv.trajectories.blobs import FOLDER, Blobs
 from mcpenv.trajectories.episode import OBSERVATIONS, RecordedEpisode
 from mcpenv.trajectories.fingerprint import digest, facts_of_end, facts_of_reset, facts_of_step
@@ -30,6 +33,26 @@ _BLOB = re.compile(r"[0-9a-f]{64}\.([a-z]{3})")
 _TYPES = {"png": "image/png", "jpg": "image/jpeg", "webp": "image/webp", "gif": "image/gif", "wav": "audio/wav"}
 
 
+class Records(Extension):
+    """The extension of a server that records.
+
+    Args:
+        server: its settings name the folder of the record.
+    """
+
+    def __init__(self, server: EnvServer) -> None:
+        assert server.config.record is not None
+        self._handlers = RecordRoutes(server.config.record)
+
+    def routes(self) -> list[ServerRoute]:
+        """Return the routes, with their part of the OpenAPI document."""
+        paths = _documents()
+        return [
+            ServerRoute(path, handler, Access.CONTROLLED, document=paths[path.replace(":path", "")])
+            for path, handler in self._handlers.table()
+        ]
+
+
 class RecordRoutes:
     """The handlers. Reading files is done in threads.
 
@@ -40,6 +63,15 @@ class RecordRoutes:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._index = RecordIndex(directory)
+
+    def table(self) -> list[tuple[str, Handler]]:
+        """Return pairs of a path and its handler."""
+        return [
+            ("/records", self.rows),
+            ("/records/{episode_id:path}/blobs/{name}", self.blob),
+            ("/records/{episode_id:path}/page.html", self.page),
+            ("/records/{episode_id:path}", self.episode),
+        ]
 
     async def rows(self, request: Request) -> Response:
         """Answer a page of rows."""
@@ -159,4 +191,38 @@ def _wrong(name: str, message: str, kind: str) -> InvalidMessage:
     return InvalidMessage(f"{name}: {message}", errors=[{"loc": [name], "msg": message, "type": kind}])
 
 
-__all__ = ["RecordRoutes", "unknown"]
+def _documents() -> dict[str, Any]:
+    """Return the path items of the OpenAPI document."""
+    texts = {name: {"type": "string"} for name in ("task", "split", "status", "tool", "text", "agent", "not_agent")}
+    count = {"type": "integer", "minimum": 0}
+    asked = {**texts, "return_min": {"type": "number"}, "offset": count, "limit": {**count, "minimum": 1}}
+    objects = {"type": "array", "items": {"type": "object"}}
+    page = {"total": count, "offset": count, "limit": count, "damaged": count, "left_out": objects, "rows": objects}
+    episode = {"name": "episode_id", "in": "path", "required": True, "schema": {"type": "string"}}
+    return {
+        "/records": {
+            "parameters": [{"name": name, "in": "query", "schema": schema} for name, schema in asked.items()],
+            "get": operation(
+                "The recorded episodes, the newest first", object_of(page), {"422": refusal_of("No such condition")}
+            ),
+        },
+        "/records/{episode_id}": {
+            "parameters": [episode],
+            "get": operation(
+                "One recorded episode",
+                object_of({"episode": {"type": "object"}, "hashes": {"type": "object"}}),
+                {"404": refusal_of("No such episode")},
+            ),
+        },
+        "/records/{episode_id}/page.html": {
+            "parameters": [episode],
+            "get": file_operation("One recorded episode as an HTML file to keep", "text/html", "No such episode"),
+        },
+        "/records/{episode_id}/blobs/{name}": {
+            "parameters": [episode, {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}],
+            "get": file_operation("An image or sound of a recorded episode", "*/*", "No such image or sound"),
+        },
+    }
+
+
+__all__ = ["RecordRoutes", "Records", "unknown"]

@@ -7,11 +7,10 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from mcpenv.server.config import ServerConfig
-from mcpenv.server.control.http import ControlRoutes, answered, plain_json, refusal
+from mcpenv.server.app import EnvServer
+from mcpenv.server.control.http import answered, plain_json, refusal
 from mcpenv.server.control.public_url import base_url_of
-from mcpenv.server.security.control_auth import ControlGate, same_token
-from mcpenv.server.sessions.factory import EnvironmentFactory
+from mcpenv.server.security.control_auth import same_token
 from mcpenv.server.sessions.rate_limit import Rate
 from mcpenv_client.errors import InvalidMessage, RateLimited, Unauthorized
 
@@ -25,22 +24,12 @@ class SignIn:
     """The handlers.
 
     Args:
-        gate: tells which requests may use the control plane.
         cookie: the cookie of signed-in browsers; None without a control token, where nobody has to sign in.
     """
 
-    def __init__(
-        self,
-        config: ServerConfig,
-        source: EnvironmentFactory,
-        control: ControlRoutes,
-        gate: ControlGate,
-        cookie: ConsoleCookie | None,
-    ) -> None:
-        self._config = config
-        self._source = source
-        self._control = control
-        self._gate = gate
+    def __init__(self, server: EnvServer, cookie: ConsoleCookie | None) -> None:
+        self._server = server
+        self._config = server.config
         self._cookie = cookie
         self._attempts = Rate(ATTEMPTS_PER_S)
 
@@ -48,7 +37,7 @@ class SignIn:
         """Answer whether the page has to sign in."""
         cookie = self._cookie
         expires_at = None if cookie is None else cookie.expiry_of(request.scope)
-        return plain_json(self._told(cookie is None or self._gate.passes(request.scope), expires_at))
+        return plain_json(self._told(cookie is None or self._server.access.passes(request.scope), expires_at))
 
     async def sign_in(self, request: Request) -> Response:
         """Set the cookie for a right token."""
@@ -88,7 +77,7 @@ class SignIn:
         cookie, expected = self._cookie, self._config.control_token
         if cookie is not None and not cookie.is_own_page(request.scope):
             raise _Foreign("sign in from the console's own page; programs send Authorization: Bearer instead")
-        body = await self._control.body(request)
+        body = await self._server.control.body(request)
         token = body.get("token")
         if not isinstance(token, str) or set(body) != {"token"}:
             raise InvalidMessage('the body is {"token": "..."}, with the control token of this server')
@@ -102,7 +91,7 @@ class SignIn:
             "needs_token": self._cookie is not None,
             "expires_at": expires_at,
             "mode": self._config.mode.value,
-            "name": self._source.name,
+            "name": self._server.source.name,
             "records": self._config.record is not None,
         }
 

@@ -79,13 +79,7 @@ def viewer(record: Path | None, name: str, evaluations: Evaluations | None = Non
         route("/console/{path:path}", files.file),
     ]
     if record is not None:
-        records = RecordRoutes(record)
-        routes += [
-            route("/records", records.rows),
-            route("/records/{episode_id:path}/blobs/{name}", records.blob),
-            route("/records/{episode_id:path}/page.html", records.page),
-            route("/records/{episode_id:path}", records.episode),
-        ]
+        routes += [route(*row) for row in RecordRoutes(record).table()]
     if evaluations is not None:
         of_runs = EvaluationRoutes(evaluations)
         episode = "/evaluations/{run:path}/records/{episode_id:path}"

@@ -9,7 +9,9 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from mcpenv.server.app import EnvServer
 from mcpenv.server.control.event_stream import PING, PING_S, event, streaming
+from mcpenv.server.extension import Access, Extension, ServerRoute
 
 MAX_WAITING = 100
 """Events that a page may be behind. The stream of one that is further behind ends, and it connects again."""
@@ -49,6 +51,10 @@ class DevEvents:
         """Answer a stream."""
         return streaming(self._stream())
 
+    def extension(self, server: EnvServer) -> Extension:
+        """Return the extension of a server that serves the stream."""
+        return _DevExtension(self, server)
+
     async def _stream(self) -> AsyncIterator[bytes]:
         if self._stopped:
             return
@@ -78,6 +84,19 @@ class DevEvents:
     def _close(self, page: asyncio.Queue[bytes | None]) -> None:
         self._pages.discard(page)
         page.put_nowait(None)
+
+
+class _DevExtension(Extension):
+    def __init__(self, events: DevEvents, server: EnvServer) -> None:
+        self._events = events
+        self._server = server
+
+    def routes(self) -> list[ServerRoute]:
+        route = ServerRoute("/console/dev/events", self._events.events, Access.CONTROLLED)
+        return [route] if self._server.config.has_control else []
+
+    def end_streams(self) -> None:
+        self._events.stop()
 
 
 __all__ = ["DevEvents"]

@@ -11,14 +11,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mcpenv.extensions.workers.worker import Served
-from mcpenv.server.app import EnvServer, application
+from mcpenv.server.app import EnvServer
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.http.gc_tuning import tuned_gc
-from mcpenv.server.serve import Listening, address_of
+from mcpenv.server.serve import Listening, Served, address_of
 from mcpenv.server.uvicorn_server import Ending, HTTPServer, loop_factory, serve_doors, settings_of
 
 from .author_files import is_authors
@@ -125,12 +124,12 @@ class Generation:
 
     async def _serve(self, loaded: Loaded) -> None:
         served = loaded.served
+        config = self._listening.with_address(loaded.config, self._doors)
         server = EnvServer(
             served.env_factory,
-            config=self._listening.with_address(loaded.config, self._doors),
+            config=replace(config, extensions=(self._events.extension, *config.extensions)),
             readme=served.readme,
             auth=served.auth,
-            dev_events=self._events,
         )
 
         def need_token() -> bool:
@@ -140,7 +139,7 @@ class Generation:
             self._listening.check(loaded.config, agents_need_token=need_token())
 
         async with server.running(check=check):
-            applications = [application(routes) for routes in server.doors(split=len(self._doors) > 1)]
+            applications = server.applications(split=len(self._doors) > 1)
             self._servers = [HTTPServer(settings_of(app, server.config)) for app in applications]
             self._admitted = asyncio.get_running_loop().create_future()
             self._ending = ending = Ending(server, self._servers, on_draining=self._release)

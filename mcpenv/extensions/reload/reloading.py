@@ -18,9 +18,9 @@ from mcpenv.cli.introduction import Introduction
 from mcpenv.cli.output import Page, note
 from mcpenv.cli.run_request import RunRequest
 from mcpenv.errors import ConfigurationError
-from mcpenv.extensions.workers.worker import Served
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.logs import configure_logging
+from mcpenv.server.serve import Served
 from mcpenv.server.trace_export import export_traces
 from mcpenv.targets.target import manifest_of
 from mcpenv.targets.watched import watched_path

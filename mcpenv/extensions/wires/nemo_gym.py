@@ -23,10 +23,10 @@ from starlette.responses import PlainTextResponse, Response
 
 from mcpenv.execution.mcp_server import OVER
 from mcpenv.failures import wire_error
-from mcpenv.server.control.http import ControlRoutes, answered, kept_answer, plain_json, refusal
-from mcpenv.server.sessions.factory import EnvironmentFactory
+from mcpenv.server.app import EnvServer
+from mcpenv.server.control.http import Handler, answered, kept_answer, plain_json, refusal
+from mcpenv.server.extension import Access, Extension, ServerRoute
 from mcpenv.server.sessions.operations import CallTool, End, Reset
-from mcpenv.server.sessions.pool import SessionPool
 from mcpenv.server.sessions.session import Origin, Session
 from mcpenv_client.errors import EpisodeDone, InvalidMessage, SessionLost, WireError
 from mcpenv_client.rows import COLUMNS, reset_options_of
@@ -105,14 +105,26 @@ class _Close(BaseModel):
     resources_session_id: str
 
 
-class NemoGymRoutes:
-    """The handlers of the routes."""
+class NemoGymWire(Extension):
+    """The extension, with its handlers."""
 
-    def __init__(self, pool: SessionPool, source: EnvironmentFactory, control: ControlRoutes) -> None:
-        self._pool = pool
-        self._source = source
-        self._control = control
+    def __init__(self, server: EnvServer) -> None:
+        self._pool = server.pool
+        self._source = server.source
+        self._control = server.control
         self._closed: OrderedDict[str, None] = OrderedDict()
+
+    def routes(self) -> list[ServerRoute]:
+        """Return the routes. ``/{tool}`` takes every name that no other route has."""
+        table: list[tuple[str, Handler, str]] = [
+            ("/seed_session", self.seed, "POST"),
+            ("/verify", self.verify, "POST"),
+            ("/close_session", self.close, "POST"),
+            ("/aggregate_metrics", self.aggregate_metrics, "POST"),
+            ("/reverify_mode", self.reverify_mode, "GET"),
+            ("/{tool}", self.tool, "POST"),
+        ]
+        return [ServerRoute(path, handler, Access.CONTROLLED, (method,)) for path, handler, method in table]
 
     async def seed(self, request: Request) -> Response:
         """Open a session and begin its episode; once for each ``resources_session_id``."""
@@ -321,4 +333,4 @@ def _with_cookie(response: Response, session: Session) -> Response:
     return response
 
 
-__all__ = ["COOKIE", "NemoGymRoutes", "SessionClosed"]
+__all__ = ["COOKIE", "NemoGymWire", "SessionClosed"]

@@ -18,19 +18,22 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from mcpenv.failures import new_incident
+from mcpenv.server.app import EnvServer
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.control.http import TooLarge, plain_json, refusal
 from mcpenv.server.control.public_url import base_url_of
-from mcpenv.server.http.body import Replay, read_body
+from mcpenv.server.control.traced import Traced
+from mcpenv.server.extension import Access, Extension, ServerRoute
+from mcpenv.server.http.body import read_body
 from mcpenv.server.sessions.factory import EnvironmentFactory
 from mcpenv.server.sessions.operations import CallTool, Operation
 from mcpenv.server.sessions.pool import SessionPool
 from mcpenv.server.sessions.session import Origin, Session
 from mcpenv_client.errors import ErrorCode, ExecutionError, InvalidMessage, McpenvError, WireError
-from mcpenv_client.types.tools import Tool, ToolErrorType
+from mcpenv_client.types.tools import Mode, Tool, ToolErrorType
 from mcpenv_client.types.values import decode, encode
 from mcpenv_client.wire.protocol import FrameType
 
@@ -50,29 +53,20 @@ _NUMBERS = {
 _FAILURES = {ToolErrorType.TOOL_NOT_FOUND: INVALID_PARAMS, ToolErrorType.INVALID_ARGS: INVALID_PARAMS}
 
 
-class OpenEnvOrMCP:
-    """The ASGI application at ``/mcp`` in simulation: OpenEnv's plain JSON-RPC goes one way, everything else is MCP.
+class OpenEnvWire(Extension):
+    """The extension: a route in simulation, and the ``mcp`` frames of sockets in both modes."""
 
-    Args:
-        openenv: takes what no MCP client sends: a POST without either of MCP's headers, whose ``Accept`` has no
-            ``text/event-stream`` and whose method is not ``initialize``.
-        mcp: takes the rest.
-        max_body_bytes: the largest request whose method is looked at; a larger one is for MCP to refuse.
-    """
+    def __init__(self, server: EnvServer) -> None:
+        self._server = server
+        server.pool.operations[SocketRequest.frame] = SocketRequest
 
-    def __init__(self, openenv: ASGIApp, mcp: ASGIApp, max_body_bytes: int) -> None:
-        self._openenv = openenv
-        self._mcp = mcp
-        self._max_body_bytes = max_body_bytes
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
-        if scope["method"] != "POST" or _speaks_mcp(scope):
-            await self._mcp(scope, receive, send)
-            return
-        messages, body = await read_body(receive, self._max_body_bytes)
-        is_mcp = len(body) > self._max_body_bytes or _initializes(body)
-        await (self._mcp if is_mcp else self._openenv)(scope, Replay(messages, receive), send)
+    def routes(self) -> list[ServerRoute]:
+        """Return the route. The address is MCP's: the route takes what no MCP client sends."""
+        server = self._server
+        if server.config.mode is not Mode.SIMULATION:
+            return []
+        app = Traced(OpenEnvRoute(server.pool, server.source, server.config), "mcp")
+        return [ServerRoute("/mcp", app, Access.TOKEN, ("POST",), shares_mcp=True)]
 
 
 class OpenEnvRoute:
@@ -279,23 +273,3 @@ def _listing(tools: list[Tool]) -> dict[str, Any]:
             for tool in tools
         ]
     }
-
-
-def _speaks_mcp(scope: Scope) -> bool:
-    for name, value in scope["headers"]:
-        if name in (b"mcp-session-id", b"mcp-protocol-version"):
-            return True
-        if name == b"accept" and b"text/event-stream" in value.lower():
-            return True
-    return False
-
-
-def _initializes(body: bytes) -> bool:
-    """Return True if an MCP client begins with this body; MCP also answers one with a wrong ``Accept``."""
-    if b"initialize" not in body:
-        return False
-    try:
-        message = decode(body)
-    except ValueError:
-        return False
-    return isinstance(message, dict) and message.get("method") == "initialize"

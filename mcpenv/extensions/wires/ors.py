@@ -29,13 +29,13 @@ from starlette.responses import Response
 
 from mcpenv.execution.mcp_server import OVER
 from mcpenv.failures import wire_error
+from mcpenv.server.app import EnvServer
 from mcpenv.server.control.event_stream import PING, PING_S, streaming
-from mcpenv.server.control.http import ControlRoutes, kept_answer, plain_json
+from mcpenv.server.control.http import Handler, kept_answer, plain_json
+from mcpenv.server.extension import Access, Extension, ServerRoute
 from mcpenv.server.sessions.credential import SESSION_ID
-from mcpenv.server.sessions.factory import EnvironmentFactory
 from mcpenv.server.sessions.idempotency import Answer
 from mcpenv.server.sessions.operations import CallTool, End, Reset
-from mcpenv.server.sessions.pool import SessionPool
 from mcpenv.server.sessions.session import Origin, Session
 from mcpenv_client.errors import CapacityReached, EpisodeDone, ExecutionError, InvalidMessage, SessionLost, WireError
 from mcpenv_client.formats.prompts import images_of, prompt_of
@@ -78,13 +78,40 @@ class _Call(BaseModel):
     task_id: str | None = None
 
 
-class OrsRoutes:
-    """The handlers of the routes. A refusal is ``{"detail": ...}``, as ORS's clients expect."""
+class OrsWire(Extension):
+    """The extension, with its handlers. A refusal is ``{"detail": ...}``, as ORS's clients expect."""
 
-    def __init__(self, pool: SessionPool, source: EnvironmentFactory, control: ControlRoutes) -> None:
-        self._pool = pool
-        self._source = source
-        self._control = control
+    def __init__(self, server: EnvServer) -> None:
+        self._pool = server.pool
+        self._source = server.source
+        self._control = server.control
+        self._tasks = server.tasks
+
+    def routes(self) -> list[ServerRoute]:
+        """Return the routes. Those of tasks are the kernel's, for clients that send the token as an API key."""
+        tasks = self._tasks
+        table: list[tuple[str, Handler, str]] = [
+            ("/create_session", self.create_session, "POST"),
+            ("/create", self.create, "POST"),
+            ("/ping", self.ping, "POST"),
+            ("/delete", self.delete, "POST"),
+            ("/delete_session", self.delete, "POST"),
+            ("/version", self.version, "GET"),
+            ("/list_environments", tasks.environments, "GET"),
+        ]
+        for prefix in ("", "/{name}"):
+            table += [
+                (f"{prefix}/tools", self.tools, "GET"),
+                (f"{prefix}/task_tools", self.task_tools, "GET"),
+                (f"{prefix}/prompt", self.prompt, "GET"),
+                (f"{prefix}/call", self.call, "POST"),
+                (f"{prefix}/splits", tasks.splits, "GET"),
+                (f"{prefix}/tasks", tasks.tasks, "POST"),
+                (f"{prefix}/num_tasks", tasks.num_tasks, "POST"),
+                (f"{prefix}/task", tasks.task, "POST"),
+                (f"{prefix}/task_range", tasks.task_range, "POST"),
+            ]
+        return [ServerRoute(path, handler, Access.KEYED, (method,)) for path, handler, method in table]
 
     async def version(self, request: Request) -> Response:
         """Answer the version of this server."""
@@ -351,4 +378,4 @@ def _event(name: str, text: str) -> bytes:
     return "".join([f"event: {name}\n", *lines, "\n"]).encode()
 
 
-__all__ = ["OrsRoutes"]
+__all__ = ["OrsWire"]

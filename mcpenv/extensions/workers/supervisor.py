@@ -21,12 +21,13 @@ from mcpenv.errors import StartupError
 from mcpenv.server.config import MANY_SESSIONS, ServerConfig
 from mcpenv.server.http.file_limits import allow_many
 from mcpenv.server.http.gc_tuning import tuned_gc
+from mcpenv.server.serve import Served
 from mcpenv.server.trace_export import flush_traces
 from mcpenv.server.uvicorn_server import loop_factory
 from mcpenv_client.errors import McpenvError
 
 from .hub import Hub
-from .worker import Job, Served, Worker
+from .worker import Job, Worker
 
 logger = logging.getLogger("mcpenv")
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mcpenv.server.app import AgentAuth, EnvServer, application
+from mcpenv.server.app import EnvServer
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.control.session_routes import info_of
-from mcpenv.server.sessions.factory import EnvFactory
+from mcpenv.server.serve import Served
 from mcpenv.server.uvicorn_server import Ending, HTTPServer, serve_doors, settings_of
 from mcpenv_client.errors import McpenvError
 
@@ -68,19 +68,6 @@ class Job:
     count: int
     config: ServerConfig
     split: bool
-
-
-@dataclass(frozen=True)
-class Served:
-    """The environment that a worker loads and serves.
-
-    Attributes:
-        auth: the authentication of agents, as for `mcpenv.server.create_app`.
-    """
-
-    env_factory: EnvFactory
-    auth: AgentAuth = None
-    readme: str | None = None
 
 
 class Worker:
@@ -154,8 +141,8 @@ class Worker:
     ) -> None:
         async with server.running(), contextlib.AsyncExitStack() as stack:
             doors = [
-                Forwarding(number, application(routes), peers, channel, self._job.config, server.agent_server.auth)
-                for number, routes in enumerate(server.doors(split=self._job.split))
+                Forwarding(number, app, peers, channel, self._job.config, server.agent_server.auth)
+                for number, app in enumerate(server.applications(split=self._job.split))
             ]
             tunnels = TunnelServer([door.local for door in doors])
             await stack.enter_async_context(tunnels.running(self._job.folder / f"{peers.own}.sock"))
@@ -261,4 +248,4 @@ async def _receiving(path: Path, servers: list[HTTPServer]) -> AsyncIterator[Cal
             passage.close()
 
 
-__all__ = ["Job", "Served", "Worker"]
+__all__ = ["Job", "Worker"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
@@ -12,6 +12,7 @@ from starlette.responses import HTMLResponse, Response
 
 from mcpenv.failures import wire_error
 from mcpenv.server.config import ServerConfig
+from mcpenv.server.extension import ServerRoute
 from mcpenv.server.http.body import read_body
 from mcpenv.server.sessions.factory import EnvironmentFactory
 from mcpenv.server.sessions.idempotency import Answer, IdempotencyCache, is_final
@@ -40,7 +41,11 @@ BodyHandler = Callable[[dict[str, Any], Request], Awaitable[dict[str, Any]]]
 
 
 class ControlRoutes:
-    """The handlers. Bodies and replies are the ``data`` of the wire's frames; a refusal has the error frame's."""
+    """The handlers. Bodies and replies are the ``data`` of the wire's frames; a refusal has the error frame's.
+
+    Attributes:
+        further: the routes of extensions, which ``/openapi.json`` describes too.
+    """
 
     def __init__(
         self,
@@ -56,6 +61,7 @@ class ControlRoutes:
         self._config = config
         self._description = description
         self._replies = IdempotencyCache()
+        self.further: Sequence[ServerRoute] = ()
 
     async def health(self, request: Request) -> Response:
         """Answer that the process runs."""
@@ -104,8 +110,8 @@ class ControlRoutes:
     def _document(self) -> dict[str, Any]:
         config = self._config
         tokens = config.control_token is not None, config.metrics_token is not None
-        recorded = config.record is not None
-        return document(self._description, config.mode, guarded=tokens[0], metered=tokens[1], recorded=recorded)
+        further = {route.path.replace(":path", ""): route.document for route in self.further if route.document}
+        return document(self._description, config.mode, further, guarded=tokens[0], metered=tokens[1])
 
     async def _schema(self, request: Request) -> dict[str, Any]:
         prototype = self._source.prototype

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import html
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic.json_schema import models_json_schema
@@ -46,25 +48,25 @@ _INFO = {
 
 
 def document(
-    description: Description, mode: Mode, *, guarded: bool, metered: bool = False, recorded: bool = False
+    description: Description, mode: Mode, further: Mapping[str, Any], *, guarded: bool, metered: bool = False
 ) -> dict[str, Any]:
     """Return the OpenAPI 3.1 document of a server in this mode.
 
     Args:
+        further: the path items of extensions' routes.
         guarded: True if there is a control token, which the control routes then need.
         metered: True if there is a metrics token.
-        recorded: True if episodes are recorded.
     """
     tokens = {"controlToken": guarded, "metricsToken": metered}
     schemes = {name: {"type": "http", "scheme": "bearer"} for name, given in tokens.items() if given}
     metadata = description.metadata()
     schemas = description.schema([])
     paths: dict[str, Any] = {
-        "/health": {"get": _operation("The process answers", {"type": "object"})},
-        "/ready": {"get": _operation("New sessions are taken", {"type": "object"}, {"503": _plain("Not ready")})},
-        "/metadata": {"get": _operation("What this server is", {"type": "object"})},
+        "/health": {"get": operation("The process answers", {"type": "object"})},
+        "/ready": {"get": operation("New sessions are taken", {"type": "object"}, {"503": _plain("Not ready")})},
+        "/metadata": {"get": operation("What this server is", {"type": "object"})},
         "/schema": {
-            "get": _operation("JSON Schemas of actions, observations, state, tools, reset options", {"type": "object"})
+            "get": operation("JSON Schemas of actions, observations, state, tools, reset options", {"type": "object"})
         },
     }
     control: dict[str, Any] = {}
@@ -75,8 +77,7 @@ def document(
         control |= _control(schemas)
         if metadata["tasks"] is not None:
             control |= _tasks(metadata["name"])
-    if recorded:
-        control |= _records()
+    control |= copy.deepcopy(dict(further))
     if guarded:
         _guard(control, {"controlToken": []})
     paths |= control
@@ -181,7 +182,7 @@ def _control(schemas: dict[str, Any]) -> dict[str, Any]:
             )
         },
         "/state": {
-            "get": _operation("The state of the environment", embedded(schemas["state"]), _refusals())
+            "get": operation("The state of the environment", embedded(schemas["state"]), _refusals())
             | {"parameters": [{"name": "session_id", "in": "query", "required": False, "schema": _SESSION_ID}]}
         },
     }
@@ -189,23 +190,23 @@ def _control(schemas: dict[str, Any]) -> dict[str, Any]:
 
 def _sessions() -> dict[str, Any]:
     """Return the routes about sessions, which a server in production has too."""
-    session, unknown = _component("SessionInfo"), _refusal("No such session")
+    session, unknown = _component("SessionInfo"), refusal_of("No such session")
     # No route matches an id with a line break. The router answers in plain text.
     unknown["content"]["text/plain"] = {"schema": {"type": "string"}}
     return {
-        "/sessions": {"get": _operation("The sessions", _object({"sessions": {"type": "array", "items": session}}))},
+        "/sessions": {"get": operation("The sessions", object_of({"sessions": {"type": "array", "items": session}}))},
         "/sessions/{session_id}": {
             "parameters": [{"name": "session_id", "in": "path", "required": True, "schema": {"type": "string"}}],
-            "get": _operation("One session", session, {"404": unknown}),
-            "delete": _operation(
+            "get": operation("One session", session, {"404": unknown}),
+            "delete": operation(
                 "End a session",
-                _object({"session_id": _SESSION_ID, "closed": {"type": "boolean"}}),
+                object_of({"session_id": _SESSION_ID, "closed": {"type": "boolean"}}),
                 {"404": unknown},
             ),
         },
         **_watching(unknown),
         **_pausing(unknown),
-        "/capacity": {"get": _operation("How many sessions there are and may be", _component("ServerCapacityStatus"))},
+        "/capacity": {"get": operation("How many sessions there are and may be", _component("ServerCapacityStatus"))},
     }
 
 
@@ -214,7 +215,10 @@ _NAMED_SESSION = {"name": "session_id", "in": "path", "required": True, "schema"
 
 def _watching(unknown: dict[str, Any]) -> dict[str, Any]:
     """Return the routes with which sessions are watched."""
-    refused = {"409": _refusal("The session has no episode"), "422": _refusal("There is no such place in an episode")}
+    refused = {
+        "409": refusal_of("The session has no episode"),
+        "422": refusal_of("There is no such place in an episode"),
+    }
     after = {"name": "after", "in": "query", "schema": {"type": "integer", "minimum": 0, "maximum": 10**15 - 1}}
     last = {"name": "Last-Event-ID", "in": "header", "schema": {"type": "string"}}
     at = "/sessions/{session_id}"
@@ -222,7 +226,7 @@ def _watching(unknown: dict[str, Any]) -> dict[str, Any]:
         "/sessions/events": {"parameters": [last], "get": _streamed("The list of sessions, as it changes", refused)},
         f"{at}/trajectory": {
             "parameters": [_NAMED_SESSION, after],
-            "get": _operation(
+            "get": operation(
                 "The episode of a session, and its steps after a number of them",
                 {"type": "object"},
                 {"404": unknown, **refused},
@@ -240,7 +244,7 @@ def _watching(unknown: dict[str, Any]) -> dict[str, Any]:
                     for name in ("step", "block")
                 ),
             ],
-            "get": _file("An image or sound that a step returned", "*/*", "No such content", **refused),
+            "get": file_operation("An image or sound that a step returned", "*/*", "No such content", **refused),
         },
     }
 
@@ -255,62 +259,28 @@ def _pausing(unknown: dict[str, Any]) -> dict[str, Any]:
     return {
         "/sessions/{session_id}/pause": {
             "parameters": [_NAMED_SESSION],
-            "post": {**_operation("Pause a session: its next calls wait", _object(paused), more), "requestBody": body},
+            "post": {**operation("Pause a session: its next calls wait", object_of(paused), more), "requestBody": body},
         },
         "/sessions/{session_id}/resume": {
             "parameters": [_NAMED_SESSION],
-            "post": _operation(
-                "End the pause of a session", _object({"session_id": name, "resumed": {"type": "boolean"}}), more
+            "post": operation(
+                "End the pause of a session", object_of({"session_id": name, "resumed": {"type": "boolean"}}), more
             ),
         },
     }
 
 
-def _records() -> dict[str, Any]:
-    """Return the routes of a server that records."""
-    texts = {name: {"type": "string"} for name in ("task", "split", "status", "tool", "text", "agent", "not_agent")}
-    count = {"type": "integer", "minimum": 0}
-    asked = {**texts, "return_min": {"type": "number"}, "offset": count, "limit": {**count, "minimum": 1}}
-    objects = {"type": "array", "items": {"type": "object"}}
-    page = {"total": count, "offset": count, "limit": count, "damaged": count, "left_out": objects, "rows": objects}
-    episode = {"name": "episode_id", "in": "path", "required": True, "schema": {"type": "string"}}
-    return {
-        "/records": {
-            "parameters": [{"name": name, "in": "query", "schema": schema} for name, schema in asked.items()],
-            "get": _operation(
-                "The recorded episodes, the newest first", _object(page), {"422": _refusal("No such condition")}
-            ),
-        },
-        "/records/{episode_id}": {
-            "parameters": [episode],
-            "get": _operation(
-                "One recorded episode",
-                _object({"episode": {"type": "object"}, "hashes": {"type": "object"}}),
-                {"404": _refusal("No such episode")},
-            ),
-        },
-        "/records/{episode_id}/page.html": {
-            "parameters": [episode],
-            "get": _file("One recorded episode as an HTML file to keep", "text/html", "No such episode"),
-        },
-        "/records/{episode_id}/blobs/{name}": {
-            "parameters": [episode, {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}],
-            "get": _file("An image or sound of a recorded episode", "*/*", "No such image or sound"),
-        },
-    }
-
-
-def _file(summary: str, media_type: str, unknown: str, **refused: Any) -> dict[str, Any]:
+def file_operation(summary: str, media_type: str, unknown: str, **refused: Any) -> dict[str, Any]:
     """Return the operation that answers a file."""
     answer = {"description": "The file", "content": {media_type: {"schema": {"type": "string"}}}}
-    missing = _refusal(unknown)
+    missing = refusal_of(unknown)
     # No route matches an id with a line break. The router answers in plain text.
     missing["content"]["text/plain"] = {"schema": {"type": "string"}}
     return {"summary": summary, "responses": {"200": answer, "404": missing, **refused}}
 
 
 def _opened_session() -> dict[str, Any]:
-    return {"post": _operation("Open a session without resetting it", _component("SessionInfo"), _refusals())}
+    return {"post": operation("Open a session without resetting it", _component("SessionInfo"), _refusals())}
 
 
 def _metrics() -> dict[str, Any]:
@@ -324,8 +294,8 @@ def _tasks(name: str) -> dict[str, Any]:
     maybe = {"type": ["integer", "null"], "minimum": 0}
     task, tasks = {"type": "object"}, {"type": "array", "items": {"type": "object"}}
     return {
-        "/list_environments": {"get": _operation("The environment that is served", {"type": "array"})},
-        f"/{name}/splits": {"get": _operation("The splits of its tasks", tasks)},
+        "/list_environments": {"get": operation("The environment that is served", {"type": "array"})},
+        f"/{name}/splits": {"get": operation("The splits of its tasks", tasks)},
         f"/{name}/num_tasks": _ask_tasks("How many tasks a split has", {"split": split}, {"num_tasks": place}),
         f"/{name}/task": _ask_tasks("A task", {"split": split, "index": place}, {"task": task, "env_name": split}),
         f"/{name}/task_range": _ask_tasks(
@@ -340,7 +310,7 @@ def _tasks(name: str) -> dict[str, Any]:
 def _ask_tasks(summary: str, body: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
     needed = [name for name in body if name in ("split", "index")]
     takes = {"type": "object", "properties": body, "required": needed, "additionalProperties": False}
-    gives, detail = _object(answer), _object({"detail": {"type": "string"}})
+    gives, detail = object_of(answer), object_of({"detail": {"type": "string"}})
     refused = {
         "400": "No such split or task; or the body is not JSON",
         "413": "The body is too large",
@@ -367,14 +337,15 @@ def _guard(paths: dict[str, Any], *tokens: dict[str, Any]) -> None:
         for name, operation in methods.items():
             if name != "parameters":
                 operation["security"] = list(tokens)
-                operation["responses"]["401"] = _refusal("The token is missing or wrong")
+                operation["responses"]["401"] = refusal_of("The token is missing or wrong")
 
 
 def _component(name: str) -> dict[str, Any]:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
-def _object(properties: dict[str, Any]) -> dict[str, Any]:
+def object_of(properties: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of an object that has all of these properties."""
     return {"type": "object", "properties": properties, "required": list(properties)}
 
 
@@ -423,7 +394,8 @@ def _plain(text: str) -> dict[str, Any]:
     return {"description": text}
 
 
-def _refusal(text: str) -> dict[str, Any]:
+def refusal_of(text: str) -> dict[str, Any]:
+    """Return the description of an answer with an error."""
     return {
         "description": text,
         "content": {"application/json": {"schema": _component("Error")}},
@@ -432,19 +404,24 @@ def _refusal(text: str) -> dict[str, Any]:
 
 def _refusals() -> dict[str, Any]:
     return {
-        "400": _refusal("The body is not JSON"),
-        "404": _refusal("No such session"),
-        "409": _refusal("The episode is over, or there is none yet"),
-        "413": _refusal("The body is too large"),
-        "422": _refusal("The body does not fit its schema"),
-        "429": _refusal("The session has too many running and waiting calls"),
-        "500": _refusal("The environment failed"),
-        "503": _refusal("Every session slot is taken; see Retry-After"),
-        "504": _refusal("The deadline passed"),
+        "400": refusal_of("The body is not JSON"),
+        "404": refusal_of("No such session"),
+        "409": refusal_of("The episode is over, or there is none yet"),
+        "413": refusal_of("The body is too large"),
+        "422": refusal_of("The body does not fit its schema"),
+        "429": refusal_of("The session has too many running and waiting calls"),
+        "500": refusal_of("The environment failed"),
+        "503": refusal_of("Every session slot is taken; see Retry-After"),
+        "504": refusal_of("The deadline passed"),
     }
 
 
-def _operation(summary: str, schema: dict[str, Any], more: dict[str, Any] | None = None) -> dict[str, Any]:
+def operation(summary: str, schema: dict[str, Any], more: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Return an operation whose answer with status 200 has a schema.
+
+    Args:
+        more: further answers by status.
+    """
     answer = {"description": summary, "content": {"application/json": {"schema": schema}}}
     return {"summary": summary, "responses": {"200": answer, **(more or {})}}
 

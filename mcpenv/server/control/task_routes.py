@@ -105,6 +105,13 @@ class TaskRoutes:
             return failed.http_status, {"detail": failed.message}
 
 
+def task_source_of(source: EnvironmentFactory) -> TaskSource:
+    """Return the tasks of an environment: its class's own source, or its task set."""
+    cls = source.environment_class
+    own = None if cls is None or cls.tasks is not None else cls.task_source()
+    return ServedTasks(source) if own is None else own
+
+
 class ServedTasks:
     """The answers from a task set. They run in threads, because they may read files or run the author's generator.
 
@@ -165,4 +172,4 @@ async def _json(data: Any, status: int = 200) -> Response:
     return Response(await THREADS.run(encode, data, "reply"), status, media_type="application/json")
 
 
-__all__ = ["MAX_LISTED", "ServedTasks", "TaskRoutes"]
+__all__ = ["MAX_LISTED", "ServedTasks", "TaskRoutes", "task_source_of"]

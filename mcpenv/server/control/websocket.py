@@ -7,6 +7,7 @@ from urllib.parse import parse_qs
 
 from starlette.types import Receive, Scope, Send
 
+from mcpenv.server.config import ServerConfig
 from mcpenv.server.sessions.credential import Credential
 from mcpenv.server.sessions.pool import SessionPool
 from mcpenv.server.sessions.session import Session
@@ -21,24 +22,12 @@ from .public_url import base_url_of
 class ControlSocket:
     """The ASGI application at ``/ws``.
 
-    Args:
-        max_message_bytes: maximum size of a frame. The HTTP server's own limit, which ends the connection, should be
-            larger.
-        public_url: the server's public address, if it differs from the one that clients connect to.
+    Frames over the limit of the settings are refused. Above its own, larger limit, the HTTP server ends the connection.
     """
 
-    def __init__(
-        self,
-        pool: SessionPool,
-        *,
-        max_message_bytes: int,
-        public_url: str | None = None,
-        trusted_proxies: tuple[str, ...] = (),
-    ) -> None:
+    def __init__(self, pool: SessionPool, config: ServerConfig) -> None:
         self._pool = pool
-        self._max_message_bytes = max_message_bytes
-        self._public_url = public_url
-        self._trusted_proxies = trusted_proxies
+        self._config = config
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one socket."""
@@ -48,7 +37,7 @@ class ControlSocket:
         query = parse_qs(asked.decode("latin-1"), keep_blank_values=True) if asked else {}
         headers = [(PROTOCOL_HEADER.lower().encode(), PROTOCOL_VERSION.encode())] if "protocol" in query else []
         await send({"type": "websocket.accept", "subprotocol": _subprotocol(scope), "headers": headers})
-        async with Connection(self._pool, receive, send, self._max_message_bytes) as connection:
+        async with Connection(self._pool, receive, send, self._config.max_message_bytes) as connection:
             try:
                 session = await self._open(scope, query, connection)
             except Gone:
@@ -56,7 +45,7 @@ class ControlSocket:
             except WireError as error:
                 await connection.refuse(error)
                 return
-            session.base_url = self._public_url or base_url_of(scope, self._trusted_proxies)
+            session.base_url = self._config.public_url or base_url_of(scope, self._config.trusted_proxies)
             await connection.serve(session)
 
     async def _open(self, scope: Scope, query: dict[str, list[str]], connection: Connection) -> Session:

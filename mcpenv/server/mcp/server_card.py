@@ -60,7 +60,7 @@ class ServerCard:
         self._description = description
         self._base_url = base_url
 
-    async def __call__(self, request: Request) -> Response:
+    async def answer(self, request: Request) -> Response:
         """Return the card, or 304 if the client has it."""
         base = self._base_url(request.scope).rstrip("/")
         body = json.dumps(card(self._server(), self._description(), base)).encode()

@@ -6,14 +6,13 @@ import base64
 import binascii
 import hashlib
 import hmac
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from fastmcp.server.auth import AccessToken, TokenVerifier
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from mcpenv.errors import ConfigurationError
-from mcpenv.extensions.console.console_cookie import ConsoleCookie
 from mcpenv.redaction import hide
 
 SUBPROTOCOL = "mcpenv.token."
@@ -28,16 +27,20 @@ class ControlGate:
 
     Args:
         tokens: the control token, and others that are as good here; None or no token at all passes all requests.
-        cookie: the cookie of a signed-in browser, which is as good; None: none is.
+        admits: functions that return True for a request with another credential that is as good.
         header: a further header that may have the token, in lower case; None: there is none.
     """
 
     def __init__(
-        self, app: ASGIApp, *tokens: str | None, cookie: ConsoleCookie | None = None, header: bytes | None = None
+        self,
+        app: ASGIApp,
+        *tokens: str | None,
+        admits: Sequence[Callable[[Scope], bool]] = (),
+        header: bytes | None = None,
     ) -> None:
         self._app = app
         self._header = header
-        self._cookie = cookie
+        self._admits = admits
         self._digests = [
             _digest(check_token(token, "a token of the control plane")) for token in tokens if token is not None
         ]
@@ -60,13 +63,13 @@ class ControlGate:
             await send({"type": "websocket.close", "code": 4401})
 
     def passes(self, scope: Scope) -> bool:
-        """Return True if a request presents a token, or the cookie of a signed-in browser."""
+        """Return True if a request presents a token, or a credential that is as good."""
         token = _presented(scope)
         if token is None and self._header is not None:
             token = next((value.decode("latin-1") for name, value in scope["headers"] if name == self._header), None)
         if any(_matches(digest, token) for digest in self._digests):
             return True
-        return self._cookie is not None and self._cookie.expiry_of(scope) is not None
+        return any(admits(scope) for admits in self._admits)
 
 
 class AgentTokens(TokenVerifier):

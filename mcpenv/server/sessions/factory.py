@@ -101,6 +101,26 @@ class EnvironmentFactory:
                 if error is not failure:
                     logger.exception("leaving the lifespan of %s failed", self.name)
 
+    @asynccontextmanager
+    async def recording(self) -> AsyncIterator[None]:
+        """Record episodes while the block runs, if the settings name a folder.
+
+        Raises:
+            ConfigurationError: there are no episodes in this mode.
+            StartupError: the folder cannot be used.
+        """
+        directory, mode = self._config.record, self._config.mode
+        if directory is None:
+            yield
+            return
+        if mode is not Mode.SIMULATION:
+            raise ConfigurationError(f"there are no episodes in {mode.value} mode, and so nothing to record")
+        self.recorder = recorder = await asyncio.to_thread(Recorder, directory)
+        try:
+            yield
+        finally:
+            await asyncio.to_thread(recorder.close)
+
     def make(self, *, orchestrated: bool, on_abandoned: Callable[[], Callable[[], None]]) -> PendingInstance:
         """Begin to make a new instance, whose sync code runs in worker threads.
 

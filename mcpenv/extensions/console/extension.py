@@ -1,0 +1,41 @@
+"""The console as an extension of a server: its files, its sign-in, and the cookie of a signed-in browser."""
+
+from __future__ import annotations
+
+from starlette.types import Scope
+
+from mcpenv.server.app import EnvServer
+from mcpenv.server.extension import Access, Extension, ServerRoute
+
+from .console_cookie import ConsoleCookie
+from .files import ConsoleFiles
+from .sign_in import SignIn
+
+
+class Console(Extension):
+    """The extension. Its pages need no token; what they read does."""
+
+    def __init__(self, server: EnvServer) -> None:
+        token = server.config.control_token
+        self._cookie = None if token is None else ConsoleCookie(token, server.config.public_url)
+        self._files = ConsoleFiles(server.config.frame_ancestors)
+        self._sign_in = SignIn(server, self._cookie)
+
+    def routes(self) -> list[ServerRoute]:
+        """Return the routes. Paths that no other route has are files, or the page's own."""
+        files, sign_in = self._files, self._sign_in
+        return [
+            ServerRoute("/console", files.folder, Access.GUARDED),
+            ServerRoute("/console/frame.html", files.frame, Access.GUARDED),
+            ServerRoute("/console/api/session", sign_in.session, Access.GUARDED),
+            ServerRoute("/console/api/sign-in", sign_in.sign_in, Access.GUARDED, ("POST",)),
+            ServerRoute("/console/api/sign-out", sign_in.sign_out, Access.GUARDED, ("POST",)),
+            ServerRoute("/console/{path:path}", files.file, Access.GUARDED),
+        ]
+
+    def admits(self, scope: Scope) -> bool:
+        """Return True for a request with the cookie of a signed-in browser."""
+        return self._cookie is not None and self._cookie.expiry_of(scope) is not None
+
+
+__all__ = ["Console"]

@@ -1,0 +1,200 @@
+"""The extensions of a server: routes, credentials and middleware that other packages add to it.
+
+An extension is an entry point of the group ``mcpenv.server``: a class, or a function, that is called with the
+`EnvServer` and returns an `Extension`. Settings choose the extensions by name; no other one is imported. The entries
+``workers`` (a `Runner`) and ``reload`` (a function that runs a command's request) are no extensions in this sense.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from enum import Enum, auto
+from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING, Any, Protocol
+
+from mcpenv.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Awaitable
+
+    from starlette.requests import Request
+    from starlette.responses import Response
+    from starlette.types import ASGIApp, Scope
+
+    from .app import EnvServer
+    from .config import ServerConfig
+    from .serve import Served
+
+    Handler = Callable[[Request], Awaitable[Response]]
+    Middleware = Callable[[ASGIApp], ASGIApp]
+    MakeExtension = Callable[[EnvServer], "Extension"]
+
+GROUP = "mcpenv.server"
+"""The group of entry points."""
+
+
+class Access(Enum):
+    """The callers that a route admits. Host and Origin of the request are checked first, also of sockets."""
+
+    GUARDED = auto()
+    """Every caller."""
+    PUBLIC = auto()
+    """Every caller, and web pages of every origin if the server has a public URL."""
+    TOKEN = auto()
+    """Callers with the control token, or with a credential that an extension accepts; without a control token, all."""
+    CONTROLLED = auto()
+    """As TOKEN. Clients of mcpenv of another major version are refused."""
+    TRACED = auto()
+    """As CONTROLLED. Each request is a span, named after the path."""
+    KEYED = auto()
+    """As TOKEN. The control token may also be in the header ``X-API-Key``."""
+    SCRAPED = auto()
+    """As TOKEN, or with the metrics token. If there is one of the two tokens, Host and Origin are not checked."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerRoute:
+    """A route, before its checks are built around it.
+
+    Attributes:
+        path: the path in Starlette's notation. Paths that begin with a parameter are matched after the others.
+        endpoint: a function or method from a request to a response, or an ASGI application.
+        methods: the HTTP methods.
+        websocket: True for the ASGI application of a WebSocket, which has no methods.
+        shares_mcp: True if the path is ``/mcp``. At an address that serves agents, the route then takes only requests
+            that no MCP client sends: without MCP's headers, and not ``initialize``.
+        document: the path item of the route for ``/openapi.json``; None leaves the route out of it.
+    """
+
+    path: str
+    endpoint: Handler | ASGIApp
+    access: Access
+    methods: tuple[str, ...] = ("GET",)
+    websocket: bool = False
+    shares_mcp: bool = False
+    document: Mapping[str, Any] | None = None
+
+
+class Extension:
+    """An addition to one server. A subclass overrides the methods that it needs; here they do nothing.
+
+    It is made while the server is assembled, which may happen outside of the event loop. All attributes of the server
+    exist then, except ``access`` and ``agent_server``. The methods from `admits` on are called on the event loop.
+
+    Attributes:
+        middleware: ASGI middleware around every request of the server, the outermost first.
+    """
+
+    middleware: Sequence[Middleware] = ()
+
+    def routes(self) -> Sequence[ServerRoute]:
+        """Return the routes, which are at the address of the control plane.
+
+        Called once, when the server is assembled. A route of the kernel with the same path wins, except one of tasks.
+        """
+        return ()
+
+    def admits(self, scope: Scope) -> bool:
+        """Return True if a request has a credential that is as good as the control token.
+
+        Called for each request without a token that is right. An exception becomes status 500.
+        """
+        return False
+
+    async def start(self) -> None:
+        """Prepare to serve. Called once, when sessions can be opened and before requests are accepted.
+
+        Raises:
+            StartupError: the server must not start.
+        """
+
+    def end_streams(self) -> None:
+        """End the responses that would last, so that shutdown does not wait for them. May be called again."""
+
+    async def stop(self) -> None:
+        """Release everything. Called once after a `start` that returned, before the sessions are closed."""
+
+
+class Runner(Protocol):
+    """The entry ``workers``, which is no `Extension`: it runs a server as several processes or threads.
+
+    The arguments are alike: ``load`` returns what each process serves, ``doors`` are the listening sockets of agents
+    and, if it is separate, of the control plane; ``anonymous`` is True if agents need no token.
+    """
+
+    def serve_in_processes(
+        self,
+        load: Callable[[], Served],
+        config: ServerConfig,
+        count: int,
+        doors: Sequence[socket.socket],
+        *,
+        anonymous: bool,
+        on_started: Callable[[], None],
+    ) -> None:
+        """Serve until a signal comes; call ``on_started`` once, in another thread, when all processes serve.
+
+        Raises:
+            StartupError: a process did not start.
+        """
+
+    def serving_in_threads(
+        self,
+        load: Callable[[], Served],
+        config: ServerConfig,
+        count: int,
+        doors: Sequence[socket.socket],
+        *,
+        anonymous: bool,
+    ) -> AbstractContextManager[None]:
+        """Serve in threads of this process while the block runs.
+
+        Raises:
+            StartupError: a thread did not start.
+        """
+        ...
+
+
+@functools.cache
+def installed() -> Mapping[str, EntryPoint]:
+    """Return the entries of all installed distributions by name, which are read once. Names of mcpenv's own win."""
+    entries = entry_points(group=GROUP)
+    return {entry.name: entry for entry in sorted(entries, key=lambda each: each.module.startswith("mcpenv."))}
+
+
+def load(name: str) -> Any:
+    """Import an entry.
+
+    Raises:
+        ConfigurationError: there is no such entry.
+    """
+    if name not in installed():
+        raise ConfigurationError(
+            f"the server extension {name!r} is not installed; installed: {', '.join(sorted(installed())) or 'none'}"
+        )
+    return installed()[name].load()
+
+
+def extensions_of(server: EnvServer, *, console: bool) -> list[Extension]:
+    """Make the extensions that the settings of a server choose, ``config.extensions`` first.
+
+    ``openenv`` and, if episodes are recorded, ``records`` are served where they are installed.
+
+    Args:
+        console: True if the console is served, which settings and the mode decide.
+
+    Raises:
+        ConfigurationError: one of them is not installed.
+    """
+    config = server.config
+    optional = ["openenv"] if config.record is None else ["records", "openenv"]
+    names = [*(["console"] if console else ()), *(name for name in optional if name in installed()), *config.wires]
+    chosen = [*config.extensions, *names]
+    return [(load(each) if isinstance(each, str) else each)(server) for each in chosen]
+
+
+__all__ = ["Access", "Extension", "Runner", "ServerRoute", "extensions_of", "installed", "load"]
