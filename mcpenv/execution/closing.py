@@ -1,4 +1,4 @@
-"""The close of an instance: run the user's close once, also after code that could not be stopped."""
+"""Close an instance: run the user's close once, also after code that could not be stopped."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ async def close(instance: Instance, reason: str) -> None:
     """Close an instance in which no code runs. The caller holds the lock.
 
     Raises:
-        ExecutionError: the user's close raised; the instance is closed all the same.
+        ExecutionError: the user's close raised; the instance is closed regardless.
     """
     _close_episode(instance, reason)
     await _close_now(instance)
 
 
 async def close_stuck(instance: Instance, reason: str) -> None:
-    """Close an instance whose code could not be stopped. Its close runs when that code has returned."""
+    """Close an instance that runs abandoned code. The user's close runs after that code has returned."""
     _close_episode(instance, reason)
     loop = None if instance.user_code.runner.inline else asyncio.get_running_loop()
+    # False: the code has returned since, and nothing would call `_close_late`.
     if not instance.user_code.when_returned(lambda: _close_late(instance, loop)):
         await _close_now(instance)
 
@@ -44,7 +45,7 @@ async def _close_now(instance: Instance) -> None:
     try:
         if body is not None:
             await user_code.stage("close", lambda: user_code.call(body))
-    finally:
+    finally:  # also if the user's close raised
         if instance.mounted is not None:
             await instance.mounted.leave()
         _forget(instance)
@@ -60,11 +61,12 @@ def _close_late(instance: Instance, loop: asyncio.AbstractEventLoop | None) -> N
     """Close in the thread that was abandoned, after its code has returned.
 
     Args:
-        loop: the server's, on which a coroutine function runs; None in process.
+        loop: the server's event loop, which runs a coroutine function; None in process.
     """
     close = _close_of(instance) or (lambda: None)
     if loop is not None and loop.is_closed():
         loop = None  # the server has ended
+    # The server's loop entered the lifespan, so it has to leave it.
     if loop is not None and instance.mounted is not None:
         asyncio.run_coroutine_threadsafe(instance.mounted.leave(), loop)
     if loop is not None and inspect.iscoroutinefunction(close):

@@ -1,8 +1,8 @@
 """The implementation of FastMCP's `Context` for tools, on every plane.
 
 With an MCP client, progress and logs go to that client. Without one, they go to the step's record. State belongs to the
-environment's episode on every plane. (FastMCP keys it by the MCP session, which is new for every call in the 2026-07-28
-era.)
+environment's episode on every plane. FastMCP keys it by the MCP session instead, which is new for every call in the
+2026-07-28 era.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class RecordSession(ServerSession):
 
     @property
     def can_send_request(self) -> bool:
-        """The flag for requests to the client: False, as there is no client."""
+        """Always False, as there is no client to send a request to."""
         return False
 
     @property
@@ -87,7 +87,7 @@ class RecordSession(ServerSession):
         self._changes.announce(notification)
 
     async def send_request(self, *args: Any, **kwargs: Any) -> Any:
-        """Raise, as there is no client to ask.
+        """Refuse the request, as there is no client to ask.
 
         Raises:
             ToolError: always.
@@ -96,7 +96,7 @@ class RecordSession(ServerSession):
 
 
 NOT_ASKED = "mcpenv-not-asked"
-"""The progress token of a request whose client asked for no progress. With it, `Context` reports progress anyway."""
+"""The progress token of requests that have none. With it `Context` reports progress, for the record only."""
 
 
 _LEVELS: tuple[LoggingLevel, ...] = get_args(LoggingLevel)
@@ -127,8 +127,8 @@ class AnnouncingSession(ServerSession):
     Args:
         session: the client's session.
         changes: the subscribers.
-        logs: the record of the step, for tools whose `Context` is FastMCP's own. It gets every message, also those
-            that the client does not want. None: whoever logs has written to the record.
+        logs: the record of the step, if the tool uses FastMCP's own `Context`. It gets every message, including levels
+            that the client does not want. None: the caller has already written to the record.
 
     Attributes:
         client: the client's session.
@@ -171,7 +171,7 @@ class AnnouncingSession(ServerSession):
     async def send_notification(
         self, notification: ServerNotification, related_request_id: RequestId | None = None
     ) -> None:
-        """Send a notification. Subscribers go to subscribers, and since 2026-07-28 only to them."""
+        """Send a notification. Changes go to the subscribers, since 2026-07-28 only to them."""
         if self._changes.announce(notification) and self.protocol_version in MODERN_PROTOCOL_VERSIONS:
             return
         await super().send_notification(notification, related_request_id)
@@ -196,7 +196,7 @@ class EnvironmentContext(Context):
             return RecordSession(self.session_id, self._mcpenv_step.logs, self._mcpenv_step.owner.subscribers)
         if isinstance(request.session, RecordSession):
             return request.session
-        # Inside a mounted server, the request's session writes to the record, and so does this context.
+        # Inside a mounted server, the request's session also writes to the record. Unwrap it, or entries are doubled.
         client = request.session.client if isinstance(request.session, AnnouncingSession) else request.session
         return AnnouncingSession(client, self._mcpenv_step.owner.subscribers)
 
@@ -272,9 +272,10 @@ class EnvironmentContext(Context):
 
 
 class AmbientContext(EnvironmentContext):
-    """The context of a step whose tool has no parameter for it, and may call ``get_context()``.
+    """The context for a tool without a context parameter, which may call ``get_context()``.
 
-    FastMCP's constructor costs as much as a small tool, and few tools use the context. So it runs on first use.
+    FastMCP's constructor costs as much as a small tool, and few tools use the context. So the constructor runs on first
+    use.
 
     Attributes:
         _mcpenv_step: the step. Set it on the new object.

@@ -27,7 +27,7 @@ class Step:
     """The running step of an instance.
 
     Attributes:
-        owner: the instance that takes it.
+        owner: the instance that takes the step.
         kept: the values that the episode's tools keep until the next reset.
         own_kept: the values that this call keeps until its end; None: no value yet.
         timeout_s: the caller's limit in seconds; None: no limit.
@@ -40,10 +40,10 @@ class Step:
         finish: the arguments of the first ``finish(...)``.
         fault: an error of the environment, with which the step fails: ``score`` raised in the tool's thread, or the
             reward of ``finish(...)`` was not finite.
-        client: the call of the agent, which may leave; None for all other callers.
+        client: the agent's call, which may outlive its client; None for all other callers.
         settled: True if the episode ends with this step, and its end is being scored.
-        status: what became of the step.
-        trace: its spans; None if this process does not trace.
+        status: the status of the step, for its record.
+        trace: the spans of the step; None if this process does not trace.
     """
 
     owner: Instance
@@ -67,7 +67,7 @@ class Step:
 
 
 current: ContextVar[object | None] = ContextVar("mcpenv_current", default=None)
-"""The `Step` that runs in this context, or the instance whose reset, state or close runs."""
+"""The `Step` that runs in this context, or the instance during its reset, state or close."""
 
 
 def inside(owner: object) -> bool:

@@ -1,4 +1,4 @@
-"""The end of an episode: what the author says of it, its score, and its way to the sink and the observer."""
+"""End an episode: apply ``finish``, score the end, and pass the episode to the sink and the observer."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from .instance import Instance
 
 
 async def end(instance: Instance, truncated: bool, reason: str | None) -> None:
-    """End the episode, because the agent has stopped, and score its end. The caller holds the lock.
+    """End the episode because the agent has stopped, and score the end. The caller holds the lock.
 
     Raises:
         InvalidMessage: there is no episode yet.
-        ExecutionError: scoring the end failed; the episode is over all the same.
+        ExecutionError: scoring the end failed; the episode is over regardless.
     """
     episode, scoring = instance.episode, instance.scoring
     if episode.state is EpisodeState.DONE:
@@ -33,6 +33,7 @@ async def end(instance: Instance, truncated: bool, reason: str | None) -> None:
     reward: Reward | None = None
     if scoring is not None and scoring.owes_end and not instance.user_code.abandoned:
         ended = episode.as_ended(truncated, reason)
+        # The values for a cancellation, which the `except` below does not see.
         code, status = ErrorCode.CANCELLED.value, Status(StatusCode.CANCELLED, Stage.SCORE, True)
         scored, clock = False, time.perf_counter()
         try:
@@ -50,11 +51,11 @@ async def end(instance: Instance, truncated: bool, reason: str | None) -> None:
 
 
 def finish(instance: Instance, reward: Any, truncated: bool, reason: str | None) -> None:
-    """Do what `MCPEnvironment.finish` says.
+    """Implement `MCPEnvironment.finish`.
 
     Raises:
         Misuse: outside a step and a reset of this environment.
-        ExecutionError: the reward is no finite number; the step fails with it, even if the tool catches it.
+        ExecutionError: the reward is not a finite number; the step fails with it, even if the tool catches it.
     """
     now = current.get()
     step = now if isinstance(now, Step) and now.owner is instance else None
@@ -67,7 +68,7 @@ def finish(instance: Instance, reward: Any, truncated: bool, reason: str | None)
         failure = environment_failure("finish", error)
         failure.__cause__ = error
         if step is not None:
-            step.fault = step.fault or failure
+            step.fault = step.fault or failure  # the tool may catch the exception
         raise failure from error
     if step is not None:
         step.finish = step.finish or said

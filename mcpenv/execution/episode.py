@@ -28,8 +28,8 @@ TIME_LIMIT = "time_limit"
 """The reason of an episode's end after its task's time limit."""
 
 DROPPED_PART, DROPPED_MOST = 64, 256
-"""Records dropped at once: this fraction of the records held, and at most so many. Dropping moves all remaining
-records, which after each step would take longer than the step."""
+"""The size of a batch of dropped records: this fraction of the maximum, and at most this number. Dropping moves all
+remaining records. After each step that would take longer than the step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Episode:
         trajectory: its record.
         kept: the values stored by ``ctx.set_state``; empty after a reset.
         outputs: the long outputs that are kept; none after a reset.
-        reset_number: the number of the episode whose reset made the present state of the instance; -1 if unknown.
+        reset_number: the `number` at the reset that made the present state of the instance; -1 if unknown.
         number: the number of episodes opened. It distinguishes the state of a mounted server's tools.
         first: the observation of the reset.
         last: the observation for the orchestrator that ended the episode; None if a step ended it, or it has not ended.
@@ -103,7 +103,7 @@ class Episode:
     def open(self, assigned: Assignment, episode_id: str | None, implicit: bool) -> None:
         """Open an episode before the author's reset or a restore: a new id, count 0, state NEW until it has returned.
 
-        The caller has given up the previous episode.
+        The caller has called `give_up` for the previous episode.
         """
         self.state = next_state(self.state, Event.RESET_FAILED)
         self.watchers.tell(Ending.SUPERSEDED)
@@ -219,12 +219,12 @@ class Episode:
     def judge(
         self, record: StepRecord, finish: Finish | None, terminal: bool, env: MCPEnvironment, *, abandoned: bool
     ) -> bool:
-        """Decide whether this step ends the episode. Mark it so, and return True if it does.
+        """Decide whether this step ends the episode. If so, mark the record as the end and return True.
 
         Args:
             terminal: True if the tool was declared to end the episode.
             env: the environment, which has limits; the task may have a lower limit of steps.
-            abandoned: True if code that could not be stopped still runs, so that the world cannot continue.
+            abandoned: True if code that could not be stopped still runs, so that the episode cannot continue.
         """
         if not self.orchestrated:
             return False
@@ -284,7 +284,7 @@ class Episode:
 
         Args:
             fault: the wire code of the error with which scoring the end failed.
-            status: what became of the episode, if scoring the end failed.
+            status: the status of the episode if scoring the end failed.
         """
         trajectory = self.trajectory
         assert trajectory is not None
@@ -309,10 +309,10 @@ class Episode:
         self.add_status(self.last.info)
 
     def add(self, record: StepRecord, keep: int) -> Sequence[StepRecord]:
-        """Add a scored step to the trajectory. The episode ends with it if it is marked so.
+        """Add a scored step to the trajectory. A record that is marked as the end ends the episode.
 
         Args:
-            keep: maximum number of records. It is exceeded by a few, because they are dropped in batches.
+            keep: maximum number of records. Batches of dropped records let the number exceed it by a few.
 
         Returns:
             The records that were dropped.
@@ -334,12 +334,13 @@ class Episode:
             dropped = steps[:over]
             del steps[:over]  # moves all remaining records
             trajectory.dropped += over
+        # Several concurrent steps may be marked as the end. The first that is added ends the episode.
         if (record.terminated or record.truncated) and self.state is EpisodeState.RUNNING:
             self._end(record.terminated, record.truncated, record.reason)
         return dropped
 
     def cut_short(self, reason: str) -> None:
-        """Truncate the episode outside a step, because the world cannot continue."""
+        """Truncate the episode outside a step, because it cannot continue."""
         if self.orchestrated and self.state is EpisodeState.RUNNING:
             self._end(False, True, reason)
 
@@ -352,7 +353,7 @@ class Episode:
                 self.trajectory.status = self.trajectory.ending_status()
 
     def close(self) -> None:
-        """Close the episode for good. The caller has given it up."""
+        """Close the episode for good. The caller has called `give_up`."""
         self.state = next_state(self.state, Event.CLOSE)
         self.watchers.tell(Ending.CLOSED)
 
@@ -417,13 +418,13 @@ class Episode:
             observation = self.first if self.first is not None else Observation(info=self.info_of(None))
         info = dict(observation.info)
         self.add_status(info)
-        # Another step than the last may have ended the episode (tools may run together), or none.
+        # With concurrent tools, another step than the last may have ended the episode, or none may have.
         return observation.model_copy(
             update={"terminated": trajectory.terminated, "truncated": trajectory.truncated, "info": info}
         )
 
     def add_status(self, info: dict[str, Any]) -> None:
-        """Add what became of the episode to an observation's info, if the episode is over."""
+        """Add the status of the episode to an observation's info, if the episode is over."""
         if self.state is EpisodeState.DONE and self.trajectory is not None and self.trajectory.status is not None:
             info["episode_status"] = self.trajectory.status.to_plain()
 

@@ -45,7 +45,7 @@ STATE_ABANDONED = "state could not be stopped"
 
 
 class Execution(Instance):
-    """An environment instance with its operations, which run one after the other unless tools are concurrent."""
+    """An environment instance with its operations. They run one after the other, except for concurrent tools."""
 
     __slots__ = ()
 
@@ -138,13 +138,13 @@ class Execution(Instance):
             name: the tool.
             arguments: the JSON as sent.
             plane: where the call came from.
-            principal: who asks, if that is known.
+            principal: the authenticated caller, if known.
             timeout_s: seconds that the tool may take.
-            episode_id: the only episode that the call is meant for; a reset may come before it has the lock.
-            client: the call of the agent that asks; None for all other callers.
+            episode_id: the only episode that the call may act on. A reset may acquire the lock before the call.
+            client: the agent's call, which may outlive its client; None for all other callers.
 
-        Cancelling stops an async tool. A sync one cannot be stopped: the episode is truncated, and the instance does
-        nothing more. `AgentCall` cancels the call of an agent only if it can be stopped.
+        Cancelling stops an async tool. A sync tool cannot be stopped: the episode is truncated, and the instance
+        refuses further operations. `AgentCall` cancels the call of an agent only if it can be stopped.
 
         Raises:
             EpisodeDone: the episode is over.
@@ -156,6 +156,7 @@ class Execution(Instance):
         terminal = tool is not None and tool.kind.terminal
         run: Run
         if mounted is None:
+            # An async `score` runs on the loop, after the tool; a sync one runs in the tool's thread.
             run = partial(run_tool, self, tool, self.episode.orchestrated and not self.hooks.score_is_async)
         else:
             run = partial(run_through, self, mounted)
@@ -226,10 +227,10 @@ class Execution(Instance):
         return await self.begin(await self.assign(seed, wanted, timeout_s), episode_id, timeout_s=timeout_s)
 
     async def assign(self, seed: int | None, wanted: Wanted, timeout_s: float | None = None) -> Assignment:
-        """Return the task that is wanted, read where the user's sync code runs. Holds no lock.
+        """Return the assignment for the requested task. Reads tasks as sync user code, without the lock.
 
         Raises:
-            InvalidMessage: there is none such, or its options do not fit.
+            InvalidMessage: there is no such task, or its options do not fit.
             ExecutionError: the user's code that makes tasks raised.
         """
         if not wanted.any:
@@ -251,11 +252,11 @@ class Execution(Instance):
             return await reset(self, assigned, episode_id, timeout_s, implicit=False)
 
     async def end(self, *, truncated: bool = False, reason: str | None = None) -> Observation:
-        """End the episode, because the agent has stopped, and score its end. Return its last observation.
+        """End the episode because the agent has stopped, and score the end. Return the last observation.
 
         Raises:
             InvalidMessage: there is no episode yet.
-            ExecutionError: scoring the end failed; the episode is over all the same.
+            ExecutionError: scoring the end failed; the episode is over regardless.
         """
         if self.episode.state is not EpisodeState.DONE:
             async with self._operation(Event.END):
@@ -266,7 +267,7 @@ class Execution(Instance):
         """Return a snapshot of the episode. Changes nothing, also if it fails.
 
         Raises:
-            NotSupported: it cannot be held.
+            NotSupported: a part of the episode cannot be saved.
             InvalidMessage: there is no episode yet.
             ExecutionError: user code raised.
             OperationTimeout: it passed its deadline.
@@ -276,11 +277,11 @@ class Execution(Instance):
             return await take_snapshot(self, timeout_s)
 
     async def restore(self, snapshot: Snapshot, *, timeout_s: float | None = None) -> Observation:
-        """Go on from a snapshot, in a new episode that has the same steps. Return its last observation.
+        """Continue a snapshot's episode in a new episode with the same steps. Return its last observation.
 
         Raises:
-            Misuse: it is of another class or version.
-            NotSupported: it does not fit this instance.
+            Misuse: the snapshot is of another class or version.
+            NotSupported: the snapshot does not fit this instance.
             ExecutionError: user code raised; the environment is NEW.
             OperationTimeout: it passed its deadline.
         """
@@ -338,23 +339,25 @@ class Execution(Instance):
         """Run the user's close once; later calls do nothing.
 
         Args:
-            reason: for the record of an episode that has not come to its end.
+            reason: for the record of an episode that has not ended.
 
         Raises:
-            ExecutionError: the user's close raised; the environment is closed all the same.
+            ExecutionError: the user's close raised; the environment is closed regardless.
         """
         if self.closed:
             return
         refuse_inside(self)
         if not self.user_code.abandoned:
+            # Not `hold`, which is refused after `stop`, and which `stop` would cancel.
             await self.lock.acquire()
             try:
+                # Meanwhile another close may have run, or the code of an operation may have been abandoned.
                 if not self.closed and not self.user_code.abandoned:
                     await closing.close(self, reason)
                     self.last_active = time.monotonic()
             finally:
                 self.lock.release()
-        if not self.closed:
+        if not self.closed:  # the instance runs abandoned code, so `close` must wait for it
             await closing.close_stuck(self, reason)
 
     @property
@@ -382,6 +385,7 @@ class Execution(Instance):
             try:
                 yield
             finally:
+                # Before `settle`, which passes on an episode that is over.
                 if if_abandoned is not None and self.user_code.abandoned:
                     self.episode.cut_short(if_abandoned)
                 settle(self)

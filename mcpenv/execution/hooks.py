@@ -28,7 +28,7 @@ class _Nothing:
 
 
 NOTHING = _Nothing()
-"""The one instance."""
+"""The only instance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class AuthorHooks:
         score_is_async: ``score`` is a coroutine function.
         verifies: the class overrides ``verify``.
         verify_is_async: ``verify`` is a coroutine function.
-        verifies_tasks: ``verify`` takes the place of the verifiers of tasks.
+        verifies_tasks: ``verify`` replaces the verifiers of tasks.
         saves_state: the class overrides ``save_state``.
     """
 
@@ -91,6 +91,7 @@ def around_reset(body: Callable[..., Any]) -> Callable[..., Any]:
         self: MCPEnvironment, seed: int | None = None, episode_id: str | None = None, *args: Any, **options: Any
     ) -> Any:
         execution = self._execution
+        # `super().reset()` in a subclass: run this body without beginning another episode.
         if current.get() is execution:
             parameters = inspect.signature(body).parameters
             takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
@@ -120,7 +121,7 @@ def around_close(body: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def around_state(body: property) -> property:
-    """Return the property ``body`` with the episode's id, step count and end filled in where it leaves them out."""
+    """Return the property ``body`` with the episode's id, step count and end filled in if it leaves them out."""
     getter = body.fget
     assert getter is not None
 
@@ -157,7 +158,7 @@ SETTINGS = (
     "load_state",
     "task_source",
 )
-"""The class attributes of environments with names that nobody uses by chance."""
+"""The class attributes of environments that have distinctive names."""
 
 SIMILAR = 0.85
 """The least ratio of `difflib` at which a name counts as a misspelt setting."""

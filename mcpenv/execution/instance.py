@@ -54,10 +54,10 @@ class Instance:
         lock: the lock of operations.
         sink: receives episodes that are over; None: no recording.
         observer: observes steps, episodes and resets; None: no observer.
-        traces: steps and resets make spans. Read at each reset.
+        traces: True if steps and resets make spans. Set at each reset.
         max_calls: maximum number of calls that run or wait; None: no limit.
         last_active: the time at which an operation last ended (``time.monotonic``, seconds).
-        told_version: the version of the tools that subscribers were last told of.
+        told_version: the version of the tools at the last notification of subscribers.
     """
 
     env: MCPEnvironment
@@ -83,7 +83,7 @@ class Instance:
     told_version: int = 0
 
     def __post_init__(self) -> None:
-        """Read the class of the environment."""
+        """Set the attributes that depend on the class of the environment."""
         self.environment_type = type(self.env).__name__
         self.hooks = type(self.env).author_hooks
         self.user_code = UserCode(self, self.env.THREAD_AFFINE)

@@ -1,4 +1,4 @@
-"""The value that all sessions of a process share: the one that an environment class's ``lifespan`` yields."""
+"""The value of an environment class's ``lifespan``, which all sessions of a process share."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ being_made: ContextVar[Any] = ContextVar("mcpenv_shared", default=UNSET)
 
 
 class _InProcess:
-    """The lifespans of classes that are used without a server: entered on first use, left at exit."""
+    """The lifespans of classes that are used without a server. They are entered on first use and left at exit."""
 
     def __init__(self) -> None:
         self._mutex = threading.RLock()

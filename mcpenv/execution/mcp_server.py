@@ -91,7 +91,7 @@ class Lister(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The destination of a call.
+    """The execution and the episode that a call addresses.
 
     Attributes:
         execution: the execution.
@@ -119,7 +119,7 @@ class Finder(Protocol):
         """Return the request's own execution, created if needed.
 
         Raises:
-            WireError: if there is none, and none can be created.
+            WireError: if there is none and none can be created.
         """
         ...
 
@@ -148,7 +148,7 @@ class AgentServer(FastMCP):
         instructions: the text for clients.
         version: the version of the server.
         auth: authenticates agents.
-        settings: the other settings, those of a mounted server.
+        settings: the other settings, from a mounted server.
         request_middleware: middleware of the low-level server, around every request.
     """
 
@@ -200,7 +200,7 @@ class AgentServer(FastMCP):
             self._mcp_server.middleware[self._mcp_server.middleware.index(own)] = settings.request_states
 
     async def _answer(self, ctx: ServerRequestContext[Any, Any], call_next: MCPCallNext) -> HandlerResult:
-        """Have the mounted server answer requests that only it knows, those of its extensions."""
+        """Pass a request without a handler here to the mounted server: it belongs to one of its extensions."""
         if ctx.request_id is not None and self._mcp_server.get_request_handler(ctx.method) is None:
             mounted = await self._environments.mounted()
             entry = None if mounted is None else mounted.server._mcp_server.get_request_handler(ctx.method)
@@ -245,7 +245,7 @@ class AgentServer(FastMCP):
 
     async def _call(self, name: str, arguments: dict[str, Any] | None) -> FastMCPResult:
         try:
-            # The parser of the 2026-07-28 era accepts invalid JSON values, which must not get into a record.
+            # The parser of the 2026-07-28 era accepts values that are not JSON. They must not get into a record.
             refuse_unrecordable([name, arguments], "params")
         except NotSerializable as error:
             raise MCPError(code=INVALID_PARAMS, message=str(error)) from None
@@ -355,12 +355,12 @@ class _Environments(Provider):
         return mounted
 
     async def _providers(self) -> list[Provider]:
-        """Return the providers that list."""
+        """Return the providers for listings."""
         mounted, own = await self.mounted(), (await self._lister()).provider
         return [*([] if mounted is None else [mounted.provider]), *([] if own is None else [own])]
 
     async def _own_provider(self) -> Provider | None:
-        """Return the provider of the request's own instance, which is made if there is only a stand-in for it."""
+        """Return the provider of the request's own instance. Create the instance if there is only a stand-in."""
         lister = await self._lister()
         if lister.provider is None or isinstance(lister, Execution):
             return lister.provider
@@ -370,7 +370,7 @@ class _Environments(Provider):
             raise MCPError(code=INTERNAL_ERROR, message=error.message) from error
 
     async def _first(self, question: Callable[[Provider], Awaitable[T | None]]) -> T | None:
-        """Return the first component that a provider finds, to be read."""
+        """Return the component from the first provider that finds it."""
         mounted = await self.mounted()
         found = None if mounted is None else await question(mounted.provider)
         if found is None and (own := await self._own_provider()) is not None:
@@ -379,9 +379,9 @@ class _Environments(Provider):
 
 
 class _Declared(ServerExtension):
-    """An extension of a mounted server, as far as clients are told of it.
+    """The declaration of a mounted server's extension, for clients.
 
-    `_Environments.answer` serves its requests. The mounted server runs its ``intercept_tool_call`` and its lifespan.
+    `AgentServer._answer` serves its requests. The mounted server runs its ``intercept_tool_call`` and its lifespan.
     """
 
     def __init__(self, identifier: str, settings: dict[str, Any]) -> None:
@@ -407,7 +407,7 @@ _OF_COMPONENTS = frozenset(
 
 
 class _OtherMessages(Middleware):
-    """The middleware of a mounted server around the messages that do not get to that server: initialize, ping, ..."""
+    """The middleware of a mounted server for messages that do not reach that server: initialize, ping, ..."""
 
     def __init__(self, middleware: Sequence[Middleware]) -> None:
         self._middleware = middleware
@@ -420,7 +420,7 @@ class _OtherMessages(Middleware):
 
 
 async def _ask_for_progress(ctx: ServerRequestContext[Any, Any], call_next: MCPCallNext) -> HandlerResult:
-    """Give every call a progress token, so that progress stands in the record: middleware of the low-level server."""
+    """Give every call a progress token, so that progress is recorded. Middleware of the low-level server."""
     if ctx.method == "tools/call" and not (ctx.meta or {}).get("progress_token"):
         ctx = replace(ctx, meta={**(ctx.meta or {}), "progress_token": NOT_ASKED})
     return await call_next(ctx)
@@ -436,7 +436,7 @@ def _for_agent(error: WireError) -> str:
 
 
 async def _announce_change() -> None:
-    """Notify the client whose call changed the tools. Since 2026-07-28, only subscribers are notified."""
+    """Notify the calling client that its call changed the tools. Since 2026-07-28, only subscribers are notified."""
     request = fastmcp_request_ctx.get()
     if request is not None and request.protocol_version not in MODERN_PROTOCOL_VERSIONS:
         await request.session.send_notification(ToolListChangedNotification(), related_request_id=request.request_id)

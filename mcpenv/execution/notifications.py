@@ -1,4 +1,4 @@
-"""The notifications of an episode's end, and of changes of tools, prompts and resources."""
+"""Notify waiting coroutines of an episode's end, and subscribers of changes of tools, prompts and resources."""
 
 from __future__ import annotations
 
@@ -49,6 +49,7 @@ class Watchers:
 
     def tell(self, ending: Ending) -> None:
         """Wake all coroutines that wait for the running episode."""
+        # A new list: a coroutine that calls `ending` from here on waits for the next end.
         waiting, self._waiting = self._waiting, []
         for future in waiting:
             loop = future.get_loop()
@@ -59,7 +60,7 @@ class Watchers:
 class Subscribers:
     """The subscribers of one instance; an `mcp` ``SubscriptionBus``. `tell` may be called in any thread.
 
-    Events are not kept: an event says "list or read it again", and a later subscriber does so anyway.
+    Events are not stored. An event means "list or read again", and a later subscriber does so anyway.
     """
 
     __slots__ = ("_ends", "_listeners")
@@ -70,7 +71,7 @@ class Subscribers:
 
     @property
     def full(self) -> bool:
-        """True if no more streams can be served."""
+        """True if the maximum number of streams is served."""
         return len(self._ends) >= MAX_STREAMS
 
     def subscribe(self, listener: Callable[[ServerEvent], None]) -> Callback:
@@ -91,6 +92,7 @@ class Subscribers:
 
     def tell(self, event: ServerEvent) -> None:
         """Pass an event to the subscribers."""
+        # A copy, as other threads may subscribe or leave meanwhile.
         for loop, listener in list(self._listeners.values()):
             if not loop.is_closed():
                 loop.call_soon_threadsafe(listener, event)
@@ -116,5 +118,5 @@ def _forget(entries: dict[object, tuple[asyncio.AbstractEventLoop, Callable[...,
 
 
 def _settle(future: asyncio.Future[Ending], ending: Ending) -> None:
-    if not future.done():
+    if not future.done():  # the timeout may have cancelled it in the meantime
         future.set_result(ending)

@@ -1,4 +1,4 @@
-"""The reset of an instance: open an episode, and run the user's reset once. The caller holds the lock."""
+"""Reset an instance: open an episode, and run the user's reset once. The caller holds the lock."""
 
 from __future__ import annotations
 
@@ -23,12 +23,13 @@ async def reset(
     """Begin an episode, and return its first observation.
 
     Args:
-        implicit: a step has begun it, not a reset.
+        implicit: True if a step began it, not a reset.
 
     Raises:
         ExecutionError: the user's reset raised; the environment is NEW.
         OperationTimeout: it passed its deadline.
     """
+    # Before `open`, which replaces the trajectory.
     hand_over(instance, "reset")
     if instance.sink is not None and assigned.seed is None and instance.hooks.options.takes_seed:
         # A recorded episode can be replayed only if its seed is known.
@@ -43,6 +44,7 @@ async def reset(
     finally:
         if not completed and instance.observer is not None:
             instance.observer.reset_over(failed=True)
+    # After the user's reset, which may set `rubric` and `world`.
     if instance.episode.orchestrated:
         scoring = Scoring(instance)
         await scoring.begin(assigned.task, timeout_s)
@@ -64,6 +66,7 @@ async def run_reset(
     hooks, user_code = instance.hooks, instance.user_code
     arguments = hooks.options.arguments(assigned.seed, episode_id, assigned.options)
     body = functools.partial(hooks.reset, instance.env, **arguments)
+    # If the reset fails, no snapshot must match the state that it leaves.
     instance.scoring, instance.episode.reset_number = None, -1
     observation = await user_code.stage("reset", lambda: user_code.call(body), timeout_s)
     if observation is None:

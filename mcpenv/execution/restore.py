@@ -1,4 +1,4 @@
-"""The snapshots of an environment instance: take one, and restore one. The caller holds the lock."""
+"""Take and restore snapshots of an environment instance. The caller holds the lock."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .snapshots.state import InstanceState
 
 
 def refuse_without_episodes(instance: Instance) -> None:
-    """Raise where there are no episodes, as snapshots need one.
+    """Raise if the instance has no episodes, which snapshots need.
 
     Raises:
         NotSupported: in production mode, or in a session without an orchestrator.
@@ -37,7 +37,7 @@ async def take_snapshot(instance: Instance, timeout_s: float | None) -> Snapshot
     """Return a snapshot of the episode as it stands.
 
     Raises:
-        NotSupported: a part of it cannot be saved.
+        NotSupported: a part of the episode cannot be saved.
         InvalidMessage: there is no episode yet.
         ExecutionError: user code raised.
         OperationTimeout: it passed its deadline.
@@ -56,6 +56,7 @@ async def take_snapshot(instance: Instance, timeout_s: float | None) -> Snapshot
     if inspect.iscoroutinefunction(save):
         saved = await user_code.stage("save_state", save, timeout_s)
         save = lambda: saved  # noqa: E731
+    # Later steps must not get into the snapshot's list.
     trajectory = replace(episode.trajectory, steps=[*episode.trajectory.steps])
     state, size = await user_code.stage(
         "save_state", lambda: user_code.call(_held, instance, scoring, save, trajectory), timeout_s
@@ -98,8 +99,10 @@ async def restore(instance: Instance, snapshot: Snapshot, timeout_s: float | Non
     await scoring.resume(held, timeout_s)
     put = _Put(instance, snapshot, scoring)
     await put.read(timeout_s)
+    # As late as possible: until here, a failure leaves the running episode as it is.
     if same_reset:
         _open_instead(instance, assigned)
+    # If `write` fails, no snapshot must match the state that it leaves.
     reset_number, episode.reset_number = episode.reset_number, -1
     await put.write(timeout_s)
     instance.scoring, episode.reset_number = scoring, reset_number
@@ -109,13 +112,13 @@ async def restore(instance: Instance, snapshot: Snapshot, timeout_s: float | Non
 
 
 def _open_instead(instance: Instance, assigned: Assignment) -> None:
-    """Open the new episode. The running one is over; the environment is NEW until the restore is complete."""
+    """End the running episode and open the new one. The environment is NEW until the restore is complete."""
     hand_over(instance, "restored")
     instance.episode.open(assigned, None, implicit=False)
 
 
 class _Put:
-    """Puts the state of a snapshot into an instance, in two steps: `read` makes the objects, `write` installs them.
+    """Put the state of a snapshot into an instance, in two steps: `read` makes the objects, `write` installs them.
 
     Attributes:
         kept: the values that tools had kept by ``ctx.set_state``.
@@ -131,7 +134,7 @@ class _Put:
         self.kept: dict[str, Any] = {}
 
     async def read(self, timeout_s: float | None) -> None:
-        """Make the objects.
+        """Make the objects from the snapshot's bytes.
 
         Raises:
             NotSupported: the snapshot does not fit the instance.
@@ -141,7 +144,7 @@ class _Put:
         await user_code.stage("load_state", lambda: user_code.call(self._read), timeout_s)
 
     async def write(self, timeout_s: float | None) -> None:
-        """Replace the instance's state by them.
+        """Replace the instance's state by these objects.
 
         Raises:
             NotSupported: the instance lacks a tool.

@@ -1,4 +1,4 @@
-"""The scoring of one episode, by the environment's `score`, its rubric and its verifier."""
+"""Score one episode, by the environment's `score`, its rubric and its verifier."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Scoring:
         """Begin an episode, after the user's reset.
 
         Raises:
-            InvalidMessage: the task's verifier cannot be used, or not with this environment.
+            InvalidMessage: the task's verifier cannot be used, in general or with this environment.
             ExecutionError: the rubric's constructor raised, or capturing the world did.
             OperationTimeout: one of them took too long.
         """
@@ -90,6 +90,7 @@ class Scoring:
         await self._copy_rubric(timeout_s)
         self._task, self._verifies = held.trajectory.task, held.verified
         if held.verified:
+            # A snapshot may be restored several times, and `verify` may change its evidence.
             self.before = copy.deepcopy(held.before)
 
     @property
@@ -117,7 +118,7 @@ class Scoring:
         if step.fault is not None:
             raise step.fault
         of_rubric = None
-        # Nothing may run beside a tool that could not be stopped.
+        # No user code may run at the same time as a tool that could not be stopped.
         if self._rubric is not None and self._rubric.scores_steps and not self._user_code.abandoned:
             of_rubric = await self._ask_rubric(self._rubric.of_step, step.call, outcome)
         own, finish = outcome.observation, step.finish
@@ -137,6 +138,7 @@ class Scoring:
         Raises:
             ExecutionError, OperationTimeout: one of them failed.
         """
+        # First, because the end is scored once: a failure must not lead to another try.
         self.ended = True
         if self._verifies:
             trajectory.verified = await self._verify()
@@ -228,7 +230,7 @@ class Scoring:
             return _worth(await self._user_code.call(self._env.verify, evidence), evidence)
         found = await self._user_code.hand_over(None, self._env.verify, evidence)
         if inspect.isawaitable(found):
-            if inspect.iscoroutine(found):
+            if inspect.iscoroutine(found):  # closed, as Python warns about a coroutine that was never awaited
                 found.close()
             raise TypeError("verify gave an awaitable; declare it `async def`")
         return _worth(found, evidence)
@@ -240,7 +242,7 @@ class Scoring:
 
 
 def _worth(found: Any, evidence: Evidence) -> Reward | None:
-    """Return the reward that the result of an environment's own `verify` means. Keep the sentences of a verdict."""
+    """Convert the result of an environment's own `verify` to a reward. Keep the sentences of a verdict."""
     if isinstance(found, Verdict):
         evidence.said.extend(found.problems)
     if isinstance(found, bool | Verdict):

@@ -1,4 +1,4 @@
-"""The settings of a mounted FastMCP server that hold for a whole server: who it is, and how it answers.
+"""The settings of a mounted FastMCP server that apply to a whole server: its identity, and the form of its answers.
 
 `MountedServer` runs the server's own parts (tools, middleware, transforms, lifespan). The settings here belong to the
 server that clients talk to, so `AgentServer` takes them over.
@@ -36,7 +36,7 @@ ON_TOOLS = {
     "session_state_store": "used by the server's `Context`",
     "client_log_level": "applied by the server's `Context`, before the record",
 }
-"""The options of FastMCP's constructor that the server itself keeps in force, and how."""
+"""The options of FastMCP's constructor that the server itself applies, and how."""
 
 ON_SERVER = frozenset(
     {
@@ -72,13 +72,13 @@ class ServerSettings:
     """The settings that `AgentServer` takes over.
 
     Attributes:
-        name: the server's name; None if FastMCP made one up.
+        name: the server's name; None if FastMCP generated it.
         version: the server's version; None if it is FastMCP's.
         request_states: seals the states that clients return to tools (``request_state_security``); None: the default.
         cache_ttl_s: seconds for which clients may cache results; None: they may not.
-        extensions: what clients are told of each extension, by its identifier.
-        routes: HTTP routes beside ``/mcp``.
-        middleware: the middleware that acts on other messages than those of tools, resources and prompts.
+        extensions: the settings of each extension that clients see, by its identifier.
+        routes: HTTP routes in addition to ``/mcp``.
+        middleware: the middleware for messages that do not concern tools, resources or prompts.
     """
 
     name: str | None = None
@@ -97,7 +97,7 @@ class ServerSettings:
     middleware: Sequence[Middleware] = ()
 
     def given(self) -> list[str]:
-        """Return the names of the settings that differ from FastMCP's defaults, where that can be told from a server.
+        """Return the names of the settings that differ from FastMCP's defaults, as far as a server shows that.
 
         The name is left out, as every server has one.
         """
@@ -144,7 +144,7 @@ def settings_of(server: FastMCP) -> ServerSettings:
 
 
 def refuse_unsupported(server: FastMCP) -> None:
-    """Raise if a server has a setting that cannot be in force in an environment.
+    """Raise if a server has a setting that an environment cannot apply.
 
     Raises:
         ConfigurationError: with the setting and the reason.
@@ -171,7 +171,7 @@ def _extensions_of(server: FastMCP) -> dict[str, dict[str, Any]]:
 
 
 def _custom_routes_of(server: FastMCP) -> list[Route]:
-    """Return the routes of an application of the server, without that of MCP and those of its authentication."""
+    """Return the server's own HTTP routes, without the routes of MCP and of authentication."""
     app = create_streamable_http_app(server, _NOWHERE, auth=None)
     return [_plain(server, route) for route in app.routes if getattr(route, "path", None) != _NOWHERE]
 

@@ -43,14 +43,14 @@ class EpisodeSink(Protocol):
         ...
 
     def resume(self, trajectory: Trajectory, spilled: SpilledSteps) -> None:
-        """Register that an episode continues another one, whose oldest steps are ``spilled``."""
+        """Register an episode as the continuation of another one, with the oldest steps ``spilled``."""
         ...
 
     def episode_over(self, trajectory: Trajectory, outputs: Sequence[Output] = ()) -> None:
-        """Accept a finished or abandoned episode. It gets no more steps, and is never changed again.
+        """Accept a finished or abandoned episode. The core never changes it again.
 
         Args:
-            outputs: the whole texts of the results that were cut, as far as the episode still keeps them.
+            outputs: the whole texts of cut results, as far as the episode still keeps them.
         """
         ...
 
@@ -72,7 +72,7 @@ class Observer(Protocol):
     """The observer of one instance. Its methods are called on the event loop, and must be quick.
 
     Attributes:
-        label: the name of the session for logs and traces, with which nobody can join it.
+        label: the name of the session in logs and traces. It does not give access to the session.
     """
 
     label: str

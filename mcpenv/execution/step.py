@@ -70,7 +70,7 @@ async def step(
         name, arguments: the tool or the own action, for the record.
         run: runs it.
         shared: True if other shared steps may run at the same time.
-        terminal: True if the step ends the episode if it succeeds.
+        terminal: True if a successful step ends the episode.
         plane, principal, timeout_s, episode_id, client: as `Execution.call_tool` has them.
 
     Raises:
@@ -89,6 +89,7 @@ async def step(
         try:
             # -- admit: begin an episode if none has begun, and count the step
             episode = at.episode
+            # A reset may have acquired the lock before this call.
             if episode_id is not None and episode_id != episode.id:
                 raise EpisodeDone("The episode is over.")
             if episode.state is EpisodeState.NEW:
@@ -109,12 +110,13 @@ async def step(
                     try:
                         outcome = await run(now) if now.trace is None else await _traced(now.trace, now, run)
                     except TimedOut as late:
-                        # A score would run at the same time as the tool that could not be stopped.
+                        # A score would run at the same time as a tool that could not be stopped.
                         now.score = None if at.user_code.abandoned else NOT_SCORED
                         outcome = _failure(now, ToolErrorType.TIMEOUT, str(late))
                     now.ran, tool_s = True, outcome.duration_s
                     if outcome.error is not None:
                         now.status = step_status(outcome.error)
+                    # The tool has changed the world: the step is scored and recorded even if the client disconnects.
                     if client is not None:
                         client.stoppable = False
                     # -- score
@@ -135,9 +137,12 @@ async def step(
                     record = made
                     return record
                 except (InputRequired, MCPError):
+                    # No step was taken: the client must answer first, or cannot.
                     episode.uncount_step()
                     raise
                 except BaseException as error:
+                    # Any other exception, such as Ctrl-C in process, is no outcome of a step. A decided end is recorded
+                    # even then: the episode must not be scored a second time.
                     if now.decided is not None or isinstance(error, WireError | asyncio.CancelledError):
                         record = _failed(now, env, scores, error)
                     raise
@@ -159,7 +164,7 @@ async def step(
 
 
 def admit(at: Instance, event: Event) -> None:
-    """Refuse an operation that may not run: call this before it waits for the lock, and with the lock.
+    """Refuse an operation that may not run. Call this before waiting for the lock, and again with the lock.
 
     Args:
         event: of the episode's state table.
@@ -167,7 +172,7 @@ def admit(at: Instance, event: Event) -> None:
     Raises:
         Misuse: the caller is code of this environment.
         ExecutionError: code that could not be stopped still runs here.
-        EpisodeDone, SessionLost: that, in a state in which the operation is refused anyway.
+        EpisodeDone, SessionLost: as above, if the state of the episode refuses the operation anyway.
     """
     refuse_inside(at)
     if at.user_code.abandoned:
@@ -191,9 +196,9 @@ def refuse_inside(at: Instance) -> None:
 
 
 def settle(at: Instance) -> None:
-    """Complete an operation that still has the lock: pass on an episode that is over, and announce changed tools."""
+    """Complete an operation that still holds the lock: pass on an ended episode, and announce changed tools."""
     at.last_active = time.monotonic()
-    # Concurrent steps are all part of the episode: it is complete with the last of them.
+    # Concurrent steps all belong to the episode, which is complete when the last of them has ended.
     if at.episode.state is EpisodeState.DONE and at.lock.holders == 1:
         hand_over(at)
     if at.tools.version != at.told_version:
@@ -202,7 +207,7 @@ def settle(at: Instance) -> None:
 
 
 async def run_action(at: Instance, action: Action, now: Step) -> ToolOutcome:
-    """Take an action of the environment's own.
+    """Take one of the environment's own actions.
 
     Raises:
         ExecutionError: it raised, or returned no observation.
@@ -229,7 +234,7 @@ async def _traced(trace: StepTrace, now: Step, run: Run) -> ToolOutcome:
 
 async def _score_end(at: Instance, scores: Scoring, now: Step, record: StepRecord) -> None:
     """Add the reward of the end to the record of the step that ends the episode."""
-    now.settled = True
+    now.settled = True  # from here on `finish` is refused, as the end is decided
     if at.user_code.abandoned:
         record.fault = ErrorCode.TIMEOUT.value  # the code that still runs may change the world
         if record.status.code is not StatusCode.ENV_ERROR:

@@ -1,6 +1,6 @@
 """Serve MCP's ``subscriptions/listen`` (2026-07-28) and ``resources/subscribe`` (before), which FastMCP lacks.
 
-The streams are those of `mcp`. They end with the session, or with the episode whose address the client used.
+`mcp` implements the streams. They end with the session, or with the episode if the client used an episode's address.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class Subscriptions:
         return EmptyResult()
 
     def follow(self, lister: object) -> None:
-        """Notify the handshake client of the current listing of all later changes to the instance's lists."""
+        """Subscribe the handshake client that makes the current listing to later changes of the instance's lists."""
         request = fastmcp_request_ctx.get()
         if request is None or request.protocol_version in MODERN_PROTOCOL_VERSIONS:
             return
@@ -181,6 +181,7 @@ class _Follower:
 
 async def _close_at_the_end(watched: Watched, handler: ListenHandler) -> None:
     execution = watched.execution
+    # A stream of the session goes on over resets; a stream of one episode ends with it.
     while not execution.closed:
         ending = await execution.episode.watchers.ending(None)
         if watched.episode_id is not None or ending is Ending.CLOSED:

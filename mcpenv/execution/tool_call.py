@@ -1,4 +1,4 @@
-"""The call of an own tool: check the arguments, run the tool where its code belongs, convert its result."""
+"""Call an own tool: check the arguments, run the tool in its thread or loop, and convert its result."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _NO_DEADLINE = nullcontext()
 
 
 class InputRequired(Exception):
-    """The exception for a tool that asks its MCP client for input (2026-07-28). This part of the call is not a step."""
+    """Raised if a tool asks its MCP client for input (2026-07-28). This part of the call is not a step."""
 
     def __init__(self, result: InputRequiredResult) -> None:
         super().__init__("input required")
@@ -42,7 +42,7 @@ class InputRequired(Exception):
 
 
 class TimedOut(Exception):
-    """The exception for a tool that passed its deadline."""
+    """Raised if a tool passed its deadline."""
 
     def __init__(self, name: str, limit_s: float | None, incident: str | None = None) -> None:
         super().__init__(f"{name}: no result within {limit_s:g} s" + (f" (incident {incident})" if incident else ""))
@@ -52,7 +52,7 @@ async def run_tool(at: Instance, tool: BoundTool | None, scores: bool, step: Ste
     """Run the own tool of a step.
 
     Args:
-        tool: the tool; None: there is none of that name in this mode.
+        tool: the tool; None if this mode has no tool of that name.
         scores: True to call a sync `score` after a sync tool, in the same thread. Its result is ``step.score``.
 
     Raises:
@@ -112,6 +112,7 @@ class ToolRun:
                     )
                     return await self._run_async(args, kwargs, awaitable) if outcome is None else outcome
         except TimeoutError:
+            # A sync tool may still run in its thread, and `_run_sync` must not score it after the step.
             self._cancelled = True
             raise TimedOut(kind.name, limit_s, user_code.incident) from None
         except asyncio.CancelledError:
@@ -154,6 +155,7 @@ class ToolRun:
         inline, trace = self._at.user_code.runner.inline, self._step.trace
         try:
             value = self._tool.fn(*args, **kwargs)
+            # A generator runs while it is read, so read it where the tool's code belongs.
             if inspect.isgenerator(value):
                 value = list(value)
         except BaseException as error:
@@ -162,7 +164,7 @@ class ToolRun:
             outcome = self._failed(error)
         else:
             if inspect.isawaitable(value) or inspect.isasyncgen(value):
-                return None, value
+                return None, value  # to be awaited on the event loop, not in this thread
             outcome = self._outcome_of(value)
         if self._scores and not self._cancelled:  # after a cancellation the step is over
             try:

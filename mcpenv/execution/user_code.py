@@ -1,4 +1,4 @@
-"""The user code of an environment: its threads, its deadlines, and the errors for its exceptions."""
+"""Run the user code of an environment in its threads, with deadlines, and convert its exceptions to errors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ logger = logging.getLogger("mcpenv")
 class Deadline:
     """A context manager that cancels the current task after ``limit_s`` seconds; None for no limit.
 
-    The same as `asyncio.timeout`, which in Python 3.11 does not recognize `Abandoned`, a subclass of `CancelledError`.
+    It works as `asyncio.timeout`, which in Python 3.11 does not recognize `Abandoned`, a subclass of `CancelledError`.
 
     Attributes:
         limit_s: the limit.
@@ -44,7 +44,7 @@ class Deadline:
         task = asyncio.current_task()
         assert task is not None
         self._task = task
-        self._before = task.cancelling()
+        self._before = task.cancelling()  # cancellations that this deadline did not request
         self._loop = task.get_loop()
         # Most calls return without suspending: they end before the timer is set, which costs ten times as much.
         self._handle = self._loop.call_soon(self._set_timer, self._loop.time() + self.limit_s)
@@ -71,11 +71,11 @@ class UserCode:
     Attributes:
         runner: runs sync code.
         deadline_s: maximum seconds of one call; None for no limit.
-        abandoned: True if sync code was abandoned in its thread. From then on only `close` may run here, and not
-            beside it.
+        abandoned: True if sync code was abandoned in its thread. From then on only `close` may run here, after that
+            code has returned.
         incident: the id of the log entry about the abandoned code; None without such code.
-        on_abandoned: called when code is abandoned. That thread calls the function that it returns once the code has
-            returned.
+        on_abandoned: called when code is abandoned. It returns a function, which the abandoned thread calls after the
+            code has returned.
     """
 
     __slots__ = (
@@ -129,6 +129,7 @@ class UserCode:
             ExecutionError: it raised; ``__cause__`` is the exception.
         """
         deadline = self.deadline(timeout_s)
+        # Inside a step the variable keeps the `Step`: `finish` and the log read it.
         token = current.set(self._owner) if current.get() is None or not inside(self._owner) else None
         try:
             with deadline:
@@ -149,10 +150,10 @@ class UserCode:
         return is_no_failure(error, inline=self.runner.inline)
 
     async def call(self, fn: Callable[..., Any], *args: Any, client: AgentCall | None = None) -> Any:
-        """Call a user function: a coroutine function here, anything else by the runner.
+        """Call a user function: a coroutine function here, anything else with the runner.
 
         Args:
-            client: the call of an agent, which cannot be stopped while sync code runs.
+            client: the agent's call, which cannot be stopped while sync code runs.
         """
         if inspect.iscoroutinefunction(fn):
             return await fn(*args)
@@ -162,14 +163,16 @@ class UserCode:
     async def hand_over(
         self, limit: float | None, fn: Callable[..., Any], *args: Any, client: AgentCall | None = None
     ) -> Any:
-        """Run sync code by the runner. In process, a ``limit`` moves it to a worker thread, which can be abandoned.
+        """Run sync code with the runner. In process, a ``limit`` moves it to a worker thread, which can be abandoned.
 
         Args:
-            client: the call of an agent, which cannot be stopped meanwhile.
+            client: the agent's call, which cannot be stopped meanwhile.
         """
         runner = self.runner
+        # Inline code blocks the event loop, so that no deadline could expire. Thread-affine code stays inline anyway.
         if runner.inline and limit is not None and not self.affine:
             runner = THREADS
+        # From here on, a cancellation would leave the code running in its thread.
         if client is not None:
             client.stoppable = False
         try:
@@ -183,12 +186,15 @@ class UserCode:
                 self.incident,
                 _what_runs(),
             )
+            # `_returned` runs in the abandoned thread. One report stands for all calls that are stuck at one time.
             with self._mutex:
                 self._left += 1
                 if self._left == 1 and self.on_abandoned is not None:
                     self._after.append(self.on_abandoned())
+            # Without the mutex: if the code has returned by now, `_returned` is called here and acquires it.
             abandoned.when_finished(self._returned)
             raise
+        # The sync code may have returned an awaitable, which can be cancelled.
         if client is not None:
             client.stoppable = True
         return result
@@ -203,7 +209,7 @@ class UserCode:
             raise
 
     def when_returned(self, callback: Callable[[], None]) -> bool:
-        """Call ``callback`` in the abandoned thread once its code returns. Return False if it already has."""
+        """Call ``callback`` in the abandoned thread when its code returns. Return False if it has returned already."""
         with self._mutex:
             if self._left:
                 self._after.append(callback)
@@ -215,6 +221,7 @@ class UserCode:
             if self._left:
                 return
             after, self._after = self._after, []
+        # Without the mutex: a callback may run the user's close.
         for callback in after:
             _run_late(callback)
 
@@ -228,5 +235,5 @@ def _what_runs() -> str:
 def _run_late(callback: Callable[[], None]) -> None:
     try:
         callback()
-    except Exception:
+    except Exception:  # the thread's boundary: no caller could receive it
         logger.exception("close of an environment that had been given up raised")

@@ -1,10 +1,10 @@
 """The event loops on which blocking methods such as ``env.step`` run coroutines.
 
-They work in scripts, in Jupyter and in threads. Each environment takes a private loop at its first blocking call and
-keeps it, because clients and browsers are bound to their loop. The first 64 environments that live at the same time
-have one each. Further ones share the loop of the thread that makes their first call, so that threads which step
-different environments do not wait for each other. Inside a running loop the private one runs nested, in its place, for
-the duration of the call.
+Blocking methods work in scripts, in Jupyter and in threads. Each environment takes a private loop at its first blocking
+call. It keeps that loop, because clients and browsers are bound to their loop. The first 64 environments that live at
+the same time have one each. Further ones share the loop of the thread that makes their first call, so that threads
+which step different environments do not wait for each other. Inside a running loop, the private loop runs nested in its
+place for the duration of the call.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Inline:
     inline = True
 
     async def run(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Call it."""
+        """Call ``fn`` and return its result."""
         return without_loop(fn, *args, **kwargs)
 
     def close(self) -> None:
@@ -78,10 +78,11 @@ class PrivateLoop:
         return self._runner == threading.get_ident()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run the coroutine and return its result. Other threads wait meanwhile."""
+        """Run the coroutine and return its result. Calls from other threads wait until it has ended."""
         with self._mutex:
             self._runner = threading.get_ident()
             try:
+                # asyncio refuses to run a loop in a thread with a running loop. The outer one is hidden meanwhile.
                 result: T = without_loop(self._loop.run_until_complete, coroutine)
                 return result
             finally:
@@ -89,12 +90,13 @@ class PrivateLoop:
 
     def close(self) -> None:
         """Close the loop, unless a thread is running it."""
+        # Closing a running loop raises. At exit a daemon thread may still run one.
         if not self._loop.is_running() and not self._loop.is_closed():
             self._loop.close()
 
 
 class _Loops:
-    """The private loops of the process, reused, and closed at exit."""
+    """The private loops of the process. They are reused, and closed at exit."""
 
     MAX_OWN = 64
     """Environments that have a loop of their own. A loop takes three file descriptors."""
@@ -108,15 +110,16 @@ class _Loops:
         self._of_thread = threading.local()
 
     def assign(self, runner: BlockingRunner) -> PrivateLoop:
-        """Give a runner its loop, and return it."""
+        """Assign a loop to a runner, and return the loop."""
         with self._mutex:
+            # Another thread may have assigned one since the caller looked.
             if runner.loop is None:
                 has_room = self._free_one() or len(self._all) < self.MAX_OWN
                 runner.loop = self._take() if has_room else self._shared()
             return runner.loop
 
     def release(self, loop: PrivateLoop) -> None:
-        """Note that a runner uses its loop no longer. Callable from finalizers."""
+        """Mark a loop as left by a runner. Callable from finalizers, as it acquires no lock."""
         self._left.append(loop)
 
     @contextmanager
@@ -145,7 +148,7 @@ class _Loops:
         return loop
 
     def _shared(self) -> PrivateLoop:
-        """Return the loop that environments share whose first call this thread makes."""
+        """Return this thread's loop, which environments share if this thread makes their first call."""
         own: _ThreadLoop | None = getattr(self._of_thread, "thread_loop", None)
         if own is None:
             own = self._of_thread.thread_loop = _ThreadLoop(self._take(), self._left)
@@ -163,13 +166,14 @@ class _Loops:
 
 
 class _ThreadLoop:
-    """A thread's use of a loop, which ends with the thread."""
+    """The use of a shared loop by its thread. It ends with the thread."""
 
     def __init__(self, loop: PrivateLoop, left: deque[PrivateLoop]) -> None:
         self.loop = loop
         self._left = left
 
     def __del__(self) -> None:
+        # `threading.local` drops this object when its thread ends.
         self._left.append(self.loop)
 
 
@@ -190,11 +194,13 @@ class BlockingRunner:
         loop = self.loop or _LOOPS.assign(self)
         if not loop.running_here:
             return loop.run(coroutine)
+        # A loop cannot run inside itself, so a blocking call in one of its coroutines borrows another loop.
         with _LOOPS.borrowed() as other:
             return other.run(coroutine)
 
     def release(self) -> None:
         """Free the loop for others. A later call takes another one."""
+        # Cleared first: `__del__` must not release the loop a second time.
         loop, self.loop = self.loop, None
         if loop is not None:
             _LOOPS.release(loop)

@@ -23,7 +23,7 @@ class _Waiter:
 
 
 class Hold:
-    """The hold of the lock by the running task, which `Lock.stop` cancels: a context manager that releases the lock.
+    """A context manager that releases the lock, which the running task holds. `Lock.stop` cancels the task.
 
     Raises:
         SessionLost: `Lock.stop` was called, and the task was not cancelled for another reason.
@@ -37,15 +37,16 @@ class Hold:
         self._lock = lock
         self._shared = shared
         self._task = task
-        self._before = task.cancelling()
+        self._before = task.cancelling()  # cancellations that `cancel` did not request
         self._cancelled = False
 
     def __enter__(self) -> None:
-        return
+        return  # `Lock.hold` has acquired the lock
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         self._lock.end(self, shared=self._shared)
-        # The cancellation is always undone: it must not reach later work of the task.
+        # The cancellation is always undone: it must not reach later work of the task. If the count stays above
+        # `_before`, something else has cancelled the task, too, and that cancellation propagates.
         if self._cancelled and self._task.uncancel() <= self._before and isinstance(error, asyncio.CancelledError):
             raise SessionLost(STOPPED) from None
 
@@ -63,7 +64,7 @@ class Lock:
     serves one loop only, but environments are stepped from threads, private loops and servers.
 
     Attributes:
-        stopped: True if `stop` was called. `hold` acquires it no more, `acquire` does.
+        stopped: True if `stop` was called. Then `hold` raises; `acquire` still works, for the close of the instance.
     """
 
     __slots__ = ("_alone", "_holders", "_holds", "_mutex", "_queue", "stopped")
@@ -105,6 +106,7 @@ class Lock:
         if self.stopped:
             raise SessionLost(STOPPED)
         await self.acquire(shared=shared)
+        # `stop` cancels holders only. Waiters are refused here, when they get the lock.
         if self.stopped:
             self.release(shared=shared)
             raise SessionLost(STOPPED)
@@ -113,15 +115,16 @@ class Lock:
         return hold
 
     def end(self, hold: Hold, *, shared: bool) -> None:
-        """End what `hold` returned."""
+        """Release the lock for a `Hold`."""
         self._holds.remove(hold)
         self.release(shared=shared)
 
     async def alone(self) -> None:
-        """Wait until the caller is the only holder. The caller takes care that no operation begins meanwhile."""
+        """Wait until the caller is the only holder. The caller must ensure that no operation begins meanwhile."""
         while self.holders > 1:
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._alone.append(future)
+            # The others may have released the lock before the future was in the list.
             if self.holders > 1:
                 await future
 
@@ -146,10 +149,12 @@ class Lock:
         try:
             await waiter.future
         except asyncio.CancelledError:
+            # The lock may have been granted after the cancellation. Then this task has to pass it on.
             with self._mutex:
                 granted = waiter.granted
                 if not granted:
                     self._queue.remove(waiter)
+                    # An exclusive waiter blocks shared ones behind it, which may run now.
                     self._grant()
             if granted:
                 self.release(shared=shared)
@@ -160,12 +165,14 @@ class Lock:
         with self._mutex:
             self._holders = self._holders - 1 if shared else 0
             self._grant()
+        # Wake all of them: each checks for itself whether it is the only holder.
         if self._alone:
             waiting, self._alone = self._alone, []
             for future in waiting:
                 future.get_loop().call_soon_threadsafe(_wake, future)
 
     def _acquire_now(self, shared: bool) -> bool:
+        # Shared calls queue behind an exclusive waiter. Otherwise they could starve it.
         if self._queue or not self._is_free_for(shared):
             return False
         self._holders = self._holders + 1 if shared else -1
@@ -180,6 +187,7 @@ class Lock:
             if waiter.loop.is_closed():
                 continue  # its thread ended while it waited
             waiter.granted = True
+            # Counted here, not when the waiter wakes, so that no newcomer can acquire the lock in between.
             self._holders = self._holders + 1 if waiter.shared else -1
             waiter.loop.call_soon_threadsafe(_wake, waiter.future)
 

@@ -1,7 +1,7 @@
-"""The threads in which user code that is sync runs, so that it does not block the event loop.
+"""The threads that run sync user code, so that it does not block the event loop.
 
-The threads are daemons, in a pool without a limit. The pool of anyio has 40 threads, which 40 stuck tools would use up,
-and a stuck executor thread keeps the interpreter from exiting. A thread whose code is stuck is abandoned.
+The threads are daemons, in a pool without a limit. anyio's pool has 40 threads, which 40 stuck tools would use up, and
+a stuck thread of an executor keeps the interpreter from exiting. Threads that run stuck code are abandoned.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ class Runner(Protocol):
 
 
 class Abandoned(asyncio.CancelledError):
-    """The exception of a cancelled caller whose code still runs in its thread."""
+    """Raised in a cancelled caller if its code still runs in its thread."""
 
     def __init__(self, job: _Job) -> None:
         super().__init__()
         self._job = job
 
     def when_finished(self, callback: Callable[[], None]) -> None:
-        """Call ``callback`` once the code has returned, from its thread; at once if it already has."""
+        """Call ``callback`` from the thread when the code returns. Call it at once if the code has returned already."""
         self._job.when_finished(callback)
 
 
@@ -66,6 +66,7 @@ class _Job:
         with self._mutex:
             self._finished = True
             callbacks, self._callbacks = self._callbacks, []
+        # Before the result is delivered: the thread is idle again when the caller continues.
         for callback in callbacks:
             callback()
         with contextlib.suppress(RuntimeError):  # the loop closed while the code ran, so no caller waits
@@ -79,7 +80,7 @@ class _Job:
         callback()
 
     def _deliver(self, result: Any, error: BaseException | None) -> None:
-        if self.future.done():
+        if self.future.done():  # cancelled
             return
         if error is None:
             self.future.set_result(result)
@@ -97,8 +98,10 @@ class _Job:
         except asyncio.CancelledError:
             with self._mutex:
                 finished = self._finished
+            # The result was delivered, and the task was cancelled before it could continue: nothing was abandoned.
             if finished and self.future.done() and not self.future.cancelled():
                 raise
+            # Also if the code has returned since the cancellation. `when_finished` then calls back at once.
             raise Abandoned(self) from None
 
 
@@ -120,7 +123,7 @@ class _Thread:
                 assert self._on_idle_end is not None
                 if self._on_idle_end(self):
                     return
-                continue
+                continue  # a caller has just taken this thread from the pool: its job follows
             if job is None:
                 return
             job()
@@ -137,7 +140,7 @@ class Threads:
         self._idle: list[_Thread] = []
 
     async def run(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Run it in a pool thread, in the caller's context variables."""
+        """Run ``fn`` in a pool thread, with the caller's context variables."""
         job = _Job(fn, args, kwargs)
         thread = self._thread()
         job.when_finished(lambda: self._put_back(thread))
@@ -175,7 +178,7 @@ class OwnThread:
         self._thread = _Thread("mcpenv-environment", None)
 
     async def run(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Run it in the environment's thread, in the caller's context variables."""
+        """Run ``fn`` in the environment's thread, with the caller's context variables."""
         job = _Job(fn, args, kwargs)
         self._thread.jobs.put(job)
         return await job.result()

@@ -64,7 +64,7 @@ class _OwnCall:
         tools: the environment's own tools.
         logs: the messages of the call.
         number: the step's number.
-        ran: True if the tool itself was reached. Middleware may answer in its place.
+        ran: True if the tool itself ran. Middleware may answer in its place.
         value: the tool's return value.
     """
 

@@ -137,7 +137,7 @@ class MountedServer:
         tools: the settings of its tools.
 
     Raises:
-        ConfigurationError: the server has a setting that cannot be in force in an environment.
+        ConfigurationError: the server has a setting that an environment cannot apply.
         InvalidTool: a setting of a tool that cannot be used.
     """
 
@@ -164,7 +164,7 @@ class MountedServer:
     async def listing(self, own: Visible) -> Listing:
         """Return the server's tools and the environment's own, as its middleware lists them.
 
-        A tool with a reserved name that was added later (mounted, proxied, renamed) is left out.
+        A tool with a reserved name that the server added later (mounted, proxied, renamed) is left out.
 
         Raises:
             InvalidTool: as `check`.
@@ -209,7 +209,7 @@ class MountedServer:
     async def check(self, own: Visible) -> None:
         """Enter the server, and raise if its tools and the environment's do not fit together.
 
-        This is done once for each set of own tools, whatever instance has them.
+        Each set of own tools is checked once, not once per instance.
 
         Raises:
             InvalidTool: an own tool has the name of one of the server's, ``tools=`` names a tool that the server does
@@ -228,7 +228,7 @@ class MountedServer:
 
     async def _check(self, own: Visible) -> None:
         alone = dataclasses.replace(own, toolbox=Toolbox(), tools=MountedTools({}))
-        request = fastmcp_request_ctx.set(None)  # what the agent of a request may see does not matter
+        request = fastmcp_request_ctx.set(None)  # the check must not depend on the agent of the current request
         try:
             with self._serve(alone, None), self._requested(own, 0, []):
                 listed = await self.server.list_tools(run_middleware=False)
@@ -292,7 +292,7 @@ class MountedServer:
             )
         except ToolError as error:
             if error.__cause__ is not None and _made_by_fastmcp(error):
-                # Its text is what this server, or one mounted on it, shows of the cause (mask_error_details).
+                # Show the cause only as far as this server, or one mounted on it, shows it (mask_error_details).
                 return execution_failure(name, error.__cause__, own.mode, shown=str(error))
             return execution_failure(name, error, own.mode)
         if isinstance(result, InputRequiredToolResult):
@@ -350,6 +350,7 @@ class MountedServer:
         waiting = asyncio.create_task(started.wait())
         await asyncio.wait({waiting, self._task}, return_when=asyncio.FIRST_COMPLETED)
         waiting.cancel()
+        # The task may fail before it sets `started`. Its exception is raised here.
         if self._task.done():
             task, self._task = self._task, None
             task.result()
@@ -360,6 +361,7 @@ class MountedServer:
         if task is None or self._stop is None or task.get_loop().is_closed():
             return
         loop = task.get_loop()
+        # `close` may run on another loop than the first step, which entered the lifespan.
         loop.call_soon_threadsafe(self._stop.set)
         if loop is asyncio.get_running_loop():
             await asyncio.wait({task})

@@ -1,7 +1,7 @@
-"""The threads of sync tools of a mounted server: those of the environment, as for its own tools.
+"""Run sync tools of a mounted server in the threads of the environment, as its own tools.
 
-FastMCP runs a sync function in a thread that it gives up when the call is cancelled. The function then continues beside
-the next call of the environment, and a `THREAD_AFFINE` environment would be entered from changing threads.
+FastMCP would run a sync function in a thread that it abandons when the call is cancelled. The function would then run
+at the same time as the next call of the environment. Several threads would enter a `THREAD_AFFINE` environment.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ RunSync = Callable[..., Awaitable[Any]]
 """Runs a sync function with arguments, where the environment's sync code runs."""
 
 run_sync: ContextVar[RunSync | None] = ContextVar("mcpenv_run_sync", default=None)
-"""Set during a call by an environment; None where somebody else serves the mounted server."""
+"""Set during a call by an environment; None if the mounted server is served without one."""
 
 
 class ThreadsOfEnvironment(Transform):

@@ -44,7 +44,7 @@ class MountedTools:
         return bool(self.settings)
 
     def shows(self, name: str, mode: Mode) -> bool:
-        """Return True if the tool that the server calls ``name`` is visible in a mode, under whatever name."""
+        """Return True if the tool that the server calls ``name`` is visible in a mode, under any name."""
         settings = self.settings.get(name)
         return settings is None or (not settings.hidden and settings.mode in (None, mode))
 
@@ -69,7 +69,7 @@ class MountedTools:
         """Return a tool of the server as agents see it.
 
         Raises:
-            InvalidTool: it has no argument of a name that is bound.
+            InvalidTool: the settings bind an argument that the tool does not have.
         """
         settings = self.settings.get(tool.name)
         if settings is None:
@@ -106,7 +106,7 @@ class MountedTools:
 
 
 class _BoundTool(Component):
-    """A tool of the server, some of whose arguments have fixed values."""
+    """A tool of the server with fixed values for some arguments."""
 
     _tool: Component = PrivateAttr()
     _values: Mapping[str, Any] = PrivateAttr()

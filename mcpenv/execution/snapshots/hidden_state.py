@@ -1,7 +1,7 @@
 """Find state that tools keep outside the environment's attributes, where a snapshot would miss it.
 
 A tool is a closure. A variable of the function that registered it may be a list, or be set by ``nonlocal``. Restoring
-attributes would not restore such a variable. So it is found and reported before a snapshot is taken.
+attributes would not restore such a variable. So such variables are found and reported before a snapshot is taken.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _FIXED = (
     decimal.Decimal,
     logging.Logger,
 )
-"""Types whose objects are immutable."""
+"""Immutable types."""
 
 
 def hidden_state(fn: Callable[..., Any], known: Known) -> str | None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePath
 
 PLAIN = (str, bytes, int, float, complex, bool, type(None))
-"""Types whose objects have no identity that matters."""
+"""Types of plain values. A snapshot copies them instead of storing a name."""
 
 CONTAINERS = (dict, list, set)
 

@@ -17,13 +17,13 @@ from mcpenv_client.types.records import StepRecord, Trajectory
 
 @dataclass(frozen=True)
 class HeldState:
-    """The state of the author's code, as bytes, so that it never changes.
+    """The state of the author's code. It is stored as bytes, so that it never changes.
 
     Attributes:
         parts: the attributes (or the value of ``save_state``), the values of ``ctx.set_state``, and the rubric's state.
         worlds: the saved worlds by name; the name is "" if there is only one.
         attributes: the names of all attributes.
-        rubrics: the classes of the rubric and its parts, which must be the same where it is restored.
+        rubrics: the classes of the rubric and its parts. A restore requires the same classes.
         tools: the names of the tools of each mode.
     """
 
@@ -50,8 +50,8 @@ class HeldEpisode:
         verified: True if the end was verified, or will be.
         before: the world after the reset, for the verifier; None if it was not captured, or there is no world.
         elapsed_s: seconds since the reset.
-        scored: True if anything in it has a reward.
-        reset_of: the id of the reset: that of the instance, and the number of the reset in the instance.
+        scored: True if the reset, a step or the end had a reward.
+        reset_of: the id of the reset: the session id of its instance, and its number in that instance.
         toolbox: the version of the instance's tools.
         spilled: steps that the trajectory no longer contains, if the episode is recorded.
         outputs: the long outputs that are kept; None in snapshots of older versions.
@@ -91,7 +91,7 @@ class HeldEpisode:
 class Snapshot:
     """An episode as it was after one of its steps, made by `MCPEnvironment.snapshot` for `restore` and `fork`.
 
-    It never changes, also when its environment does, and may be used any number of times. It can be pickled. As with
+    It never changes, even when its environment does, and may be used any number of times. It can be pickled. As with
     every pickle, load only trusted data, because loading runs code.
 
     Attributes:

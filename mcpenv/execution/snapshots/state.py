@@ -105,7 +105,7 @@ class InstanceState:
             world.load(held.worlds[name])
         for name, value in attributes_of(self._env):
             if name not in held.attributes and not stays(value, self._known):
-                delattr(self._env, name)
+                delattr(self._env, name)  # set after the snapshot was taken
         for rubric, state in zip(self._rubrics, parts["rubric"], strict=True):
             rubric.load_state(state)
 
@@ -217,7 +217,7 @@ def attributes_of(env: MCPEnvironment) -> list[tuple[str, Any]]:
 
 
 def rubric_classes(rubrics: list[Rubric]) -> tuple[str, ...]:
-    """Return the names of the classes, which must be equal for the states of rubrics to fit."""
+    """Return the names of the classes. States of rubrics fit only if they are equal."""
     return tuple(type(each).__qualname__ for each in rubrics)
 
 

@@ -99,7 +99,7 @@ class SnapshotStore:
         return True
 
     def close(self) -> None:
-        """Delete all snapshots that this session made; those of related sessions stay."""
+        """Delete the snapshots of this session. Snapshots of related sessions stay."""
         self._closed = True
         for snapshot_id in [each for each, kept in self._family.items() if kept.owner is self]:
             self.drop(snapshot_id)
