@@ -36,7 +36,7 @@ _AGAIN = {408, 409, 425, 429, 500, 502, 503, 504, 529}
 
 
 class MalformedAnswer(Exception):
-    """The answer cannot be used. The text says why, and quotes nothing of the answer."""
+    """Raised if an answer cannot be used. The text gives the reason without quoting the answer."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class ChatEndpoint:
         return key
 
     def http(self) -> httpx.AsyncClient:
-        """Return an HTTP client for `ask`. It is bound to the event loop in which it is first used."""
+        """Return an HTTP client for `ask`. The first use binds it to an event loop."""
         import httpx  # imported on first use, to keep `import mcpenv` fast
 
         return httpx.AsyncClient(timeout=self.timeout_s, verify=_tls(), trust_env=not is_loopback(self.url))

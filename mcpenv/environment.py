@@ -94,7 +94,7 @@ class MCPEnvironment:
     They hold a lock, so that concurrent calls run one after the other.
 
     Args:
-        mcp: a FastMCP server whose tools, resources, prompts, middleware, mounts and providers this environment has.
+        mcp: a FastMCP server. The environment has its tools, resources, prompts, middleware, mounts and providers.
             Clients see its name, instructions and other settings.
         tools: settings of tools of that server, by their names there: ``{"peek": {"mode": "simulation"}}``. The keys
             are the attributes of `ToolSettings`.
@@ -109,13 +109,13 @@ class MCPEnvironment:
     SURVIVES_TIMEOUT: ClassVar[bool] = False
     """An async tool that is cancelled at its deadline leaves a usable world. If False, the episode is truncated."""
     DYNAMIC_TOOLS: ClassVar[bool] = False
-    """Tools depend on the instance. No prototype is made, and a listing creates the session's own environment."""
+    """Tools depend on the instance. No prototype is made: a listing creates the session's own environment."""
     EXPOSED_NAME: ClassVar[str | None] = None
     """The environment's name for clients; None for the class name."""
     VERSION: ClassVar[str] = "0.1.0"
     """The environment's version for clients and records."""
     DETAILS: ClassVar[Mapping[str, Any]] = {}
-    """Facts for orchestrators, such as the versions of what the environment stands on: ``details`` of ``/metadata``."""
+    """Facts for orchestrators, such as the versions of dependencies: ``details`` of ``/metadata``."""
 
     action_types: ClassVar[tuple[type[Action], ...]] = ()
     """The environment's own action classes, which `act` handles."""
@@ -136,22 +136,23 @@ class MCPEnvironment:
     """A FastMCP provider of resources and prompts for agents; None for none. Its tools are not used. With a
     `CompletingProvider` it also suggests values of arguments. Set it here or in ``__init__``."""
     user: User | None = None
-    """The simulated user, to whom agents speak by the tool of `extensions.users.add_user`. Set it in ``reset``."""
+    """The simulated user. Agents speak to it with the tool of `extensions.users.add_user`. Set it in ``reset``."""
     max_steps: int | None = None
     """Steps after which an episode is truncated; None for no limit. May be set per instance."""
     max_kept_steps: int = 10_000
     """The maximum number of step records that an episode keeps in memory. May be set per instance.
 
     Above the maximum the oldest records are dropped and counted in ``trajectory.dropped``. They are dropped in batches
-    of a 64th of the maximum, at most 256 records, so that so many more may be kept. A record on disk has every step."""
+    of a 64th of the maximum, at most 256 records, so the maximum may be exceeded by one batch. A record on disk has
+    every step."""
 
     long_outputs: ClassVar[LongOutputs | None] = None
-    """Cut results of tools that are longer than this says, keep the whole text for the episode, and add tools that
-    search and page it. None: pass results on as they are."""
+    """Cut tool results above these limits, keep the whole text for the episode, and add tools that search and page it.
+    None: pass results on unchanged."""
 
     if TYPE_CHECKING:
         task: Task | None
-        """What the agent is to do in the running or last episode; None if its reset named no task."""
+        """The task of the running or last episode; None if its reset named no task."""
     else:
         task = _TaskOfEpisode()
 
@@ -655,11 +656,11 @@ def agent_server(
 ) -> AgentServer:
     """Return the FastMCP server of environments of a class.
 
-    Name, version and instructions that the class sets win over those of the mounted server.
+    Name, version and instructions of the class take precedence over the mounted server's.
 
     Args:
         finder: finds executions.
-        settings: those of the mounted server.
+        settings: the settings of the mounted server.
         auth: authenticates agents.
         request_middleware: middleware of the low-level server.
     """

@@ -130,7 +130,7 @@ class UserFailed(McpenvError, RuntimeError):
 
     Attributes:
         reason: the cause.
-        turn: what the user did and spent until then, for the record.
+        turn: the actions and the spending of the user until then, for the record.
     """
 
     def __init__(self, reason: str, turn: UserTurn) -> None:
@@ -159,4 +159,4 @@ class VerifierFailed(McpenvError, RuntimeError):
 
 
 class Misuse(McpenvError, RuntimeError):
-    """Raised if a method was called where it has no meaning; the text says what to do instead."""
+    """Raised if a method was called where it has no meaning. The text names the alternative."""

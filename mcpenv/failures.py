@@ -1,4 +1,4 @@
-"""Conversion of exceptions to failures, by their type, never by their text.
+"""Convert exceptions to failures, by their type, never by their text.
 
 The text of a `ToolError` is meant for the agent and passes unchanged. The text of any other exception passes in
 simulation without file paths, and in production not at all. Its incident id names the traceback in the log.
@@ -45,12 +45,12 @@ _PATH = re.compile(
 
 
 def is_no_failure(error: BaseException, *, inline: bool) -> bool:
-    """Return True if an exception raised in user code is not a failure of that code and must propagate to the caller.
+    """Return True if an exception that user code raised is no failure of that code, and must propagate to the caller.
 
-    That is the cancellation of this task. With ``inline`` (user code runs in the caller's thread), it is also any
-    `CancelledError`, Ctrl-C, and the closing of the coroutine. Otherwise a `KeyboardInterrupt` is raised by user code,
-    and would end the server with all its sessions. A `CancelledError` in a task that is not being cancelled comes from
-    something that user code awaited.
+    The cancellation of the current task propagates. With ``inline`` (user code runs in the caller's thread), any
+    `CancelledError`, Ctrl-C and the closing of the coroutine propagate. Without it, a `KeyboardInterrupt` comes from
+    user code, and would end the server with all its sessions. A `CancelledError` in a task that is not being cancelled
+    comes from an awaitable of user code.
     """
     if inline:
         return isinstance(error, asyncio.CancelledError | KeyboardInterrupt | GeneratorExit)
@@ -74,11 +74,11 @@ class SortedFailure(ToolError):
 
 
 class UnexpectedFailure(ToolFailure):
-    """The failure of a tool whose own code failed, not the agent's call. The same on the wire."""
+    """The failure of a tool through an error in its own code, not in the agent's call. The same on the wire."""
 
 
 class LostFailure(ToolFailure):
-    """The failure of a call whose server behind the environment was lost. The same on the wire."""
+    """The failure of a call that lost the server behind the environment. The same on the wire."""
 
 
 class MissedFailure(ToolFailure):
@@ -86,7 +86,7 @@ class MissedFailure(ToolFailure):
 
 
 def step_status(failure: ToolFailure) -> Status:
-    """Return the status of a step whose tool failed."""
+    """Return the status of a step in which the tool failed."""
     if isinstance(failure, MissedFailure):
         return MISSED
     if isinstance(failure, LostFailure):
@@ -106,7 +106,7 @@ _STAGES = {
     "verify": Stage.VERIFY,
     "close": Stage.CLOSE,
 }
-"""The stages of a status, by the name of the user code that failed. The others (`state`) have none."""
+"""The stages of a status, by the name of the user code that failed. Other user code (`state`) has no stage."""
 
 _JUDGES = frozenset({"rubric", "verify"})
 
@@ -115,7 +115,7 @@ def stage_status(name: str, error: BaseException | None = None, limit: str | Non
     """Return the status of a step or operation that failed in the user code of this name.
 
     Args:
-        error: the exception that the code raised. That of a judge is the judge's failure, wherever it is raised.
+        error: the exception that the code raised. `JudgeFailed` and `VerifierFailed` are always failures of a judge.
         limit: the limit that the code passed.
     """
     judged = name in _JUDGES or isinstance(error, JudgeFailed | VerifierFailed)
@@ -126,7 +126,7 @@ def execution_failure(name: str, error: BaseException, mode: Mode, shown: str | 
     """Return the failure of a tool that raised ``error``; log the traceback unless it is a `ToolError`.
 
     Args:
-        shown: the text about it that a mounted server made for agents; None: there is none.
+        shown: the text for agents that a mounted server made of the error; None if there is none.
     """
     if isinstance(error, SortedFailure):
         return error.failure
@@ -142,7 +142,7 @@ def execution_failure(name: str, error: BaseException, mode: Mode, shown: str | 
 
 
 def unusable_result(name: str, reason: str) -> ToolFailure:
-    """Log and return the failure of a tool whose return value has no JSON form."""
+    """Log and return the failure for a return value without a JSON form."""
     logger.error("tool %r returned a value without a JSON form: %s", name, reason)
     return UnexpectedFailure(
         error_type=ToolErrorType.EXECUTION_ERROR, message=f"The tool returned a value that has no JSON form: {reason}"
@@ -187,7 +187,7 @@ def wire_error(error: Exception, what: str) -> WireError:
     """Return the wire error that an orchestrator may read for ``error``; log the details.
 
     Args:
-        what: the request that could not be answered, for the log.
+        what: the request that failed, for the log.
     """
     if isinstance(error, WireError):
         return error

@@ -48,7 +48,7 @@ class InProcessClient:
     async def reset(
         self, seed: int | None = None, episode_id: str | None = None, **options: Any
     ) -> StepResult[Observation]:
-        """Begin an episode. The arguments are those of `EnvClient.reset`."""
+        """Begin an episode. Takes the arguments of `EnvClient.reset`."""
         return _result(await self.env.reset_async(seed, episode_id, **options))
 
     async def step(self, action: Action, *, timeout_s: float | None = None) -> StepResult[Observation]:
@@ -66,7 +66,7 @@ class InProcessClient:
         return _result(await self.env.end_async(truncated=truncated, reason=reason))
 
     async def list_tools(self) -> list[Tool]:
-        """Return the tools of the environment. This is no step."""
+        """Return the tools of the environment. This is not a step."""
         return self.env.list_tools()
 
     async def state(self) -> State:
@@ -83,7 +83,7 @@ class InProcessClient:
         return _result(await self.env.restore_async(snapshot))
 
     async def drop_snapshot(self, snapshot: Snapshot) -> bool:
-        """Return True. A snapshot in this process takes memory as long as the caller has it."""
+        """Return True. A snapshot in this process takes memory as long as the caller refers to it."""
         return True
 
     async def trajectory(self) -> Trajectory:
@@ -118,7 +118,7 @@ class SyncInProcessClient:
         self.close()
 
     def reset(self, seed: int | None = None, episode_id: str | None = None, **options: Any) -> StepResult[Observation]:
-        """Begin an episode. The arguments are those of `EnvClient.reset`."""
+        """Begin an episode. Takes the arguments of `EnvClient.reset`."""
         return _result(self.env.reset(seed, episode_id, **options))
 
     def step(self, action: Action, *, timeout_s: float | None = None) -> StepResult[Observation]:
@@ -136,7 +136,7 @@ class SyncInProcessClient:
         return _result(self.env.end(truncated=truncated, reason=reason))
 
     def list_tools(self) -> list[Tool]:
-        """Return the tools of the environment. This is no step."""
+        """Return the tools of the environment. This is not a step."""
         return self.env.list_tools()
 
     def state(self) -> State:
@@ -153,7 +153,7 @@ class SyncInProcessClient:
         return _result(self.env.restore(snapshot))
 
     def drop_snapshot(self, snapshot: Snapshot) -> bool:
-        """Return True. A snapshot in this process takes memory as long as the caller has it."""
+        """Return True. A snapshot in this process takes memory as long as the caller refers to it."""
         return True
 
     def trajectory(self) -> Trajectory:

@@ -1,6 +1,6 @@
-"""Keep secrets out of logs: the known ones by their text, all others by the place in which they stand.
+"""Keep secrets out of logs: known secrets by their text, all others by their place.
 
-Named rules keep secrets out of records. In a record the name of the rule stands where the secret stood.
+Named rules keep secrets out of records. A record contains the name of the rule in place of the secret.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _PLACES = [
         rf"\1{HIDDEN}",
     ),
     (re.compile(r"(?i)(session(?: id)?:? )[\w-]{16,}"), rf"\1{HIDDEN}"),
-    # The messages of a WebSocket, which its library cuts in the middle of whatever stands there.
+    # The messages of a WebSocket, which its library may cut in the middle of a secret.
     (re.compile(r"(?s)([<>] (?:TEXT|BINARY|CONT)) .*(?= \[)"), r"\1"),
 ]
 """The places of secrets that are not known beforehand: tokens of requests, handles, ids that let a client join."""
@@ -150,12 +150,12 @@ _named = NamedSecrets()
 
 
 def hide(secret: str) -> None:
-    """Keep a secret out of what this process logs from now on."""
+    """Keep a secret out of the log of this process from now on."""
     _secrets.add(secret)
 
 
 def redact(text: str) -> str:
-    """Return the text without the secrets of this process, and without those that stand where secrets do."""
+    """Return the text without the secrets of this process, and without other secrets in known places."""
     return _secrets.redact(text)
 
 
@@ -170,7 +170,7 @@ def without_known_in(value: Any) -> Any:
 
 
 def name_secret(name: str, rule: str | re.Pattern[str]) -> None:
-    """Keep a secret out of what this process records from now on, and out of its logs if the rule is its text.
+    """Keep a secret out of the records of this process from now on, and out of its logs if the rule is its text.
 
     Raises:
         ValueError: the name or the text cannot be used.

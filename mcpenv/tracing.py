@@ -116,13 +116,13 @@ class StepTrace:
 
     @contextmanager
     def score(self, outcome: ToolOutcome) -> Iterator[None]:
-        """Run the block, a `score` in the thread of its tool, in a span beside that of the tool."""
+        """Run the block, a `score` in the thread of its tool, in a span of its own. End the tool's span first."""
         self.tool_over(outcome)
         with part("score", trace.set_span_in_context(self._step)):
             yield
 
     def over(self, record: StepRecord) -> None:
-        """Add what became of the step."""
+        """Add the outcome of the step to its span."""
         span = self._step
         span.set_attribute("mcpenv.status", record.status.code.value)
         if record.reward is not None:
@@ -146,7 +146,7 @@ def _use(span: trace.Span, *, end: bool = False) -> AbstractContextManager[trace
 
 
 def _parent(carrier: Mapping[str, str]) -> Context | None:
-    """Return the context of the caller; None for the current one, if the carrier names no span."""
+    """Return the context of the caller; None (the current one) if the carrier names no span."""
     if not carrier:
         return None
     context = propagate.extract(carrier)
