@@ -43,7 +43,7 @@ def copied(value: Any) -> Any:
 
 
 class Wanted:
-    """The task that the options of a reset name; the other options are the environment's own.
+    """The task that the options of a reset request. The other options are the environment's own.
 
     A name that the author's reset declares belongs to the author; ``task`` is then passed as a `Task`.
 
@@ -53,7 +53,7 @@ class Wanted:
         tasks: the tasks of the environment, if it has any.
 
     Raises:
-        InvalidMessage: if they contradict each other, or have the wrong type.
+        InvalidMessage: if the options contradict each other, or have the wrong type.
     """
 
     def __init__(self, options: Mapping[str, Any], own: ResetOptions, tasks: TaskSet | None) -> None:

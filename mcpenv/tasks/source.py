@@ -1,4 +1,4 @@
-"""The object that answers questions about tasks, and its refusal."""
+"""The source of a server's answers about tasks, and its refusal."""
 
 from __future__ import annotations
 

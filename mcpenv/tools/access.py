@@ -1,8 +1,8 @@
 """Decide which tools the agent of a request may see and call, by the author's ``auth=`` checks.
 
-The checks apply to an agent's token. So they are made on the agent plane only: the orchestrator owns the environment.
-As in FastMCP, a tool that is not admitted does not exist for that agent, and stdio admits every tool, because its
-client started the server.
+The checks apply to an agent's token. So only the agent plane runs them: the orchestrator owns the environment. As in
+FastMCP, a tool does not exist for an agent that may not use it. stdio admits every tool, because its client started the
+server.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ AuthChecks = AuthCheck | list[AuthCheck]
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The listed tools, with what only MCP clients see of them.
+    """The listed tools, with the parts that only MCP clients see.
 
     Attributes:
         tools: the tools.
-        checks: the checks of restricted tools, which decide what agents may see them, by name.
+        checks: the checks of restricted tools by name. They decide which agents may see a tool.
         icons: the icons of tools that have some, by name.
     """
 

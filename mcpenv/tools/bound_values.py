@@ -22,9 +22,9 @@ MAX_RULE = 200
 def check_bound(tool: str, schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
     """Raise if a value does not fit the input schema of its tool.
 
-    Texts with a placeholder such as ``{workspace}`` are not checked: their value is known in the episode only. If the
-    schema cannot be read, a warning says so, and the server that runs the tool checks the values at each call. No
-    reference to another document is followed.
+    Texts with a placeholder such as ``{workspace}`` are not checked, because their value is known in the episode only.
+    If the schema cannot be read, log a warning. The server that runs the tool then checks the values at each call.
+    References to other documents are not followed.
 
     Raises:
         InvalidTool: a value does not fit. The text does not quote the value, which may be a secret.

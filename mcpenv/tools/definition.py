@@ -56,7 +56,7 @@ class ToolKind:
         name: the tool's name.
         options: the arguments of ``@self.tool(...)``.
         spec: the tool as agents see it.
-        component: FastMCP's parse of the twin. It lists tools and converts results, and is never called.
+        component: FastMCP's parse of the twin. It is used to list tools and convert results, and is never called.
         is_async: True for a coroutine function or an async generator function.
         timeout_s: maximum seconds of a call; None for no limit of its own.
         terminal: True if a successful call ends the episode.
@@ -135,7 +135,7 @@ class KindCache:
     def kind_of(
         self, fn: Callable[..., Any], name: str, options: ToolOptions, frame: FrameType | None = None
     ) -> ToolKind:
-        """Return the kind of ``fn``, parsed if no equal one is known.
+        """Return the kind of ``fn``. Parse the function if no equal kind is known.
 
         Args:
             frame: the frame that registers the tool. Textual hints may use its local names.
@@ -165,7 +165,7 @@ class _Known:
         self._meanings = source.meanings(local=self._local)
 
     def is_of(self, source: ToolSource, options: ToolOptions) -> bool:
-        """Return True if a source is of this kind."""
+        """Return True if a source and its options are of this kind."""
         return (
             same(self._facts, source.facts)
             and same(self.kind.options, options)
@@ -174,7 +174,7 @@ class _Known:
 
 
 def _validator_of(fn: Callable[..., Any]) -> Validate:
-    """Return pydantic's validator of the arguments of a function, without the call that its own makes after it."""
+    """Return pydantic's validator for the arguments of a function, without the call that would follow."""
     schema: Any = get_cached_typeadapter(fn).core_schema
     if schema["type"] == "definitions":
         schema = {**schema, "schema": schema["schema"]["arguments_schema"]}
@@ -184,7 +184,7 @@ def _validator_of(fn: Callable[..., Any]) -> Validate:
 
 
 def without_output_schema(spec: Tool) -> Tool:
-    """Return a tool without its output schema, which a cut result would not fit. One that wraps a text stays."""
+    """Return a tool without its output schema, which a cut result would not fit. The schema of a wrapped text stays."""
     schema = spec.output_schema
     wrapped = (schema or {}).get("x-fastmcp-wrap-result") and schema["properties"]["result"].get("type") == "string"  # type: ignore[index]
     return spec if schema is None or wrapped else spec.model_copy(update={"output_schema": None})

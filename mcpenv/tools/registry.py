@@ -20,7 +20,7 @@ MAX_REMEMBERED = 256
 
 
 def modes_of(mode: Mode | str | None, name: str) -> tuple[Mode, ...]:
-    """Return the modes that ``mode=`` names; None means both.
+    """Return the modes for a value of ``mode=``; None means both.
 
     Raises:
         InvalidTool: if there is no such mode.
@@ -149,7 +149,7 @@ class Toolbox:
             warnings.warn(f"tool {name!r} has other parameters in simulation than in production", stacklevel=4)
 
     def clear(self) -> None:
-        """Remove all tools, and with them the closures that refer to the instance."""
+        """Remove all tools, because their closures refer to the instance."""
         for tools in self.by_mode.values():
             tools.clear()
         self._saved.clear()

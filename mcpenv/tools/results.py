@@ -1,7 +1,7 @@
-"""Results: what a tool returned, as the contract's `ToolResult` and as MCP's; one conversion for every plane.
+"""Convert the values that tools return to the contract's `ToolResult` and to MCP's, in one way for every plane.
 
-FastMCP's ``convert_result`` decides. The result of a plain value is known without it: `ToolResult.wrapping`, which a
-property test holds equal.
+FastMCP's ``convert_result`` makes the result. `ToolResult.wrapping` makes the result of a plain value without it. A
+property test keeps both equal.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from .definition import ToolKind
 
 _BLOCKS: TypeAdapter[list[ContentBlock]] = TypeAdapter(list[ContentBlock])
 _LONGEST_INTEGER = 63
-"""Bits. Longer ones are left to FastMCP: Python refuses to write those of more than some thousand digits."""
+"""Maximum bits of an integer that is converted here. FastMCP converts longer integers, because Python refuses to write
+integers of more than some thousand digits."""
 
 
 def outcome_of(kind: ToolKind, value: Any, duration_s: float) -> ToolOutcome:
@@ -58,7 +59,7 @@ def result_of(kind: ToolKind, value: Any) -> ToolResult:
 
 
 def from_fastmcp(result: FastMCPResult) -> ToolResult:
-    """The contract's form of a FastMCP result.
+    """Return the contract's form of a FastMCP result.
 
     Raises:
         NotSerializable: it holds NaN or infinity, which MCP's JSON would turn into null.
@@ -80,7 +81,7 @@ def from_fastmcp(result: FastMCPResult) -> ToolResult:
 
 
 def to_fastmcp(result: ToolResult) -> FastMCPResult:
-    """The FastMCP form of the contract's result, as ``tools/call`` answers it."""
+    """Return the FastMCP form of the contract's result, as the answer of ``tools/call``."""
     return FastMCPResult(
         content=_BLOCKS.validate_python(result.content, by_alias=True),
         structured_content=result.structured_content,
@@ -90,7 +91,7 @@ def to_fastmcp(result: ToolResult) -> FastMCPResult:
 
 
 def _refuse_surrogates(text: str) -> None:
-    """A lone surrogate has no UTF-8 form, so that no plane could send it."""
+    """Raise if a text has a lone surrogate. It has no UTF-8 form, so that no plane could send it."""
     try:
         text.encode()
     except UnicodeEncodeError as error:

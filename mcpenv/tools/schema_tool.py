@@ -1,4 +1,4 @@
-"""Define tools that are known by their schemas only, because another process runs them."""
+"""Define tools from their schemas alone, because another process runs them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .definition import ToolKind, ToolOptions
 
 
 class SchemaTool(ToolKind):
-    """The definition of a tool that another process runs, and whose arguments are checked there.
+    """The definition of a tool that another process runs. That process checks the arguments.
 
     Its function is async and takes the arguments as one ``dict``.
 
@@ -60,7 +60,7 @@ class SchemaTool(ToolKind):
         self.concurrent = self.options.concurrent
 
     def validate(self, arguments: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return the JSON object of arguments as one argument. Only bound names are looked for.
+        """Return the JSON object of arguments as one argument. Only bound names are checked.
 
         Raises:
             pydantic.ValidationError: a bound argument is given.

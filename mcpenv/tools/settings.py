@@ -1,4 +1,4 @@
-"""The settings by which an environment shows a tool that somebody else wrote: of a mounted or a proxied server."""
+"""The settings with which an environment shows a tool of a mounted or a proxied server."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ToolSettings(BaseModel):
     timeout_s: Annotated[float, Field(gt=0)] | None = None
 
     def schema_for_agents(self, schema: dict[str, Any], tool: str) -> dict[str, Any]:
-        """Return an input schema without the arguments that are bound.
+        """Return an input schema without the bound arguments.
 
         Raises:
             InvalidTool: the tool has no such argument, or a value does not fit its schema.
@@ -56,12 +56,12 @@ class ToolSettings(BaseModel):
         return {**schema, "properties": kept, "required": [name for name in schema.get("required", ()) if name in kept]}
 
     def merged_annotations(self, annotations: Mapping[str, Any] | None) -> dict[str, Any] | None:
-        """Return a tool's hints with those of these settings."""
+        """Return a tool's hints, updated by the hints of these settings."""
         return {**(annotations or {}), **self.annotations} or None
 
 
 def unknown_key(key: str, known: Iterable[str]) -> str:
-    """Return the text about a key that is none of ``known``: the key that was probably meant, or all of them."""
+    """Return the text about an unknown key: the key that was probably meant, or all ``known`` keys."""
     names = list(known)
     near = difflib.get_close_matches(key, names, n=1)
     return f"unknown key {key!r}: " + (f"did you mean {near[0]!r}?" if near else f"the keys are {', '.join(names)}")

@@ -1,8 +1,9 @@
 """Read the source of a tool: its function, its resolved type hints, and the facts that decide about its schema.
 
 Tools are often defined again for every instance. The caches of FastMCP and uncalled_for keep every function they parse.
-So a tool is parsed once for equal facts, through a twin that does not refer to the instance. Comparison errs on the
-side of "different": a false difference costs a parse, but a false match would give one instance the schema of another.
+So a tool is parsed once for equal facts, through a twin that does not refer to the instance. If in doubt, the
+comparison finds a difference: a false difference costs a parse, a false match would give one instance the schema of
+another.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _SCALARS = (type(None), bool, int, float, complex, str, bytes)
 
 
 class ToolSource:
-    """The function of a tool, as far as its schema depends on it.
+    """The facts about the function of a tool that decide about its schema.
 
     Args:
         fn: the function, or another callable.
@@ -101,8 +102,8 @@ class ToolSource:
         """Return the objects that names in textual hints refer to; None for unknown names.
 
         Args:
-            local: as `local`. Names of an enclosing function go before those of the module, names of any other frame
-                after them.
+            local: as `local`. Names of an enclosing function take precedence over names of the module, which take
+                precedence over names of any other frame.
         """
         if not self._words:
             return []
@@ -128,7 +129,7 @@ class ToolSource:
 
 
 def twin_of(source: ToolSource, signature: inspect.Signature, name: str) -> Callable[..., Any]:
-    """Return a function of no use but its signature and docstring, which refers to no instance."""
+    """Return a function that only carries a signature and a docstring, and refers to no instance."""
 
     def twin(*args: Any, **kwargs: Any) -> Any:
         raise AssertionError("a tool is called by its own function")

@@ -1,4 +1,4 @@
-"""The user of an episode, to whom agents speak, and the user's tools, which agents neither see nor call."""
+"""The simulated user of an episode, and the user's tools, which agents neither see nor call."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class UserTools:
 
     @property
     def listed(self) -> list[Tool]:
-        """The tools."""
+        """The tools of the user, with their schemas."""
         return [kind.spec for kind, _ in self._tools.values()]
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> UserCall:
-        """Call a tool. A mistake of the user, and a `ToolError` of the tool, are answers.
+        """Call a tool. A mistake of the user and a `ToolError` of the tool are returned, not raised.
 
         Raises:
             Exception: the tool raised anything else, which is an error of the environment.
@@ -68,15 +68,15 @@ class User(Protocol):
     """
 
     async def answer(self, message: str, tools: UserTools) -> UserTurn:
-        """Answer the agent. Calls come one at a time. After a cancellation the user must be as before the call.
+        """Answer the agent. Calls come one after the other. After a cancellation the user must be as before the call.
 
         Args:
-            message: what the agent said; it may be empty.
+            message: the agent's message; it may be empty.
             tools: the tools of the user.
 
         Raises:
             Exception: any exception is an error of the environment: the step fails, and the episode has no score.
-                `UserFailed` keeps what the user did and spent until then.
+                `UserFailed` keeps the actions and the spending of the user until then.
         """
         ...
 

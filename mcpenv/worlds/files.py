@@ -14,7 +14,7 @@ from typing import Any
 from .world import Tree
 
 MAX_TEXT = 256 * 1024
-"""Maximum bytes of a text file whose text is captured. Other files are captured as their hash."""
+"""Maximum bytes of a file that is captured as text. Other files are captured as their hash."""
 
 
 class FilesWorld:
@@ -59,7 +59,7 @@ class FilesWorld:
                 os.chmod(self.folder / path, stat.S_IMODE(mode))
 
     def held(self) -> tuple[object, ...]:
-        """Return nothing: a path is only a name."""
+        """Return nothing, because a path is only a name."""
         return ()
 
     def _walk(self, folders: bool = False, without: frozenset[str] = frozenset()) -> Iterator[tuple[str, int]]:

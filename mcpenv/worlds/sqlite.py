@@ -17,14 +17,14 @@ BUSY_S = 30.0
 
 
 class SQLiteWorld:
-    """An SQLite database: that of a connection, or a file that another process may write.
+    """An SQLite database, given as a connection, or as a file that another process may write.
 
     Captured as ``{table: {primary key: {column: value}}}``. The columns of a compound key are joined by ",". A table
     without a key is keyed by its rowid. Keys that have the same text get the suffixes "#2", "#3". Blobs are base64
     text.
 
-    Of a connection, the main database is captured with the uncommitted writes of its open transaction. Of a file, what
-    is committed; a file that does not exist has no tables.
+    For a connection, capture the main database, including uncommitted writes. For a file, capture committed data only.
+    A file that does not exist has no tables.
 
     Args:
         database: the environment's own connection, or the path of a file. SQLite allows a connection only one thread:
@@ -40,13 +40,13 @@ class SQLiteWorld:
         """Return every row of every table.
 
         Raises:
-            sqlite3.Error: another process has locked the file for too long, or it is no database.
+            sqlite3.Error: another process has locked the file for too long, or it is not a database.
         """
         if isinstance(self._database, Path) and not self._database.exists():
             return {}
         with self._connected() as connection:
             if connection is not self._database:
-                connection.execute("BEGIN")  # so that all tables are of one moment
+                connection.execute("BEGIN")  # read all tables in one transaction
             return _Reader(connection).tables(self._ignore)
 
     def save(self) -> bytes:
@@ -83,11 +83,11 @@ class SQLiteWorld:
         if isinstance(self._database, sqlite3.Connection):
             yield self._database
             return
-        # Not read-only: SQLite then could not roll back what a process that was killed had not committed.
+        # Not read-only: then SQLite could not roll back the uncommitted writes of a killed process.
         address = f"{self._database.absolute().as_uri()}?mode={'rwc' if create else 'rw'}"
         try:
             with closing(sqlite3.connect(address, timeout=BUSY_S, uri=True, isolation_level=None)) as connection:
-                connection.execute("PRAGMA trusted_schema = OFF")  # whoever wrote the file chose its schema
+                connection.execute("PRAGMA trusted_schema = OFF")  # another process may have written the schema
                 yield connection
         except sqlite3.Error as error:
             raise type(error)(f"{self._database}: {error}") from error

@@ -32,7 +32,7 @@ class Moment:
 
 
 class Composite(Rubric):
-    """A rubric made of other rubrics. Its components are those of its parts, each under the name of the part."""
+    """A rubric made of other rubrics. Its components are the components of its parts, under the names of the parts."""
 
     def __init__(self, parts: Mapping[str, Rubric] | Many[Rubric]) -> None:
         self.parts: dict[str, Rubric] = {}
@@ -138,7 +138,7 @@ class Gate(Composite):
 class Sequence(Composite):
     """Score the parts in order until one gives 0 or less. Put cheap checks first and expensive ones last.
 
-    The value is that of the last part that was scored. Parts that are not scored are skipped; None if none was scored.
+    The last part that was scored gives the value. Parts that are not scored are skipped; None if none was scored.
 
     Args:
         parts: rubrics by name, or a list of rubrics.

@@ -21,8 +21,8 @@ class EpisodeRubric:
     """The copy of a rubric that scores one episode.
 
     Attributes:
-        scores_steps: some part of it is asked about steps; if none is, there is nothing to run after a step.
-        has_verified: `Verified` is among its parts.
+        scores_steps: True if some part scores steps. If none does, there is nothing to run after a step.
+        has_verified: True if `Verified` is among its parts.
 
     Raises:
         TypeError: a part would never score.
@@ -44,14 +44,14 @@ class EpisodeRubric:
 
     @property
     def rubrics(self) -> list[Rubric]:
-        """The episode's copy, and all that it is made of."""
+        """The episode's copy and all of its parts, recursively."""
         return list(self._root._all())
 
     async def of_step(self, call: ToolCall, outcome: ToolOutcome, invoke: Invoke) -> Reward | None:
         """Return the reward of a step.
 
         Raises:
-            Exception: whatever a rubric raised; TypeError and ValueError for what is no finite number.
+            Exception: any exception of a rubric; TypeError and ValueError for a value that is not a finite number.
         """
         return await self._of(Moment(call, outcome, None, call.step), invoke)
 
@@ -59,7 +59,7 @@ class EpisodeRubric:
         """Return the reward of an episode that is over.
 
         Raises:
-            Exception: whatever a rubric raised; TypeError and ValueError for what is no finite number.
+            Exception: any exception of a rubric; TypeError and ValueError for a value that is not a finite number.
         """
         last = trajectory.steps[-1].call if trajectory.steps else None
         return await self._of(Moment(last, None, trajectory, trajectory.dropped + len(trajectory.steps)), invoke)
@@ -127,7 +127,7 @@ class EpisodeRubric:
 
 
 def refuse_silent(rubric: Rubric) -> None:
-    """Refuse a rubric of which a part overrides nothing: a misspelt method would otherwise score nothing, silently.
+    """Raise if a part of a rubric overrides nothing. Otherwise a misspelt method would silently score nothing.
 
     Raises:
         TypeError: naming the part's class.
@@ -141,7 +141,7 @@ def _plain(value: Any, rubric: Rubric, what: str) -> Any:
     """Return the result of a function.
 
     Raises:
-        TypeError: an awaitable, from a function that is not declared async, so that its thread is unknown.
+        TypeError: the result is an awaitable of a function that is not declared async, so that its thread is unknown.
     """
     if not inspect.isawaitable(value):
         return value

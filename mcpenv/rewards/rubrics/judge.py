@@ -121,7 +121,7 @@ class Judge(Rubric):
             try:
                 return await self.endpoint.ask(http, body, self._score_in, self.account.spend)
             except EndpointFailed as error:
-                # The text of the error may quote what was judged, which must not get into a log.
+                # The text of the error may quote the judged text, which must not get into a log.
                 raise JudgeFailed(error.reason) from error
 
     def _score_in(self, answer: dict[str, Any]) -> float:
@@ -171,7 +171,7 @@ class Judge(Rubric):
 
 
 class Account:
-    """The cache and the budget that all copies of one judge share. Safe to use from any thread."""
+    """The cache and the budget of one judge, shared by all of its copies. Safe to use from any thread."""
 
     def __init__(self, cache_size: int, max_requests: int | None, max_total_tokens: int | None) -> None:
         self._mutex = threading.Lock()

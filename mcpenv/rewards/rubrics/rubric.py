@@ -1,8 +1,8 @@
 """Define `Rubric`, which authors subclass to score steps and episodes. Each episode works with a copy.
 
 The object that the author makes is the template. The constructor makes the copies, from the same arguments. The
-arguments are the configuration, which is shared and can be saved. Any other attribute is state of one episode, which
-starts anew with each reset.
+arguments are the configuration, which is shared and can be saved. Any other attribute is state of one episode. Each
+reset begins with a fresh copy.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _OF_THE_FRAMEWORK = frozenset({"_arguments", "_hooks", "_own_hooks", "_called", 
 
 
 class _Template(type):
-    """Mark rubrics that a program made itself, as opposed to the copies of episodes."""
+    """Mark the rubrics that a program made itself, to tell them from the copies of episodes."""
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         made = super().__call__(*args, **kwargs)
@@ -96,7 +96,7 @@ class Rubric(metaclass=_Template):
             )
         object.__setattr__(self, name, value)
 
-    # -- what an author overrides
+    # -- methods to override
 
     def score(self, call: ToolCall, outcome: ToolOutcome) -> Any:
         """Return the reward of a step, or None if it is not scored."""
@@ -120,7 +120,7 @@ class Rubric(metaclass=_Template):
             delattr(self, name)
         self.__dict__.update(state)
 
-    # -- what an author calls
+    # -- methods to call
 
     @property
     def env(self) -> Any:
@@ -273,7 +273,7 @@ class FunctionRubric(Rubric):
 
 
 def is_async(fn: Callable[..., Any]) -> bool:
-    """Return True if ``fn`` is a coroutine function, or an object whose ``__call__`` is one."""
+    """Return True if ``fn`` is a coroutine function, or an object with an async ``__call__``."""
     while isinstance(fn, functools.partial):
         fn = fn.func
     return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(fn, "__call__", None))  # noqa: B004

@@ -51,7 +51,7 @@ def check(spec: Mapping[str, Any], *, has_world: bool = True, where: str = "veri
 
 
 def missing_here(spec: Mapping[str, Any] | None) -> str | None:
-    """Return what this installation lacks to run a task's verifier; None if nothing, or if `check` refuses the spec."""
+    """Return the missing requirement of a task's verifier; None if none is missing, or if `check` refuses the spec."""
     try:
         parsed = None if spec is None else parse(spec, "verifier")
     except InvalidVerifier:

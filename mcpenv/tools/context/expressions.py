@@ -1,7 +1,7 @@
 """Regular expressions of models: RE2, which takes linear time and bounded memory, line by line and until a deadline.
 
-Python's ``re`` cannot be stopped. The ``regex`` package has a timeout, but a short pattern can take all memory before
-it passes. RE2 knows no backreferences and no lookaround, and refuses patterns that take too much memory.
+Python's ``re`` cannot be stopped. The ``regex`` package has a timeout, but before it passes a short pattern can take
+all memory. RE2 has no backreferences and no lookaround, and refuses patterns that take too much memory.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ takes some tenths of a second for one part. A match longer than the overlap may 
 
 
 class Refused(Exception):
-    """The exception for a pattern that cannot be searched for. The text says why, for the model."""
+    """Raised if a pattern cannot be searched for. The text gives the model the reason."""
 
 
 class Expression:

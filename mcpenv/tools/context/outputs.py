@@ -1,4 +1,4 @@
-"""The long outputs of one episode, and the settings that say how long is long."""
+"""The long outputs of one episode, and the settings of their limits."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class KeptOutputs:
             return id in self._dropped
 
     def copy(self) -> KeptOutputs:
-        """Return the same outputs, to which others may be added."""
+        """Return an independent copy of the collection."""
         other = KeptOutputs()
         with self._lock:
             other._outputs, other._size, other._dropped = dict(self._outputs), self._size, self._dropped.copy()

@@ -14,10 +14,10 @@ MAX_MATCHES, MAX_AROUND, MAX_MATCH = 50, 1000, 500
 
 
 class OutOfTime(Exception):
-    """The exception for a search that has passed its deadline.
+    """Raised if a search has passed its deadline.
 
     Attributes:
-        reached: the character from which to go on.
+        reached: the character from which to continue.
     """
 
     def __init__(self, reached: int) -> None:
@@ -34,13 +34,13 @@ class Pattern(Protocol):
 
 
 class Words:
-    """The pattern that is found as it stands."""
+    """A pattern that is searched for literally."""
 
     def __init__(self, words: str) -> None:
         self._words = words
 
     def matches(self, text: str, start: int, deadline: float) -> Iterator[tuple[int, int]]:
-        """Yield begin and end of the places of the words from ``start`` on."""
+        """Yield begin and end of each occurrence of the words from ``start`` on."""
         found = text.find(self._words, start)
         while found >= 0:
             yield found, found + len(self._words)
@@ -79,7 +79,7 @@ def search(id: str, text: str, pattern: Pattern, start: int, max_matches: int, a
 
 
 class NoSuchLine(Exception):
-    """The exception for a line after the last one. The text says so, for the model."""
+    """Raised for a line after the last one, with a text for the model."""
 
 
 def view(id: str, text: str, character: int, line: int | None, lines: int | None, room: int) -> str:

@@ -29,7 +29,7 @@ Around = Annotated[int, Field(ge=0, le=MAX_AROUND, description="Characters to sh
 
 
 class Owner(Protocol):
-    """The environment instance whose outputs are read."""
+    """The environment instance that keeps the outputs."""
 
     def kept_outputs(self) -> tuple[KeptOutputs, str | None]:
         """Return the outputs of the running episode, and the authenticated caller of the running step."""

@@ -1,8 +1,8 @@
 """Make the command lines of bubblewrap's sandboxes, and find a bubblewrap that works on this machine.
 
-A sandbox of root keeps user id 0, and with it what the kernel lets the owner of a file do without a capability: write
-settings below ``/proc/sys``, read ``/proc/timer_list``, change the permissions of ``/dev/null``. Each command line
-therefore covers these files.
+A sandbox that root starts keeps user id 0. As the owner of files, that user needs no capability to write settings below
+``/proc/sys``, read ``/proc/timer_list`` or change the permissions of ``/dev/null``. Each command line therefore covers
+these files.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ READ_ONLY_ROOT = ("--ro-bind", "/", "/")
 
 _BASE = (
     *("--die-with-parent", "--new-session", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"),
-    # A capability could unmount what hides a folder.
+    # With a capability, a program could unmount a mount that hides a folder.
     *("--cap-drop", "ALL"),
 )
 
 _READ_ONLY_DEVICES = Path(__file__).with_name("inside") / "read_only_devices.py"
 
 _USERS = (("--unshare-user", "--disable-userns"), ("--unshare-user",), ())
-"""Options on user namespaces, the strictest first. Before 0.8 bubblewrap cannot forbid further ones; some kernels have
-none, which only root's sandboxes can do without."""
+"""Options on user namespaces, the strictest first. Before 0.8 bubblewrap cannot forbid further namespaces. Some kernels
+have no user namespaces; only root's sandboxes work without them."""
 
-# As the OCI runtimes mask them, beside files that only root reads.
+# The OCI runtimes mask these files, in addition to files that only root reads.
 _MASKED = ("acpi", "asound", "interrupts", "keys", "latency_stats", "sched_debug", "scsi", "timer_stats")
 _MASKED_IN_SYS = ("/sys/devices/virtual/powercap", "/sys/firmware", "/sys/kernel/debug", "/sys/kernel/tracing")
 
 
 @dataclass(frozen=True)
 class _Level:
-    """What this machine supports of a sandbox.
+    """The level of isolation that this machine supports.
 
     Attributes:
         launcher: the program that starts bubblewrap; empty to start it directly.
@@ -98,7 +98,7 @@ def find_bubblewrap(*more: str) -> str:
     """Return the path of bubblewrap's program. Blocks until it has run.
 
     Args:
-        more: options that it must support, beside those of every sandbox.
+        more: further options that it must support.
 
     Raises:
         ConfigurationError: it is missing, or does not work on this machine.
@@ -116,10 +116,10 @@ def find_bubblewrap(*more: str) -> str:
 
 
 def _level(bwrap: str) -> _Level:
-    """Return the strictest level that works; the lowest as well if bubblewrap does not work.
+    """Return the strictest level that works, or the lowest level if bubblewrap does not work.
 
     Raises:
-        ConfigurationError: bubblewrap does not answer, which is no reason for a lower level.
+        ConfigurationError: bubblewrap does not answer, which does not justify a lower level.
     """
     if bwrap not in _strictest:
         launchers: tuple[tuple[str, ...], ...] = ((),)

@@ -1,4 +1,4 @@
-"""What a program in bubblewrap sees of the file system: folders that it reads, writes, or finds empty."""
+"""The file system of a program in bubblewrap: folders that it reads, writes, or finds empty."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _RESOLVERS = ("/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager", 
 
 
 class Mount(StrEnum):
-    """What becomes of a folder or file of the system."""
+    """The form in which a folder or file of the system is mounted."""
 
     EMPTY = "empty"
     READ = "read"
@@ -30,9 +30,10 @@ def temporary_mounts() -> dict[Path, Mount]:
 
 
 def mount_arguments(mounts: Mapping[Path, Mount]) -> Iterator[tuple[str, ...]]:
-    """Yield bubblewrap's arguments for mounts, each after those that contain it, and none that changes nothing.
+    """Yield bubblewrap's arguments for mounts. A mount follows the mounts that contain it.
 
-    A folder's mount holds for what is in it, too. Without a mount a file is read.
+    A folder's mount also applies to its content. Mounts without an effect are left out. Files without a mount are
+    readable.
     """
     done: dict[Path, Mount] = {}
     for path in sorted(mounts, key=lambda path: len(path.parts)):
@@ -70,7 +71,7 @@ def _is_reached(path: Path) -> bool:
 
 
 def installation_of(program: Path) -> Path:
-    """Return what a program needs beside system libraries: its virtual environment, its npm packages, or the file."""
+    """Return the path that a program needs besides system libraries: its virtual environment, npm packages, or file."""
     for folder in program.parents:
         if (folder / "pyvenv.cfg").is_file():
             return folder

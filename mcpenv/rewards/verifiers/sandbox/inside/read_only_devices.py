@@ -1,7 +1,7 @@
 """Run bubblewrap where the devices that it shares with the sandbox have read-only inodes.
 
-A sandbox's ``/dev/null`` is the machine's. Root owns it, and could change its permissions for everybody. A read-only
-mount prevents that; writing to the device still works. bubblewrap has no option for it.
+A sandbox has the machine's own ``/dev/null``. Root owns it, and could change its permissions for the whole machine. A
+read-only mount prevents that; writing to the device still works. bubblewrap has no option for it.
 """
 
 import ctypes
@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 
-DEVICES = ("null", "zero", "full", "random", "urandom", "tty")  # those of bubblewrap's --dev
+DEVICES = ("null", "zero", "full", "random", "urandom", "tty")  # as bubblewrap's --dev makes them
 CLONE_NEWNS = 0x00020000
 MS_RDONLY, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 1, 32, 4096, 16384, 1 << 18
 KEPT = os.ST_NOSUID | os.ST_NODEV | os.ST_NOEXEC  # have the values of their MS_ namesakes
