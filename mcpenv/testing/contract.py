@@ -1,4 +1,4 @@
-"""Define the contract as one method per check. A failed check raises a text that says what to do."""
+"""Define the contract as one method per check. A failed check raises an error with the remedy in its text."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ MAX_TASKS = 1000
 """Maximum tasks of a split that are checked. A generator may have millions."""
 
 MAX_VERIFIED = 3
-"""Maximum tasks of a split whose episodes are verified."""
+"""Maximum tasks of a split for which an episode is verified."""
 
 _UNKNOWN_TOOL = "mcpenv_no_such_tool"
 
@@ -86,7 +86,7 @@ class Contract:
             return Finding(check, Verdict.WARNING, str(warned))
         except unittest.SkipTest as skipped:
             return Finding(check, Verdict.SKIPPED, str(skipped))
-        except McpenvError as error:  # from code that this check uses and another check covers
+        except McpenvError as error:  # from code that another check covers
             return Finding(check, Verdict.FAILED, error_text(error))
         return Finding(check, Verdict.OK)
 
@@ -393,7 +393,7 @@ class Contract:
         return None
 
     def _verified_tasks(self, env: MCPEnvironment) -> list[Task | None]:
-        """Return some tasks whose end is verified; None stands for an episode without a task."""
+        """Return some tasks with a verified end; None stands for an episode without a task."""
         cls = type(env)
         try:
             tasks = list(_first_of_splits(cls.tasks, MAX_VERIFIED))
@@ -422,7 +422,7 @@ class Contract:
             ) from error
 
     async def _make_bad_calls(self, mode: Mode) -> list[str]:
-        """Make wrong calls. Return the tools whose arguments another process checks and accepts."""
+        """Make wrong calls. Return the tools for which another process checks the arguments, and accepted them."""
         served = self.subject.served(mode)
         lenient: list[str] = []
         try:
@@ -442,7 +442,7 @@ class Contract:
 
 
 def schema_fault(tool: Tool) -> str | None:
-    """Return the fault of a tool's schemas and what to do, as a sentence; None if they have none."""
+    """Return the fault of a tool's schemas with the remedy, as a sentence; None if they have none."""
     for what, schema in (("input", tool.input_schema), ("output", tool.output_schema)):
         if schema is None:
             continue

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class ContractViolation(AssertionError):
-    """The error that an environment violates its contract. The text says what to do.
+    """Raised if an environment violates its contract. The text gives the remedy.
 
     Attributes:
         report: all findings, if `check_environment` raised it.
@@ -19,7 +19,7 @@ class ContractViolation(AssertionError):
 
 
 class ContractWarning(UserWarning):
-    """A warning that something is costly or could not be tried. The text says what to do."""
+    """The warning about a check that found a cost, or could not be tried. The text gives the remedy."""
 
 
 class Verdict(StrEnum):
@@ -40,8 +40,8 @@ class Finding:
         check: the name of the check.
         verdict: its result.
         reason: the problem, or the reason why it was not tried; empty if the verdict is ok.
-        where: the task, tool or file; empty if the environment as a whole is meant.
-        remedy: what to do; empty if the reason says it.
+        where: the task, tool or file; empty for the environment as a whole.
+        remedy: the action to take; empty if the reason contains it.
     """
 
     check: str

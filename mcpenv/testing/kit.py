@@ -33,7 +33,7 @@ def check_environment(
         factory: the class, or a callable without arguments that returns an instance.
         examples: tool names with arguments that work. Other tools are called with arguments made from their schema.
         actions: own actions to take, after the tools.
-        reset_options: options for environments whose ``reset`` needs some.
+        reset_options: options for a ``reset`` that requires some.
         seed: the seed of every reset.
         deterministic: False for worlds in which no two episodes are equal (a live site). That check is then skipped.
         block_limit_s: maximum seconds for which async code may block the event loop.

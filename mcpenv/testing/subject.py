@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class Subject:
-    """The environment under test. The arguments are those of `check_environment`."""
+    """The environment under test. Takes the arguments of `check_environment`."""
 
     def __init__(
         self,

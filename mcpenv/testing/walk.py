@@ -36,7 +36,7 @@ class Trace:
         action: the action of a step; None for other calls.
         value: the result.
         error: the error that was raised instead.
-        crash: the exception of user code that agents do not get to see.
+        crash: the exception of user code that agents do not see.
         blocked_at: the place that blocked the event loop for too long, as "file:line in function".
     """
 
@@ -54,7 +54,7 @@ class Trace:
 
     @property
     def ended(self) -> bool:
-        """True if the episode accepts no more steps."""
+        """True if the episode accepts no further steps."""
         return self.error is not None or (self.observation is not None and self.observation.done)
 
     @property
@@ -71,7 +71,7 @@ class Trace:
         return late or isinstance(self.error, OperationTimeout)
 
     def plain(self) -> Any:
-        """Return the part that equal calls have in common: all but the episode id and the texts of exceptions."""
+        """Return the part that is the same for equal calls: all but the episode id and the texts of exceptions."""
         if isinstance(self.problem, BaseException):
             return {"raised": type(self.problem).__name__}
         data = to_plain(self.value, self.label)
@@ -240,7 +240,7 @@ def error_text(problem: BaseException | ToolFailure) -> str:
     """Describe an error and its place in the author's code, on one line."""
     if isinstance(problem, ToolFailure):
         return f"{problem.error_type.value}: {problem.message}"
-    # A refusal that passes through user code is its own cause.
+    # A refusal that user code passes on is its own cause.
     if isinstance(problem, WireError) and problem.__cause__ not in (None, problem):
         stage = problem.data.get("stage")
         return f"{stage} raised {error_text(problem.__cause__)}" if stage else error_text(problem.__cause__)

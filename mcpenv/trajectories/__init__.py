@@ -1,4 +1,4 @@
-"""The record of episodes on disk. Each is whole or absent, is written beside the steps, and can be read at any time."""
+"""The record of episodes on disk. An episode is whole or absent. A thread of its own writes the record."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class Blobs:
     def restored(self, episode: RecordedEpisode) -> RecordedEpisode:
         """Return the episode with the data of its images and audio.
 
-        A block whose file is missing, or a link out of the folder, stays as it is.
+        A block stays as it is if its file is missing, or is a link out of the folder.
         """
         return _changed(episode, self._put_back) if self.folder.is_dir() else episode
 
@@ -83,7 +83,7 @@ class Blobs:
         except (binascii.Error, ValueError):
             return block
         if base64.b64encode(data).decode() != text:
-            return block  # it would not come back as it was
+            return block  # the data would not be restored exactly
         name = hashlib.sha256(data).hexdigest() + _ENDINGS.get(str(block.get("mimeType")), _OTHER)
         self._write(name, data)
         return {**{key: value for key, value in block.items() if key != "data"}, "blob": name}
@@ -108,7 +108,7 @@ class Blobs:
         if file.exists():
             return
         self.folder.mkdir(parents=True, exist_ok=True)
-        # Whole or absent, also if another process writes the same file.
+        # A rename makes the file whole or absent, also if another process writes the same file.
         written = self.folder / f".{name}-{secrets.token_hex(4)}"
         written.write_bytes(data)
         os.replace(written, file)
@@ -179,7 +179,7 @@ def _step(step: StepRecord, change: Change) -> StepRecord:
 
 
 def _anywhere(value: Any, change: Change) -> Any:
-    """Return plain data with the blocks of images and audio in it changed. The same object if there is none."""
+    """Return plain data with its blocks of images and audio changed; the same object if it has none."""
     if isinstance(value, list):
         items = [_anywhere(item, change) for item in value]
         return value if all(map(_is, items, value)) else items

@@ -1,7 +1,8 @@
-"""The cassette: a record as an index of what each call gave, so that its episodes can be played without their servers.
+"""The cassette: an index of a record by calls, so that its episodes can be played without their servers.
 
-A call is known by the state in which it was made, its tool and its arguments. The state is the hash of the reset and of
-the calls since then that may have written. So reads agree in any order, and episodes of one task share their beginning.
+A call is identified by its tool, its arguments and the state in which it was made. The state is the hash of the reset
+and of the calls since then that may have written. So the order of reads does not matter, and episodes of one task share
+their beginning.
 """
 
 from __future__ import annotations
@@ -45,14 +46,14 @@ def after(state: str, tool: str, arguments: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PlayedCall:
-    """What became of a recorded call.
+    """The outcome of a recorded call.
 
     Attributes:
-        result: what it gave; None if it failed.
+        result: its result; None if it failed.
         error: the failure.
         step: the number of its step.
         reward: the reward of the step without the verification of the end.
-        ended: None, or how the episode ended with it: True if it was truncated.
+        ended: True if the episode was truncated by this step, False if it terminated; None if it continued.
         reason: the reason of that end.
     """
 
@@ -74,7 +75,7 @@ class PlayedEnd:
 
 @dataclass(slots=True)
 class Take:
-    """What one recorded episode has for one key, in order. A call that was repeated may have given something else."""
+    """The outcomes of one recorded episode for one key, in order. A repeated call may have had another outcome."""
 
     episode_id: str
     seed: int | None
@@ -82,9 +83,9 @@ class Take:
 
 
 class Preference:
-    """The episodes whose takes are played where several have one.
+    """The choice of a take if several episodes have one.
 
-    First that with the wanted id, then the one that was played last, then those with the wanted seed.
+    Prefer the episode with the wanted id, then the episode that was played last, then episodes with the wanted seed.
     """
 
     def __init__(self, episode_id: str | None, seed: int | None) -> None:
@@ -128,7 +129,7 @@ class Lists:
 
 
 class Cassette:
-    """The playable episodes of a record: those of proxied servers, all with the same tools.
+    """The playable episodes of a record. They were recorded from proxied servers, all with the same tools.
 
     Args:
         directory: the record.
@@ -168,7 +169,7 @@ class Cassette:
         self._indexes: dict[frozenset[str], Index] = {}
 
     def index(self, played: Iterable[str]) -> Index:
-        """Return the index of the calls of these tools. Other tools leave the state as it is."""
+        """Return the index of the calls of these tools. Calls of other tools do not change the state."""
         names = frozenset(played)
         if names not in self._indexes:
             readers = {tool.name for tool in self.tools if reads(tool)}
@@ -204,14 +205,14 @@ class Index:
         for step in trajectory.steps:
             name = step.call.name
             if step.reason == CASSETTE_MISS:
-                return  # a cassette was recorded
+                return  # the episode was itself played from a cassette, which lacked this call
             if name not in played:
                 continue
             result, error = step.outcome.result, step.outcome.error
             if error is not None and error.error_type in _UNTIMELY:
                 if name in readers:
                     continue
-                return  # the call may have written or not: the state of what follows is not known
+                return  # the call may have written, so the state after it is unknown
             key = after(state, name, step.call.arguments)
             ended = step.truncated if step.done else None
             reward = _without(step.reward, trajectory.verified if step.done else None)
@@ -246,7 +247,7 @@ def _put(takes: list[Take], trajectory: Trajectory, played: Any) -> None:
 
 
 def _without(reward: Reward | None, verified: Reward | None) -> Reward | None:
-    """Return the reward of a step without that of the verification, which is played as one of its own."""
+    """Return the reward of a step without the reward of the verification, which is played separately."""
     if reward is None or verified is None:
         return reward
     components = {name: value for name, value in reward.components.items() if name not in verified.components}

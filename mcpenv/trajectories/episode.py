@@ -32,7 +32,7 @@ OBSERVATIONS = "observations"
 """The key in ``extra`` of the observations of the environment's own actions, by step number as text."""
 
 CONTEXT = "context"
-"""The key in ``extra`` of what a model dropped from its context; `mcpenv_client.messages_at` reads it."""
+"""The key in ``extra`` of the parts that a model dropped from its context; `mcpenv_client.messages_at` reads it."""
 
 EVALUATED = "eval"
 """The key in ``extra`` of the result of ``mcpenv eval``, as plain JSON data: also the counts of tokens."""
@@ -73,7 +73,7 @@ class RecordedEpisode:
         tools: the name of the list of tools, see `ToolLists`; None if unknown.
         messages: the chat in which a model played it, in OpenAI's format; None without a chat.
         agent: the agent that played it (``name``, ``version``, ``model``, ...); None if unknown.
-        model_turns: what the agent asked of a model and the answers, in the order in which they ended; None if no proxy
+        model_turns: the agent's requests to a model and the answers, in the order in which they ended; None if no proxy
             recorded them.
         extra: further data for programs. Reserved keys are `NOT_RECORDED`, `OBSERVATIONS`, `CONTEXT`, `EVALUATED`
             and `RESCORED`.
@@ -106,9 +106,9 @@ class RecordedEpisode:
     def line(self) -> bytes:
         """Return the episode as one line of JSON, with its newline.
 
-        A value without a JSON form (NaN, an object that a program in the same process passed as an option) is written
-        as null, and `NOT_RECORDED` has its path, so that one such value does not lose the episode. Secrets are redacted
-        by the named rules of this process.
+        A value without a JSON form is written as null, and `NOT_RECORDED` has its path: NaN, for example, or an object
+        that a program in the same process passed as an option. So one such value does not lose the episode. The named
+        rules of this process redact secrets.
         """
         text = self._text()
         if has_named():
@@ -122,7 +122,7 @@ class RecordedEpisode:
             text = _serializer().to_json(self, fallback=plain)
         except (PydanticSerializationError, TypeError, ValueError, OverflowError, RecursionError):
             return _what_can_be_written(self)
-        if b"NaN" in text or b"Infinity" in text:  # a number without a JSON form; or a text, of which nothing is lost
+        if b"NaN" in text or b"Infinity" in text:  # a number without a JSON form, or a text, which is written unchanged
             return _what_can_be_written(self)
         return text
 
@@ -157,7 +157,7 @@ def _adapter() -> TypeAdapter[RecordedEpisode]:
 
 @functools.cache
 def _serializer() -> SchemaSerializer:
-    """Return a serializer that writes NaN and infinity by name, so that they can be found, and not as null."""
+    """Return a serializer that writes NaN and infinity by name instead of null, so that they can be found."""
     return SchemaSerializer(_adapter().core_schema, CoreConfig(ser_json_inf_nan="constants", ser_json_bytes="base64"))
 
 

@@ -102,7 +102,7 @@ def first_difference(recorded: Any, replayed: Any, path: str = "") -> tuple[str,
             index = min(len(recorded), len(replayed))
             return f"{path}[{index}]", _item(recorded, index), _item(replayed, index)
         return None
-    # Python's == takes 1, 1.0 and True for equal; their JSON differs.
+    # For Python 1, 1.0 and True are equal; their JSON differs.
     return None if canonical({"": recorded}) == canonical({"": replayed}) else (path, recorded, replayed)
 
 
@@ -120,7 +120,7 @@ def _masked(block: dict[str, Any]) -> dict[str, Any]:
 
 
 def without_incidents(data: Any) -> Any:
-    """Return plain JSON data whose texts have no incident ids, which are random."""
+    """Return plain JSON data with the incident ids in its texts masked, because they are random."""
     if isinstance(data, str):
         return _mask(data)
     if isinstance(data, list):

@@ -19,11 +19,11 @@ def read_episodes(
 ) -> Iterator[RecordedEpisode]:
     """Yield the episodes of a record, segment by segment, each in the order in which they ended.
 
-    Images and audio are read from the folder ``blobs`` beside the segment.
+    Images and audio are read from the folder ``blobs`` next to the segment.
 
     Args:
         directory_or_file: a record's folder, one of its segments, or its text (``.jsonl``, as ``zcat`` prints it).
-        on_torn: called with the incomplete end of a segment, whose writer died or is writing it; None: ignored.
+        on_torn: called with the incomplete end of a segment, if its writer died or is still writing; None: ignore it.
 
     Raises:
         ConfigurationError: there is no such record.

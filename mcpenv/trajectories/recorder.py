@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("mcpenv")
 
 Tools = Callable[[], Sequence[Tool] | None]
-"""The function that returns the tools of agents, called when an episode is over; None if unknown."""
+"""A function that returns the tools of agents when an episode is over; None if unknown."""
 
 
 class Recorder:
@@ -101,7 +101,7 @@ class Recorder:
 
         Args:
             tools: called when an episode is over. It must not refer to the instance, which refers to it.
-            waits: True if the code that ends an episode may block, and does not wait for the write: in process.
+            waits: True, as in process, if the code that ends an episode may block while the queue is full.
         """
         environment = RecordedEnvironment(environment_name, version)
         return RecordingSink(
@@ -202,7 +202,7 @@ class RecordingSink:
             self._spilled[trajectory.episode_id] = spilled.copy()
 
     async def written(self, episode_id: str) -> None:
-        """Return when the episode is on disk or lost, but after at most `patience_s`, which is logged."""
+        """Return when the episode is on disk or lost, or after `patience_s`. A timeout is logged."""
         job = self._jobs.get(episode_id)
         if job is None:
             return
@@ -245,7 +245,7 @@ class RecordingSink:
 
 def _tell(loop: asyncio.AbstractEventLoop, over: asyncio.Future[bool]) -> None:
     """Wake the waiting coroutine. Called in the writer's thread."""
-    with contextlib.suppress(RuntimeError):  # the loop is closed, so nothing waits there
+    with contextlib.suppress(RuntimeError):  # the loop is closed, so no coroutine waits
         loop.call_soon_threadsafe(_settle, over, True)
 
 
@@ -255,7 +255,7 @@ def _settle(over: asyncio.Future[bool], in_time: bool) -> None:
 
 
 class OwnTools:
-    """The tools that an instance has registered, as they are now; after its end, as they last were."""
+    """The tools that an instance has registered. After its end, the tools that it had last."""
 
     def __init__(self, toolbox: Toolbox, mode: Mode) -> None:
         self._toolbox = toolbox

@@ -50,7 +50,7 @@ class Segment:
         """Append a whole member.
 
         Raises:
-            OSError: it was not written. The segment ends as before, or with a torn tail, and accepts no more.
+            OSError: it was not written. The segment ends as before, or with a torn tail. Do not append to it again.
         """
         written = os.write(self._file, member)
         if written != len(member):
@@ -120,7 +120,7 @@ def member_of(lines: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class TornTail:
-    """The incomplete end of a segment whose writer died, or is writing it.
+    """The incomplete end of a segment, if its writer died or is still writing.
 
     Attributes:
         path: the segment.
@@ -141,7 +141,7 @@ def members(path: Path, start: int = 0) -> Iterator[tuple[int, bytes] | TornTail
         start: the offset of the first member to read.
 
     Raises:
-        DamagedRecord: bytes that are not a gzip member, or one whose checksum is wrong.
+        DamagedRecord: bytes that are not a gzip member, or a member with a wrong checksum.
         OSError: the file cannot be read.
     """
     offset, pending = start, b""

@@ -1,4 +1,4 @@
-"""The spilled steps of a long episode: those that its trajectory has dropped, compressed until the episode is over."""
+"""The steps that a long episode has dropped from its trajectory, compressed until the episode is over."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Spilled:
         )
 
     def copy(self) -> Spilled:
-        """Return the same steps, to which others may be added."""
+        """Return an independent copy of the collection."""
         other = Spilled()
         other._batches, other._last, other._count = [*self._batches], [*self._last], self._count
         return other

@@ -45,7 +45,7 @@ class ToolLists:
         file = self._folder / f"{name}.json"
         if not file.exists():
             self._folder.mkdir(parents=True, exist_ok=True)
-            # Whole or absent, also if another process writes the same file.
+            # A rename makes the file whole or absent, also if another process writes the same file.
             written = self._folder / f".{name}-{secrets.token_hex(4)}"
             written.write_bytes(text)
             os.replace(written, file)

@@ -18,7 +18,7 @@ from .segments import Segments, member_of
 logger = logging.getLogger("mcpenv")
 
 ENOUGH = 256
-"""Length of the queue above which callers that can wait do."""
+"""Length of the queue above which callers wait, if they can."""
 
 BATCH = 64
 LINGER_S = 0.1
@@ -55,7 +55,7 @@ class Job:
         callback()
 
     def end(self) -> None:
-        """Mark the job as over. Only the writer calls this."""
+        """Mark the job as over. Only the writer calls this method."""
         with _OVER:
             self.over, self.line = True, None
             callbacks, self._when_over = self._when_over, []
@@ -192,7 +192,7 @@ class Writer:
 
         Returns:
             True if it has ended. False in a signal handler that interrupted a call of the same thread. Then the writer
-            accepts no more jobs, and another call ends it.
+            refuses further jobs, and another call ends it.
         """
         if self._process != os.getpid():
             self._begin()
@@ -206,7 +206,7 @@ class Writer:
             # `Thread.join` would deadlock if a signal handler that interrupts it calls this again.
             while self._thread is not None:
                 self._changed.wait()
-            with contextlib.suppress(OSError):  # jobs that were written are marked so
+            with contextlib.suppress(OSError):  # the jobs have been written and marked already
                 self._segments.close()
         return True
 
@@ -260,7 +260,7 @@ class Writer:
                 self._written += len(lines)
 
     def _next(self) -> list[Job]:
-        """Return the jobs to write next; None if the writer is to end."""
+        """Return the jobs to write next; an empty list if the writer is to end."""
         with self._changed:
             if self._working:
                 self._working = 0
@@ -292,7 +292,7 @@ class Writer:
 def _is_mine(condition: threading.Condition) -> bool:
     """Return True if this thread holds the lock of the condition."""
     try:
-        condition.notify(0)  # wakes nobody, and raises if the lock is not this thread's
+        condition.notify(0)  # wakes no thread, and raises if this thread does not hold the lock
     except RuntimeError:
         return False
     return True
