@@ -360,7 +360,7 @@ class Episode:
     # -- observations for the orchestrator
 
     def info_of(self, record: StepRecord | None) -> dict[str, Any]:
-        """Return the framework's part of the observation of a step; empty where there are no episodes.
+        """Return the framework's part of the observation of a step; empty without an orchestrator.
 
         Args:
             record: the step; None for the reset.

@@ -76,11 +76,11 @@ class Execution(Instance):
     # -- tools
 
     async def list_tools(self) -> list[Tool]:
-        """Return the tools that this mode sees. Allowed in any state, also during a step."""
+        """Return the tools that are visible in this mode. Allowed in any state, even during a step."""
         return (await self.listing()).tools
 
     async def listing(self) -> Listing:
-        """Return the tools that this mode sees, and the checks of the agents that may use them."""
+        """Return the tools that are visible in this mode, with the checks of agents."""
         if self.mounted is not None:
             return await self.mounted.listing(visible(self, self.mounted))
         return self.tools.listing(self.mode)
@@ -190,7 +190,7 @@ class Execution(Instance):
             EpisodeDone: the episode is over.
             RateLimited: too many calls wait already.
             ExecutionError: the action or its scoring raised.
-            OperationTimeout: it passed its deadline.
+            OperationTimeout: the action passed its deadline.
         """
         arguments = {name: value for name, value in to_plain(action, "action").items() if name != "type"}
         if not arguments["metadata"]:
@@ -220,7 +220,7 @@ class Execution(Instance):
         Raises:
             InvalidMessage: an option that the environment does not take, or a task that it does not have.
             ExecutionError: the user's reset raised; the environment is NEW.
-            OperationTimeout: it passed its deadline.
+            OperationTimeout: the reset passed its deadline.
         """
         refuse_inside(self)
         wanted = Wanted(options or {}, self.hooks.options, self.tasks)
@@ -258,19 +258,20 @@ class Execution(Instance):
             InvalidMessage: there is no episode yet.
             ExecutionError: scoring the end failed; the episode is over regardless.
         """
+        # A step may have ended the episode already: then answer without the lock.
         if self.episode.state is not EpisodeState.DONE:
             async with self._operation(Event.END):
                 await end(self, truncated, reason)
         return self.episode.latest()
 
     async def snapshot(self, *, timeout_s: float | None = None) -> Snapshot:
-        """Return a snapshot of the episode. Changes nothing, also if it fails.
+        """Return a snapshot of the episode. Changes nothing, even on failure.
 
         Raises:
             NotSupported: a part of the episode cannot be saved.
             InvalidMessage: there is no episode yet.
             ExecutionError: user code raised.
-            OperationTimeout: it passed its deadline.
+            OperationTimeout: user code passed its deadline.
         """
         refuse_without_episodes(self)
         async with self._operation(Event.SNAPSHOT, if_abandoned="a snapshot could not be stopped"):
@@ -283,7 +284,7 @@ class Execution(Instance):
             Misuse: the snapshot is of another class or version.
             NotSupported: the snapshot does not fit this instance.
             ExecutionError: user code raised; the environment is NEW.
-            OperationTimeout: it passed its deadline.
+            OperationTimeout: user code passed its deadline.
         """
         refuse_without_episodes(self)
         snapshot.check_class(type(self.env), self.env.VERSION)
@@ -319,7 +320,7 @@ class Execution(Instance):
 
         Raises:
             ExecutionError: the user's property raised.
-            OperationTimeout: it passed its deadline.
+            OperationTimeout: the user's property passed its deadline.
         """
         async with self._operation(Event.STEP, if_abandoned=STATE_ABANDONED):
             if self.closed:

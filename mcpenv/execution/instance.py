@@ -47,7 +47,7 @@ class Instance:
         tools: the environment's own tools.
         mounted: the mounted FastMCP server, if any.
         episode: the running or last episode.
-        scoring: its scoring; None before the first reset, and where there are no episodes.
+        scoring: its scoring; None before the first reset, and without an orchestrator.
         session_id: names this instance for tools that keep state.
         blocking: runs the coroutines of blocking calls.
         subscribers: the subscribers to changes of tools, prompts and resources.

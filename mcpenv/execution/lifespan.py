@@ -50,7 +50,7 @@ def lifespan_of(cls: type[Any]) -> AbstractAsyncContextManager[Any]:
     """Return the class's lifespan, not yet entered.
 
     Raises:
-        TypeError: if it is not an async context manager.
+        TypeError: if the class's ``lifespan`` returns no async context manager.
     """
     manager = cls.lifespan()
     if not isinstance(manager, AbstractAsyncContextManager):

@@ -111,7 +111,7 @@ class Finder(Protocol):
         """Return the object that answers listings: the request's own execution if it exists, else a stand-in.
 
         Raises:
-            WireError: if there is none.
+            WireError: if there is no execution and no stand-in.
         """
         ...
 
@@ -119,7 +119,7 @@ class Finder(Protocol):
         """Return the request's own execution, created if needed.
 
         Raises:
-            WireError: if there is none and none can be created.
+            WireError: if there is no execution and none can be created.
         """
         ...
 

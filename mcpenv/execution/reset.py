@@ -27,7 +27,7 @@ async def reset(
 
     Raises:
         ExecutionError: the user's reset raised; the environment is NEW.
-        OperationTimeout: it passed its deadline.
+        OperationTimeout: the reset passed its deadline.
     """
     # Before `open`, which replaces the trajectory.
     hand_over(instance, "reset")
@@ -60,8 +60,8 @@ async def run_reset(
     """Run the user's reset once, for the episode that was opened.
 
     Raises:
-        ExecutionError: it raised, or returned no observation.
-        OperationTimeout: it passed its deadline.
+        ExecutionError: the reset raised, or returned no observation.
+        OperationTimeout: the reset passed its deadline.
     """
     hooks, user_code = instance.hooks, instance.user_code
     arguments = hooks.options.arguments(assigned.seed, episode_id, assigned.options)

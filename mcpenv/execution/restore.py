@@ -34,13 +34,13 @@ def refuse_without_episodes(instance: Instance) -> None:
 
 
 async def take_snapshot(instance: Instance, timeout_s: float | None) -> Snapshot:
-    """Return a snapshot of the episode as it stands.
+    """Return a snapshot of the episode in its present state.
 
     Raises:
         NotSupported: a part of the episode cannot be saved.
         InvalidMessage: there is no episode yet.
         ExecutionError: user code raised.
-        OperationTimeout: it passed its deadline.
+        OperationTimeout: user code passed its deadline.
     """
     env, user_code, episode, scoring = instance.env, instance.user_code, instance.episode, instance.scoring
     if episode.state is EpisodeState.NEW:
@@ -92,7 +92,7 @@ async def restore(instance: Instance, snapshot: Snapshot, timeout_s: float | Non
     next_state(episode.state, Event.RESET)
     assigned = held.assignment(declares_task=instance.hooks.options.declares("task"))
     same_reset = held.reset_of == (instance.session_id, episode.reset_number)
-    if not same_reset:  # this instance lacks what that reset made
+    if not same_reset:  # this instance lacks the objects that the reset made
         _open_instead(instance, assigned)
         await run_reset(instance, assigned, episode.id, timeout_s)
     scoring = Scoring(instance)

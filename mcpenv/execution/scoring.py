@@ -70,7 +70,7 @@ class Scoring:
         Raises:
             InvalidMessage: the task's verifier cannot be used, in general or with this environment.
             ExecutionError: the rubric's constructor raised, or capturing the world did.
-            OperationTimeout: one of them took too long.
+            OperationTimeout: the constructor or capturing took too long.
         """
         await self._copy_rubric(timeout_s)
         self._task = task
@@ -85,7 +85,7 @@ class Scoring:
 
         Raises:
             ExecutionError: the rubric's constructor raised.
-            OperationTimeout: it took too long.
+            OperationTimeout: the constructor took too long.
         """
         await self._copy_rubric(timeout_s)
         self._task, self._verifies = held.trajectory.task, held.verified
@@ -136,7 +136,7 @@ class Scoring:
             trajectory: the whole episode. Its ``verified`` is set here.
 
         Raises:
-            ExecutionError, OperationTimeout: one of them failed.
+            ExecutionError, OperationTimeout: the rubric or the verifier failed.
         """
         # First, because the end is scored once: a failure must not lead to another try.
         self.ended = True
@@ -152,7 +152,7 @@ class Scoring:
         """Return the sum of rewards.
 
         Raises:
-            ExecutionError: it is infinite.
+            ExecutionError: the sum is infinite.
         """
         try:
             return total(*parts)

@@ -97,7 +97,7 @@ class ServerSettings:
     middleware: Sequence[Middleware] = ()
 
     def given(self) -> list[str]:
-        """Return the names of the settings that differ from FastMCP's defaults, as far as a server shows that.
+        """Return the names of the settings that differ from FastMCP's defaults, if the server shows that.
 
         The name is left out, as every server has one.
         """

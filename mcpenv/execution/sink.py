@@ -78,7 +78,7 @@ class Observer(Protocol):
     label: str
 
     def step_over(self, record: StepRecord) -> None:
-        """Observe a step that was taken and scored, whatever its status."""
+        """Observe a step that was taken and scored, with any status."""
         ...
 
     def episode_over(self, trajectory: Trajectory) -> None:

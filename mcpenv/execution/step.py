@@ -116,7 +116,7 @@ async def step(
                     now.ran, tool_s = True, outcome.duration_s
                     if outcome.error is not None:
                         now.status = step_status(outcome.error)
-                    # The tool has changed the world: the step is scored and recorded even if the client disconnects.
+                    # The tool may have changed the world, so score and record the step even if the client disconnects.
                     if client is not None:
                         client.stoppable = False
                     # -- score
@@ -210,8 +210,8 @@ async def run_action(at: Instance, action: Action, now: Step) -> ToolOutcome:
     """Take one of the environment's own actions.
 
     Raises:
-        ExecutionError: it raised, or returned no observation.
-        OperationTimeout: it passed its deadline.
+        ExecutionError: the action raised, or returned no observation.
+        OperationTimeout: the action passed its deadline.
     """
     clock = time.perf_counter()
     observation = await at.user_code.stage("act", lambda: at.user_code.call(at.env.act, action), now.timeout_s)

@@ -181,7 +181,7 @@ class _Follower:
 
 async def _close_at_the_end(watched: Watched, handler: ListenHandler) -> None:
     execution = watched.execution
-    # A stream of the session goes on over resets; a stream of one episode ends with it.
+    # A stream of the session outlives resets; a stream of one episode ends with the episode.
     while not execution.closed:
         ending = await execution.episode.watchers.ending(None)
         if watched.episode_id is not None or ending is Ending.CLOSED:

@@ -140,7 +140,7 @@ class ToolRun:
             return self._failed(error)
 
     async def _run_async(self, args: tuple[Any, ...], kwargs: dict[str, Any], awaitable: Any = None) -> ToolOutcome:
-        """Call an async tool, or await what a sync one returned."""
+        """Call an async tool, or await the awaitable that a sync tool returned."""
         try:
             value = self._tool.fn(*args, **kwargs) if awaitable is None else awaitable
             value = [item async for item in value] if inspect.isasyncgen(value) else await value

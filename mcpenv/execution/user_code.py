@@ -125,8 +125,8 @@ class UserCode:
         """Run one stage (reset, act, state, close).
 
         Raises:
-            OperationTimeout: it passed its deadline.
-            ExecutionError: it raised; ``__cause__`` is the exception.
+            OperationTimeout: the code passed its deadline.
+            ExecutionError: the code raised; ``__cause__`` is the exception.
         """
         deadline = self.deadline(timeout_s)
         # Inside a step the variable keeps the `Step`: `finish` and the log read it.
@@ -186,7 +186,7 @@ class UserCode:
                 self.incident,
                 _what_runs(),
             )
-            # `_returned` runs in the abandoned thread. One report stands for all calls that are stuck at one time.
+            # `_returned` runs in the abandoned thread. Calls that are stuck at the same time are reported once.
             with self._mutex:
                 self._left += 1
                 if self._left == 1 and self.on_abandoned is not None:

@@ -19,7 +19,7 @@ class DatasetRows:
     """The rows of a dataset that ``save_to_disk`` wrote. The splits of a `DatasetDict` are the splits of its tasks.
 
     Raises (constructor):
-        InvalidTasks: if it cannot be read.
+        InvalidTasks: if the dataset cannot be read.
     """
 
     def __init__(self, folder: Path) -> None:

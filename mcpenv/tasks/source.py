@@ -31,7 +31,7 @@ class TaskSource(Protocol):
         """Answer OpenEnv's ``list_splits``, ``list_tasks``, ``num_tasks``, ``get_task`` or ``get_task_range``.
 
         Raises:
-            TaskRefusal: it has no such method, or no such task.
+            TaskRefusal: there is no such method, or no such task.
         """
         ...
 

@@ -261,7 +261,7 @@ def tasks_of(environment: type[Any]) -> TaskSet:
     """Return the tasks of an environment class.
 
     Raises:
-        NoSuchTask: it has none.
+        NoSuchTask: the class has no tasks.
     """
     tasks: TaskSet | None = environment.tasks
     if tasks is None:

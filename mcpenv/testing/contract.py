@@ -69,7 +69,7 @@ class Contract:
 
     Raises (all checks):
         ContractViolation: if the environment violates the contract.
-        ContractWarning: if it does not, but its author should know something.
+        ContractWarning: if the environment fulfils the contract, but its author should know something.
         unittest.SkipTest: if the check does not apply.
     """
 
@@ -525,7 +525,7 @@ async def _expect_failure(
     *,
     may_be_accepted: bool = False,
 ) -> bool:
-    """Raise if a wrong call does not fail as it must. Return False if it was accepted where it may be."""
+    """Raise if a wrong call does not fail as required. Return False if it was accepted, and may be."""
     if served.execution.episode.state is EpisodeState.DONE:
         await served.reset()
     trace = await served.step(CallToolAction(tool_name=name, arguments=arguments), name)

@@ -49,7 +49,7 @@ class Subject:
         """Return a new instance.
 
         Raises:
-            ContractViolation: if none can be made.
+            ContractViolation: if no instance can be made.
         """
         try:
             env = self._factory()
@@ -79,7 +79,7 @@ class Subject:
 
     @functools.cached_property
     def modes(self) -> tuple[Mode, ...]:
-        """The modes in which it can be used. Production requires defaults for all reset options."""
+        """The modes in which the environment can be used. Production requires defaults for all reset options."""
         refused = isinstance(run(self._reset_in_production()).error, InvalidMessage)
         return (Mode.SIMULATION,) if refused else tuple(Mode)
 

@@ -141,7 +141,7 @@ class Served:
             self.end_threads()
 
     def end_threads(self) -> None:
-        """End the threads, also of an instance that could not be made."""
+        """End the threads, even if no instance could be made."""
         self._runner.close()
 
     async def _trace(self, label: str, action: Action | None, call: Callable[[], Awaitable[Any]]) -> Trace:

@@ -121,7 +121,7 @@ class Toolbox:
             self.version += 1
 
     def arrange(self, mode: Mode, names: tuple[str, ...]) -> list[str]:
-        """Select the tools with these names, in this order, also removed ones. Return the names of missing ones."""
+        """Select the tools with these names, in this order, even removed ones. Return the names of missing tools."""
         tools = self.by_mode[mode]
         if tuple(tools) == names:
             return []
@@ -143,7 +143,7 @@ class Toolbox:
         return Listing(specs, checks, icons)
 
     def _compare(self, name: str) -> None:
-        """Warn if a tool's schemas differ between modes, so that an agent cannot reuse what it learned in one."""
+        """Warn if a tool's schemas differ between modes, so that an agent trained in one mode fails in the other."""
         first, *rest = [tools[name].kind.spec for tools in self.by_mode.values() if name in tools]
         if any(spec.input_schema != first.input_schema for spec in rest):
             warnings.warn(f"tool {name!r} has other parameters in simulation than in production", stacklevel=4)

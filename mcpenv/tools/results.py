@@ -62,7 +62,7 @@ def from_fastmcp(result: FastMCPResult) -> ToolResult:
     """Return the contract's form of a FastMCP result.
 
     Raises:
-        NotSerializable: it holds NaN or infinity, which MCP's JSON would turn into null.
+        NotSerializable: the result has NaN or infinity, which MCP's JSON would turn into null.
     """
     structured = result.structured_content
     refuse_non_finite(structured, "result", MAX_NESTING)

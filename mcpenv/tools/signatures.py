@@ -71,7 +71,7 @@ class ToolSource:
 
         Raises:
             NameError: a hint uses an unknown name.
-            TypeError, ValueError: it has no signature.
+            TypeError, ValueError: the function has no signature.
         """
         signature = inspect.signature(self._fn)
         meanings = zip(self._words, self.meanings(local=self.local), strict=True)

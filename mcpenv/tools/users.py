@@ -42,7 +42,7 @@ class UserTools:
         return [kind.spec for kind, _ in self._tools.values()]
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> UserCall:
-        """Call a tool. A mistake of the user and a `ToolError` of the tool are returned, not raised.
+        """Call a tool. An invalid call and a `ToolError` of the tool are returned, not raised.
 
         Raises:
             Exception: the tool raised anything else, which is an error of the environment.

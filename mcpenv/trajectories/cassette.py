@@ -40,7 +40,7 @@ def begun(task: Task | None, options: Mapping[str, Any]) -> str:
 
 
 def after(state: str, tool: str, arguments: Mapping[str, Any]) -> str:
-    """Return the key of a call. If the call may write, it is also the state after it."""
+    """Return the key of a call. If the call may write, the key is also the state after the call."""
     return _hash({"state": state, "tool": tool, "arguments": dict(arguments)})
 
 

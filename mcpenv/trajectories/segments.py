@@ -50,7 +50,7 @@ class Segment:
         """Append a whole member.
 
         Raises:
-            OSError: it was not written. The segment ends as before, or with a torn tail. Do not append to it again.
+            OSError: the member was not written. The segment ends as before, or with a torn tail. Do not append again.
         """
         written = os.write(self._file, member)
         if written != len(member):
@@ -80,7 +80,7 @@ class Segments:
         """Append a whole member.
 
         Raises:
-            OSError: it was not written. The next member begins another segment.
+            OSError: the member was not written. The next member begins another segment.
         """
         if os.getpid() != self._process:  # forked: the segment belongs to the parent
             self._begin()
@@ -106,7 +106,7 @@ class Segments:
         """Close the current segment. A later member begins another one.
 
         Raises:
-            OSError: it could not be closed. It is not used again.
+            OSError: the segment could not be closed. It is not used again.
         """
         last, self._last = self._last, None
         if last is not None:

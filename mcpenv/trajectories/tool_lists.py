@@ -30,7 +30,7 @@ class ToolLists:
         """Write a list unless it exists, and return its name.
 
         Raises:
-            OSError: it cannot be written.
+            OSError: the list cannot be written.
         """
         last, listed = self._last
         if tools is listed:

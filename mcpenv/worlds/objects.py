@@ -28,7 +28,7 @@ class ObjectWorld:
         """Return the JSON form of the object.
 
         Raises:
-            NotSerializable: if it has none.
+            NotSerializable: if the object has no JSON form.
             TypeError: if the JSON form is not an object.
         """
         tree = to_plain(self._get(), "world")

@@ -125,6 +125,7 @@ class _Loops:
     @contextmanager
     def borrowed(self) -> Iterator[PrivateLoop]:
         """Yield a loop for one call inside another one."""
+        # No shared loop, even above the limit: this thread may be running its shared loop.
         with self._mutex:
             loop = self._take()
         try:

@@ -50,7 +50,7 @@ class _Job:
 
     def __init__(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.fn, self.args, self.kwargs = fn, args, kwargs
-        self.context = contextvars.copy_context()
+        self.context = contextvars.copy_context()  # copied in the caller, as the thread does not see its variables
         self.loop = asyncio.get_running_loop()
         self.future: asyncio.Future[Any] = self.loop.create_future()
         self._mutex = threading.Lock()
@@ -153,6 +153,7 @@ class Threads:
     def _thread(self) -> _Thread:
         """Return an idle thread, or a new one."""
         with self._mutex:
+            # Last in, first out, so that threads which are not needed reach their timeout.
             if self._idle:
                 return self._idle.pop()
         return _Thread("mcpenv-worker", IDLE_S, self._forget)

@@ -361,7 +361,7 @@ class MountedServer:
         if task is None or self._stop is None or task.get_loop().is_closed():
             return
         loop = task.get_loop()
-        # `close` may run on another loop than the first step, which entered the lifespan.
+        # `close` may run on another loop than the first use, which entered the lifespan.
         loop.call_soon_threadsafe(self._stop.set)
         if loop is asyncio.get_running_loop():
             await asyncio.wait({task})

@@ -96,7 +96,7 @@ def _is_fixed(value: Any, known: Known) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def _rebound(code: types.CodeType) -> frozenset[str]:
-    """Return the free variables that the code sets (``nonlocal``), also in nested functions."""
+    """Return the free variables that the code sets (``nonlocal``), including its nested functions."""
     found = {step.argval for step in dis.get_instructions(code) if step.opname == "STORE_DEREF"}
     for inner in code.co_consts:
         if isinstance(inner, types.CodeType):

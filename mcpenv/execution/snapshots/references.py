@@ -66,7 +66,7 @@ class Known:
         """Return the path of `place_of` in this instance.
 
         Raises:
-            LookupError: if it has no such place.
+            LookupError: if this instance has no such place.
         """
         if name not in self._places:
             raise LookupError(f"this instance has no place {name!r}")

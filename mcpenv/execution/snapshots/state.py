@@ -105,7 +105,7 @@ class InstanceState:
             world.load(held.worlds[name])
         for name, value in attributes_of(self._env):
             if name not in held.attributes and not stays(value, self._known):
-                delattr(self._env, name)  # set after the snapshot was taken
+                delattr(self._env, name)  # not set when the snapshot was taken
         for rubric, state in zip(self._rubrics, parts["rubric"], strict=True):
             rubric.load_state(state)
 

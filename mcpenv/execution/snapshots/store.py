@@ -79,7 +79,7 @@ class SnapshotStore:
         """Return the snapshot with that id.
 
         Raises:
-            InvalidMessage: if there is none.
+            InvalidMessage: if there is no such snapshot.
         """
         kept = self._family.get(snapshot_id)
         if kept is None:

@@ -128,7 +128,7 @@ class Judge(Rubric):
         """Return the score in an answer.
 
         Raises:
-            MalformedAnswer: if it has none.
+            MalformedAnswer: if the answer has no score.
         """
         self.account.used(tokens_in(answer, "total_tokens"))
         message, finish_reason = message_in(answer)

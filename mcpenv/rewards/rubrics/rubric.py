@@ -127,7 +127,7 @@ class Rubric(metaclass=_Template):
         """The environment of the episode.
 
         Raises:
-            Misuse: if there is none, as when an old record is scored.
+            Misuse: if there is no environment, as when an old record is scored.
         """
         if self._env is None:
             raise Misuse("a rubric has an environment only in an episode. Read it in score or score_trajectory")

@@ -23,7 +23,7 @@ class Pattern:
         text: the pattern, such as "transfers/*" or "accounts/1/balance".
 
     Raises:
-        ValueError: if it is empty, has an empty part, or a star next to other characters.
+        ValueError: if the pattern is empty, has an empty part, or a star next to other characters.
     """
 
     __slots__ = ("_fixed", "parts", "text")

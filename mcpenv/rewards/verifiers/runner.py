@@ -159,7 +159,7 @@ def _reward(value: Any, task: Task | None) -> Reward | None:
     """Convert the result of a Python verifier to a reward.
 
     Raises:
-        VerifierFailed: if it has another type.
+        VerifierFailed: if the result has another type.
     """
     if value is None:
         return None

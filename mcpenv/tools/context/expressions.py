@@ -32,7 +32,7 @@ class Expression:
     """The compiled pattern.
 
     Raises:
-        Refused: it is too long, too large, or not of RE2's syntax.
+        Refused: the pattern is too long, too large, or not of RE2's syntax.
     """
 
     def __init__(self, pattern: str) -> None:

@@ -101,7 +101,7 @@ def find_bubblewrap(*more: str) -> str:
         more: further options that it must support.
 
     Raises:
-        ConfigurationError: it is missing, or does not work on this machine.
+        ConfigurationError: bubblewrap is missing, or does not work on this machine.
     """
     bwrap = shutil.which("bwrap")
     if bwrap is None:
@@ -141,7 +141,7 @@ def _fault(bwrap: str, level: _Level, more: Sequence[str] = ()) -> str | None:
 
     Raises:
         OSError: bubblewrap cannot be run.
-        ConfigurationError: it does not answer.
+        ConfigurationError: bubblewrap does not answer.
     """
     mounts = (*READ_ONLY_ROOT, "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp", *_kernel_files(sysfs=True))
     command = [*level.launcher, bwrap, *_BASE, *level.users, *more, *mounts, "--", "true"]

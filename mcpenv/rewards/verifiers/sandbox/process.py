@@ -136,8 +136,8 @@ class _Talk:
         """Return the next answer, or None at the end of the output.
 
         Raises:
-            TimeoutError: if it did not come in time.
-            VerifierFailed: if it is too long, or not a JSON object.
+            TimeoutError: if the answer did not come in time.
+            VerifierFailed: if the answer is too long, or not a JSON object.
         """
         until = time.monotonic() + limit_s
         with selectors.DefaultSelector() as selector:
