@@ -1,8 +1,8 @@
-"""Read a git repository with git, without running anything that the repository's own configuration names.
+"""Read a git repository with git, without running programs that the repository's own configuration names.
 
-A repository's configuration may name programs that git starts: a file system monitor, filters, hooks. Whoever can write
-to the repository could so run code where it is read. Git therefore reads a copy of the references, with a configuration
-of ours, beside the repository's own objects.
+A repository's configuration may name programs that git starts: a file system monitor, filters, hooks. A writer of the
+repository could thus run code on the machine that reads it. Git therefore reads a copy of the references, with a
+configuration of ours, and the repository's own objects.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class GitReader:
         bare: True if it has no work tree.
 
     Raises:
-        GitFailed: it cannot be read, or there is no program git.
+        GitFailed: it cannot be read, or git is not installed.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -174,7 +174,7 @@ class GitReader:
             self._fill_index()
 
     def _fill_index(self) -> None:
-        """Make the index anew from its entries, so that none is marked as not to be looked at."""
+        """Rebuild the index from its entries, so that no entry is marked to be skipped."""
         given = self._copy / "given"
         for file in [self.directory / "index", *self.directory.glob("sharedindex.*")]:
             content = _regular(file)

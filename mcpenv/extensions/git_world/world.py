@@ -1,4 +1,4 @@
-"""Define `GitWorld`, a git repository as authors mean it: without hashes of commits and without times."""
+"""Define `GitWorld`, a git repository as authors think of it: without hashes of commits and without times."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from mcpenv.worlds.world import Tree
 from .reader import GitFailed, GitReader
 
 MAX_COMMITS = 10_000
-"""Maximum commits that are listed. For a longer history, give a base."""
+"""Maximum commits to list. For a longer history, give a base."""
 
 MAX_BYTES = 64 << 20
-"""Maximum bytes of all texts of the trees. A verifier accepts no more."""
+"""Maximum bytes of all texts of the trees. A verifier accepts at most this many."""
 
 _WORDS = {"A": "added", "D": "deleted", "M": "modified", "T": "type changed"}
 
@@ -46,14 +46,14 @@ class GitWorld:
     - ``operation``: an unfinished merge, rebase, cherry-pick or revert.
 
     A commit is named by its subject. Further commits with the same subject get the suffixes "#2", "#3", the oldest
-    first. Without a repository, the world is empty. Submodules are their commits. Nothing that the repository's
+    first. Without a repository, the world is empty. Submodules appear as their commits. Nothing that the repository's
     configuration names is run.
 
     Args:
         folder: the work tree, or a bare repository.
-        trees: the revisions whose files are captured. One that does not exist has no files.
-        base: a commit or tag whose history is not listed, for a long history. Commits of that history are named by
-            subject and hash.
+        trees: the revisions to capture files of. A missing revision has no files.
+        base: a commit or tag; its history is not listed, which shortens a long history. Commits of that history are
+            named by subject and hash.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class GitWorld:
         FilesWorld(self.folder).load(saved)
 
     def held(self) -> tuple[object, ...]:
-        """Return the folder, which is a place."""
+        """Return the folder: the world is a place on disk."""
         return (self.folder,)
 
 
@@ -103,7 +103,7 @@ class _Commit:
 
 
 class _Capture:
-    """One look at a repository."""
+    """One reading of a repository."""
 
     def __init__(self, git: GitReader, trees: tuple[str, ...], base: str | None) -> None:
         self._git = git
@@ -183,7 +183,7 @@ class _Capture:
         return [_Commit(own, tree, parents.split(), author, message) for own, tree, parents, author, message in lines]
 
     def _names(self, commits: list[_Commit], others: Iterable[str]) -> dict[str, str]:
-        """Return the names of commits by id: of those that are listed, and of those that something refers to."""
+        """Return the names of commits by id: of listed commits, and of commits that something refers to."""
         count: Counter[str] = Counter()
         names = {}
         for commit in commits:

@@ -1,4 +1,4 @@
-"""The box of an episode: the container, or what stands in for it, in which commands of a task run."""
+"""The box of an episode: the container, or its substitute, in which a task's commands run."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ MAX_LINES = 15
 """Maximum lines of the output of a failed build that an error quotes."""
 
 MAX_OUTPUT = 32_000
-"""Maximum bytes of each output of a command that is returned. Of more, the middle is left out."""
+"""Maximum bytes of each output of a command that is returned. The middle of a longer output is omitted."""
 
 MAX_FILE = 1024 * 1024
 """Maximum bytes of a file that is read at once."""
 
 TIMED_OUT = 124
-"""The exit status of a command that exceeded its time limit, as of the program timeout."""
+"""The exit status of a command that exceeded its time limit, as of the program ``timeout``."""
 
 KILLED_WITHIN_S = 10.0
-"""Seconds that the end of a killed command is waited for."""
+"""Seconds to wait for the end of a killed command."""
 
 FILE_TIMEOUT_S = 60.0
 """Maximum seconds to read or write a file."""
 
 TESTS = PurePosixPath("/tests")
 VERIFIER_LOGS = PurePosixPath("/logs/verifier")
-"""The folders in which Harbor's verifier has the tests of a task, and writes rewards."""
+"""The folders where Harbor's verifier finds the tests of a task and writes rewards."""
 
 
 class BoxFailed(McpenvError, RuntimeError):
@@ -43,7 +43,7 @@ class Done:
 
     Attributes:
         exit_code: its exit status; 124 if it exceeded its time limit.
-        stdout, stderr: its output, perhaps cut.
+        stdout, stderr: its output, possibly cut.
         timed_out: True if it was killed at its time limit.
     """
 
@@ -60,7 +60,7 @@ class Done:
 
 
 def last_lines(output: bytes) -> str:
-    """Return the last lines of a program's output, of which the last one alone often does not say what failed."""
+    """Return the last lines of a program's output; the last line alone often does not explain the failure."""
     lines = output.decode("utf-8", "replace").strip().splitlines()[-MAX_LINES:]
     return "\n  ".join(["", *lines])
 
@@ -81,7 +81,7 @@ class Box(ABC):
     ) -> Done:
         """Run a script by bash in the working folder, and return its outcome.
 
-        Processes that it leaves in the background go on.
+        Processes left in the background continue.
 
         Raises:
             BoxFailed: the box has ended.
@@ -92,7 +92,7 @@ class Box(ABC):
         """End all processes, put the tests at `TESTS`, and an empty folder at `VERIFIER_LOGS`.
 
         Raises:
-            BoxFailed: it cannot be done.
+            BoxFailed: the verification cannot be prepared.
         """
 
     @abstractmethod
@@ -116,7 +116,7 @@ class Box(ABC):
         return None if len(done.stdout) > MAX_FILE else done.stdout
 
     async def write(self, path: str, content: bytes, *, user: str | None = None) -> None:
-        """Write a file, and make the folders that are missing.
+        """Write a file, and create missing folders.
 
         Raises:
             OSError: it cannot be written.
@@ -133,10 +133,10 @@ class Box(ABC):
 
 
 def cut(data: bytes, most: int, size: int | None = None) -> bytes:
-    """Return data without its middle, with a note there, if there is more than ``most``.
+    """Return data; if it exceeds ``most`` bytes, replace its middle by a note.
 
     Args:
-        size: the number of bytes that there were, if ``data`` is only the beginning and the end.
+        size: the original number of bytes, if ``data`` is only the beginning and the end.
     """
     size = len(data) if size is None else size
     if size <= most:

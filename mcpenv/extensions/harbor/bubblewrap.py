@@ -1,8 +1,8 @@
-"""Boxes by bubblewrap: the task's own files on the system folders of this machine.
+"""Boxes by bubblewrap: the task's own files on top of the system folders of this machine.
 
-A box has a root folder of its own, which it can write to. ``/usr`` and the folders of programs and libraries are those
-of this machine, read-only. ``/etc`` is a copy of the parts that programs need, without passwords and keys. A shell loop
-in the box starts the commands, so that what they leave in the background goes on until the box ends.
+A box has its own, writable root folder. ``/usr`` and the folders of programs and libraries are this machine's own,
+read-only. ``/etc`` is a copy of the parts that programs need, without passwords and keys. A shell loop in the box
+starts the commands, so that their background processes continue until the box ends.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class Template:
         bwrap: the path of bubblewrap's program.
         recipe: the steps of the Dockerfile.
         context: the folder of the Dockerfile.
-        env: more variables of the box.
+        env: additional variables of the box.
         workdir: its working folder, instead of the recipe's.
         timeout_s: maximum seconds of the build.
     """
@@ -190,8 +190,8 @@ class BubblewrapBox(Box):
         template: its variables and working folder.
         folder: a folder for it alone, with its root folder ``root``.
         networks: as for `Template.box`.
-        phase: the phase whose network it begins with.
-        mounts: more arguments for bubblewrap.
+        phase: the initial phase, which determines the network.
+        mounts: additional arguments for bubblewrap.
     """
 
     def __init__(
@@ -298,11 +298,11 @@ class BubblewrapBox(Box):
         await self.start()
 
     async def stop(self) -> None:
-        """End all processes. When it returns, none is alive."""
+        """End all processes. When it returns, no process is alive."""
         process, self._process = self._process, None
         if process is None:
             return
-        # bubblewrap ends when the first process of the sandbox has ended, and that when all others have.
+        # bubblewrap ends with the first process of the sandbox, which ends when all others have ended.
         with suppress(ProcessLookupError):
             os.kill(process.pid if self._first_pid is None else self._first_pid, 9)
         await process.wait()
@@ -341,7 +341,7 @@ class BubblewrapBox(Box):
             self._process.stdin.write(f"kill {running.started.result()}\n".encode())
 
     async def _read(self, told: asyncio.StreamReader) -> None:
-        """Read what becomes of commands until the box ends."""
+        """Read the outcomes of commands until the box ends."""
         try:
             while line := await told.readline():
                 name, event, number = (*line.decode("ascii", "replace").split(), "", "", "")[:3]
@@ -368,11 +368,11 @@ class BubblewrapBox(Box):
             (self._folder / "in" / f"{name}{suffix}").write_bytes(data)
 
     def _outputs(self, name: str, most: int) -> tuple[bytes, bytes]:
-        """Return what a command wrote, and delete its files."""
+        """Return the output of a command, and delete its files."""
         folder = self._folder / "out"
         stdout, stderr = (_beginning_and_end(folder / f"{name}.{kind}", most) for kind in ("stdout", "stderr"))
         for path in (*folder.glob(f"{name}.*"), *(self._folder / "in").glob(f"{name}.*")):
-            with suppress(OSError):  # the box may have put something else there
+            with suppress(OSError):  # the box may have replaced it
                 path.unlink()
         return stdout, stderr
 
@@ -383,7 +383,7 @@ def _read_to_end(descriptor: int) -> bytes:
 
 
 def _beginning_and_end(path: Path, most: int) -> bytes:
-    """Return a file that the box may have replaced by something else; cut if it is long."""
+    """Return a file, cut if it is long; the box may have replaced it by anything."""
     try:
         opened = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
@@ -400,7 +400,7 @@ def _beginning_and_end(path: Path, most: int) -> bytes:
 
 
 def _furnish(root: Path) -> None:
-    """Make the folders of a root folder, and the parts of ``/etc`` that programs need."""
+    """Create the folders of a root folder, and the parts of ``/etc`` that programs need."""
     for name in _FOLDERS:
         (root / name).mkdir(parents=True)
     for name in ("tmp", "var/tmp"):
@@ -426,7 +426,7 @@ def _copy_readable(source: str, target: str) -> str:
 
 
 def _empty(root: Path, parts: Sequence[str]) -> None:
-    """Make an empty folder below ``root``. What stands in its way, such as links, is deleted."""
+    """Make an empty folder below ``root``. Anything at its path, such as a link, is deleted."""
     path = root
     for part in parts:
         path = path / part
@@ -440,7 +440,7 @@ def _empty(root: Path, parts: Sequence[str]) -> None:
 
 
 def _make_writable(folder: Path) -> None:
-    """Give this user all rights to the folders below one, without which they cannot be deleted."""
+    """Give this user all rights to the folders below a folder; they cannot be deleted otherwise."""
     folder.chmod(0o700)
     for entry in os.scandir(folder):
         if entry.is_dir(follow_symlinks=False):

@@ -33,13 +33,13 @@ logger = logging.getLogger("mcpenv.harbor")
 ENGINES = ("docker", "podman")
 PROBE_S = 20.0
 COMMAND_TIMEOUT_S = 120.0
-"""Maximum seconds of a command of the engine that runs no command of a task."""
+"""Maximum seconds of an engine command that runs no command of a task."""
 
 _PID = "/tmp/.mcpenv-"
 
 
 def find_engine(engine: str) -> str | None:
-    """Return None if an engine can be used, else the reason. Blocks until it has answered."""
+    """Return None if an engine can be used, else the reason. Blocks until the engine has answered."""
     program = shutil.which(engine)
     if program is None:
         return f"{engine} is not installed"
@@ -77,7 +77,7 @@ class Image:
         """Return a new container. The first one waits for the build.
 
         Args:
-            networks: True for each phase ("agent", "verifier") that has a network; the phases agree.
+            networks: True for each phase ("agent", "verifier") that has a network; both phases must agree.
 
         Raises:
             BoxFailed: the build failed, or the container does not start.
@@ -183,9 +183,9 @@ class ContainerBox(Box):
             logger.warning("container %s is not removed: %s", self._name, error)
 
     async def _kill(self, process: asyncio.subprocess.Process, talk: asyncio.Task[Any], pid: str) -> None:
-        """Kill a command in the container, whose process id is in the file ``pid``. Its output so far is kept."""
+        """Kill a command in the container; the file ``pid`` has its process id. Its output so far is returned."""
         await self.engine("exec", "--user", "0", self._name, "sh", "-c", f"kill -KILL $(cat {pid}) || true")
-        # What the command has left in the background may keep its outputs open.
+        # Background processes of the command may keep its outputs open.
         _, unfinished = await asyncio.wait([talk], timeout=KILLED_WITHIN_S)
         if unfinished:
             process.kill()

@@ -1,8 +1,8 @@
-"""Read a Dockerfile as steps that need no container engine, or say what in it does.
+"""Read a Dockerfile as steps that need no container engine, or report the parts that need one.
 
-Without an engine these work: one ``FROM`` (whose image is not used), ``WORKDIR``, ``ENV``, ``ARG``, ``RUN``, ``COPY``
-and ``ADD`` of files beside the Dockerfile, and ``USER root``. ``CMD`` is not run, as Harbor does not run it.
-``LABEL``, ``EXPOSE`` and ``MAINTAINER`` change nothing that a command could see.
+Supported without an engine: one ``FROM`` (the image is not used), ``WORKDIR``, ``ENV``, ``ARG``, ``RUN``, ``COPY`` and
+``ADD`` of files in the build context, and ``USER root``. ``CMD`` is not run, as in Harbor. ``LABEL``, ``EXPOSE`` and
+``MAINTAINER`` have no effect on commands.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _VARIABLE = re.compile(r"\\\$|\$(?:(\w+)|\{(\w+)(?::-([^}]*))?\})")
 _ARCHIVE = re.compile(r"\.(tar|tgz|tbz2|txz|tar\.\w+)$")
 
 CONTEXT = "/run/mcpenv/context"
-"""The folder in which steps find the files beside the Dockerfile."""
+"""The folder in which steps find the build context."""
 
 
 class NeedsEngine(Exception):
-    """Raised if a Dockerfile has something that only a container engine can do. The text names it."""
+    """Raised if a Dockerfile uses a feature that requires a container engine. The text names the feature."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Recipe:
 
     Attributes:
         image: the image of ``FROM``.
-        steps: what is to run.
+        steps: the steps to run.
         env: the variables of the container.
         workdir: its working folder.
     """
@@ -65,7 +65,7 @@ def read_recipe(folder: Path) -> Recipe:
     """Return the steps of ``Dockerfile`` in a folder.
 
     Raises:
-        NeedsEngine: it has something that only a container engine can do.
+        NeedsEngine: it uses a feature that requires a container engine.
     """
     if (folder / ".dockerignore").exists():
         raise NeedsEngine("environment/.dockerignore")
@@ -168,7 +168,7 @@ class _Reader:
         return found
 
     def _filled(self, text: str) -> str:
-        """Return a text with the values of variables, as Docker fills them in."""
+        """Return a text with variables substituted by Docker's rules."""
         known = {**self._arguments, **(self._recipe.env if self._recipe is not None else {})}
 
         def value(match: re.Match[str]) -> str:

@@ -47,7 +47,7 @@ class HarborEnvironment(MCPEnvironment):
 
     Description: an episode is a task directory of Harbor. `from_folder` makes the class for such directories.
     Tools: execute, read_file, write_file.
-    Reward: at the end, what the task's tests write to ``/logs/verifier``.
+    Reward: at the end, from the files that the task's tests write to ``/logs/verifier``.
     Start: a new box for each episode.
     End: by the orchestrator, or truncated at the time limit of the task's ``[agent]``.
 
@@ -74,7 +74,7 @@ class HarborEnvironment(MCPEnvironment):
         """Return the class of the environment of a task directory, or of a folder of them.
 
         Raises:
-            ConfigurationError: a task cannot be read, or needs what this machine lacks.
+            ConfigurationError: a task cannot be read, or this machine lacks a requirement of it.
         """
         tasks = read_tasks(folder)
         return type(
@@ -93,7 +93,7 @@ class HarborEnvironment(MCPEnvironment):
     async def reset(
         self, seed: int | None = None, episode_id: str | None = None, task: Task | None = None
     ) -> Observation:
-        """Begin an episode of a task in a new box. Without a task, of the only one there is."""
+        """Begin an episode of a task in a new box. Without a task, the only task is used."""
         source = self._named(task)
         await UPSTREAMS.run(self._end())
         self._source = source
@@ -101,7 +101,7 @@ class HarborEnvironment(MCPEnvironment):
         return Observation(metadata={"prompt": source.instruction})
 
     async def verify(self, evidence: Evidence) -> Reward:
-        """Run the tests of the task in its box, after all processes of the agent have ended."""
+        """Run the tests of the task in its box after ending all processes of the agent."""
         assert self._box is not None and self._source is not None
         return await UPSTREAMS.run(_verified(self._box, self._source))
 
@@ -199,7 +199,7 @@ async def _verified(box: Box, source: HarborTask) -> Reward:
     """Run the tests of a task, and return the reward that they wrote.
 
     Raises:
-        VerifierFailed: they wrote none, or it is no finite number.
+        VerifierFailed: the tests wrote no reward, or it is not a finite number.
     """
     verifier = source.config.verifier
     user = None if verifier.user is None else str(verifier.user)
@@ -229,7 +229,7 @@ def _of_text(content: bytes) -> Reward:
 
 
 def _of_json(content: bytes) -> Reward:
-    """Return the reward of ``reward.json``: the value of ``reward``, or of the only key. All are components."""
+    """Return the reward in ``reward.json``: the value of ``reward``, or of the only key. All keys are components."""
     try:
         rewards = json.loads(content)
     except ValueError as error:

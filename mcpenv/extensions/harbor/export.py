@@ -1,6 +1,6 @@
 """Write a task of an environment as a task directory that Harbor 0.25 loads.
 
-The container runs the environment's server as root and the agent as another user, who reaches it over MCP only. The
+The container runs the environment's server as root, and the agent as another user, whom only MCP connects to it. The
 server begins the episode when Harbor checks the container's health; the tests end the episode and write its score.
 """
 
@@ -19,7 +19,7 @@ from mcpenv.errors import ConfigurationError
 from mcpenv_client.types.tasks import Task
 
 AGENT = "agent"
-"""The user of the container as whom Harbor runs the agent."""
+"""The container's user that runs the agent in Harbor."""
 
 PORT = 8000
 HOME = "/opt/mcpenv"
@@ -92,10 +92,10 @@ class Served:
 
     Attributes:
         name: its name.
-        target: the target that the container's command gets; relative to `code`, if that is there.
-        code: the folder of its code, which is copied; None if `install` has it.
+        target: the target in the container's command; relative to `code` if it is inside that folder.
+        code: the folder of its code, which is copied; None if `install` provides it.
         settings: ``name=value`` each.
-        install: what pip installs: requirements, or paths of wheels.
+        install: the packages to install by pip: requirements, or paths of wheels.
         image: the image of the container, with Python and pip.
     """
 
@@ -111,7 +111,7 @@ def write_task(task: Task, served: Served, org: str, folder: Path) -> None:
     """Write the directory of a task.
 
     Raises:
-        ConfigurationError: the task has something that Harbor cannot express.
+        ConfigurationError: Harbor cannot express something in the task.
         OSError: a file cannot be written.
     """
     config = _config(task, served, org)
@@ -137,7 +137,7 @@ def write_task(task: Task, served: Served, org: str, folder: Path) -> None:
 
 
 def _dockerfile(served: Served, environment: Path) -> str:
-    """Copy the code and the wheels beside the Dockerfile, and return its text."""
+    """Copy the code and the wheels to the Dockerfile's folder, and return the text of the Dockerfile."""
     environment.mkdir()
     copies, install = [], []
     for item in served.install:
@@ -175,7 +175,7 @@ def _config(task: Task, served: Served, org: str) -> str:
         "metadata": {
             **task.metadata,
             "mcpenv": {**task.name, "environment": served.name},
-            # The score is computed by the server, a process of root that the agent cannot reach.
+            # The server computes the score; it runs as root, out of the agent's reach.
             "harbor": {"lint": {"ignore": ["shared-verifier"]}},
         },
         "agent": {"user": AGENT, **limit},
@@ -198,7 +198,7 @@ def _config(task: Task, served: Served, org: str) -> str:
 
 
 def slug_of(task_id: str) -> str:
-    """Return a task's id as the name of a folder and of a package of Harbor."""
+    """Return a task's id as the name of a folder and of a Harbor package."""
     return re.sub(r"[^A-Za-z0-9_-]+", "-", task_id).strip("-_") or "task"
 
 
@@ -214,7 +214,7 @@ def _value(task: Task, place: str, value: Any) -> str:
     """Return a JSON value as TOML.
 
     Raises:
-        ConfigurationError: it has a null, which TOML has not.
+        ConfigurationError: the value has a null, which TOML does not support.
     """
     if value is None:
         raise ConfigurationError(f"task {task.id!r} cannot be exported: {place} is null, which TOML cannot say")

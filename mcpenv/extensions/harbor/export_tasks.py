@@ -47,11 +47,11 @@ def export_tasks(
 
     Args:
         target: An environment as for run.
-        to: The folder to write to. It gets a folder for each task; none of them may exist.
+        to: The folder to write to. A folder is created in it for each task; none of them may exist.
         format: The format.
         split: Write only tasks of this split.
         number: Maximum number of tasks; 0 for all.
-        org: The first part of the names of tasks.
+        org: The first part of task names.
         install: A requirement for pip, or the path of a wheel, for the container; may be given several times. Default:
             this version of mcpenv.
         image: The container's image, with Python and pip.
@@ -120,7 +120,7 @@ def _served(target: Target, settings: list[str], install: list[str], image: str)
     """Return the environment as a container has it.
 
     Raises:
-        ConfigurationError: nothing says how its code gets there.
+        ConfigurationError: the origin of its code in the container is unknown.
     """
     if not any(Path(item.partition("==")[0]).name.replace("_", "-").split("-")[0] == "mcpenv" for item in install):
         install = [f"mcpenv=={mcpenv.__version__}", *install]

@@ -1,4 +1,4 @@
-"""Choose what runs the containers of tasks, and say before anything starts what a task needs that it lacks."""
+"""Choose the program that runs the containers of tasks, and report missing requirements before anything starts."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ class Boxes(Protocol):
 
 
 def choose(tasks: Sequence[HarborTask], provider: Choice, base_image: BaseImage) -> dict[str, Boxes]:
-    """Return the makers of boxes by task. Blocks until the program that runs them has answered.
+    """Return the makers of boxes by task. Blocks until the chosen program has answered.
 
     Args:
-        provider: the program. "auto" is bubblewrap if the host stands in for base images, otherwise Docker or Podman.
-        base_image: "host" to use the system folders of this machine in place of the image of a task.
+        provider: the program. "auto" is bubblewrap if the host replaces base images, otherwise Docker or Podman.
+        base_image: "host" to use the system folders of this machine instead of a task's image.
 
     Raises:
-        ConfigurationError: a task needs what the program lacks, or there is no such program.
+        ConfigurationError: the program lacks a requirement of a task, or is not installed.
     """
     for task in tasks:
         if task.needs:

@@ -41,7 +41,8 @@ def serve(
 ) -> int:
     """Begin one episode of a task, and serve its tools to agents over MCP until the process is ended.
 
-    The socket appears once agents can call tools. `mcpenv tasks score` ends the episode by it. Only this user can.
+    The socket appears once agents can call tools. `mcpenv tasks score` ends the episode through the socket. Only this
+    user can connect to it.
 
     Args:
         target: An environment as for run.
@@ -80,7 +81,7 @@ def score(
 ) -> int:
     """End the episode that `mcpenv tasks serve` serves, and print its score and the parts of it as JSON.
 
-    Exit status 0: it was scored. 1: it was not. 2: nothing is served there.
+    Exit status 0: it was scored. 1: it was not. 2: no episode is served there.
 
     Args:
         socket: The path given to mcpenv tasks serve.
@@ -107,7 +108,7 @@ def _asked(path: Path) -> dict[str, Any]:
 
 
 async def _serve(env: MCPEnvironment, task: str, path: Path, listening: Socket) -> None:
-    """Serve agents at a socket that listens already, so that they can connect from now on."""
+    """Serve agents at a socket that already listens, so that they can connect at once."""
     await env.reset_async(task=task)
     ending = asyncio.Lock()
 

@@ -14,10 +14,10 @@ def load(path: Path, /, *, provider: Choice = "auto", base_image: BaseImage = "t
     Args:
         path: the folder.
         provider: the program that runs containers.
-        base_image: "host" to use the system folders of this machine in place of the images of tasks.
+        base_image: "host" to use the system folders of this machine instead of the images of tasks.
 
     Raises:
-        ConfigurationError: a task cannot be read, or needs what this machine lacks.
+        ConfigurationError: a task cannot be read, or this machine lacks a requirement of it.
     """
     return HarborEnvironment.from_folder(path, provider=provider, base_image=base_image)
 

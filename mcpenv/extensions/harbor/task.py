@@ -25,7 +25,7 @@ logger = logging.getLogger("mcpenv.harbor")
 
 CONFIG = "task.toml"
 SOLUTION_TIMEOUT_S = 3600.0
-"""Maximum seconds of a solution, for a task that sets no time limit for agents."""
+"""Maximum seconds of a solution if its task sets no time limit for agents."""
 
 _TEMPLATE = re.compile(r"\$\{([^}:]+)(?::-(.*))?\}")
 _CANARY = re.compile(r"(<!--.*canary.*-->|#.*canary.*)", re.IGNORECASE)
@@ -36,7 +36,7 @@ Seconds = Annotated[float, Field(gt=0)]
 
 
 class _Section(BaseModel):
-    """A section of ``task.toml``. Keys that Harbor does not know have no effect there, and are logged here."""
+    """A section of ``task.toml``. Keys unknown to Harbor have no effect there, and are logged here."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -64,7 +64,7 @@ class Verifier(_Section):
 
 
 class Environment(_Section):
-    """The section ``[environment]``. The keys of older versions are among its fields."""
+    """The section ``[environment]``. Keys of older versions are among its fields."""
 
     build_timeout_sec: Seconds = 600.0
     docker_image: str | None = None
@@ -104,7 +104,7 @@ class Package(_Section):
 
 
 class Config(_Section):
-    """The whole of ``task.toml``."""
+    """The whole ``task.toml``."""
 
     schema_version: str = "1.4"
     version: str | None = None
@@ -127,8 +127,8 @@ class HarborTask:
     Attributes:
         folder: its path.
         config: its ``task.toml``.
-        env: the variables of its environment, with those of this process filled in.
-        verifier_env: those of its tests.
+        env: the variables of its environment, with variables of this process substituted.
+        verifier_env: the variables of its tests.
     """
 
     folder: Path
@@ -143,7 +143,7 @@ class HarborTask:
 
     @property
     def instruction(self) -> str:
-        """The text for the agent, without markers against training on it."""
+        """The text for the agent, without the markers that exclude it from training data."""
         lines = (self.folder / "instruction.md").read_text(encoding="utf-8").split("\n")
         first = next((i for i, line in enumerate(lines) if not _CANARY.fullmatch(line.strip())), len(lines))
         return "\n".join(lines[first:]).strip("\n")
@@ -160,7 +160,7 @@ class HarborTask:
 
     @property
     def needs(self) -> list[str]:
-        """What it needs that no provider of mcpenv has, as parts of a sentence."""
+        """Its requirements that no provider of mcpenv meets, as parts of a sentence."""
         config, environment = self.config, self.config.environment
         found = {
             "several steps ([[steps]])": config.steps,
@@ -246,10 +246,10 @@ class HarborTask:
 
 
 def read_tasks(path: Path) -> list[HarborTask]:
-    """Return the task of a directory, or those of the directories in it, by name.
+    """Return the task of a directory, or the tasks in its subdirectories, by name.
 
     Raises:
-        ConfigurationError: there is none, or one cannot be read.
+        ConfigurationError: there is no task, or one cannot be read.
     """
     if not path.is_dir():
         raise ConfigurationError(f"there is no folder {path}")
@@ -293,7 +293,7 @@ def read_task(folder: Path) -> HarborTask:
 
 
 def _without_effect(config: Config) -> Iterator[str]:
-    """Yield the keys of a configuration that nothing here reads."""
+    """Yield the keys of a configuration that have no effect."""
     for name in ("agent", "verifier", "environment", "solution"):
         section = getattr(config, name)
         yield from (f"[{name}] {key}" for key in section.model_extra or ())

@@ -1,4 +1,4 @@
-"""Serve MCP servers of other people as an environment: their tools, with reset, rewards, an end and a record.
+"""Serve third-party MCP servers as an environment: their tools, with reset, rewards, an end and a record.
 
     config       read the configuration: the ``mcpServers`` format of MCP hosts, with keys of mcpenv
     target       load what the command line names: a configuration file, a command or a URL

@@ -1,4 +1,4 @@
-"""The caller of a proxied tool: it gets the progress, the log messages and the questions of the server."""
+"""The caller of a proxied tool, which receives the server's progress, log messages and questions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _OF_CONNECTION = frozenset(
         "io.modelcontextprotocol/logLevel",
     }
 )
-"""The keys of a request's metadata that are about the caller's own connection."""
+"""Keys of a request's metadata that concern the caller's own connection."""
 
 NO_CLIENT = "this call did not come from an MCP client, so nobody can answer"
 NOT_DECLARED = "the client has not declared that it answers questions (the capability 'elicitation')"
@@ -51,9 +51,9 @@ ONLY_ELICITATION = "only questions to a user (elicitation) pass, and it asked fo
 
 
 class Caller:
-    """The caller of one tool call: an agent, or an orchestrator. Made on its loop, inside the step.
+    """The caller of one tool call: an agent, or an orchestrator. Created on the caller's loop, inside the step.
 
-    Messages of the server reach it through the `Context` of the step, so that they stand in the record too.
+    Messages of the server go through the step's `Context`, so that the record has them too.
 
     Attributes:
         answers: the answers to questions of an earlier part of the call (2026-07-28), or None.
@@ -73,7 +73,7 @@ class Caller:
 
     @property
     def meta(self) -> dict[str, Any]:
-        """The metadata of the agent's request, without what belongs to its connection."""
+        """The metadata of the agent's request, without the keys of its connection."""
         request = self._context.request_context
         meta = {} if request is None else dict(request.meta or {})
         return {key: value for key, value in meta.items() if key not in _OF_CONNECTION}
@@ -87,7 +87,7 @@ class Caller:
         self._pass(partial(self._context.log, text, level=level))  # type: ignore[arg-type]
 
     async def arrived(self) -> None:
-        """Wait until the messages so far were passed on."""
+        """Wait until all messages so far have been passed on."""
         passed, self._passed = self._passed, []
         await asyncio.gather(*passed)
 
@@ -106,7 +106,7 @@ class Caller:
         """Return the request for input with which a 2026-07-28 server answered, if the client can fulfil it.
 
         Raises:
-            ToolError: it cannot. The reason is in `unanswered` too.
+            ToolError: the client cannot fulfil it. The reason is in `unanswered` too.
         """
         for question in (asked.input_requests or {}).values():
             if not isinstance(question, ElicitRequest):

@@ -30,19 +30,19 @@ from mcpenv_client.types.records import CASSETTE_MISS, Reward, ToolCall, ToolOut
 from mcpenv_client.types.tools import Tool, ToolErrorType, ToolFailure
 
 SECRET = "MCPENV_SECRET_"
-"""The beginning of a variable whose value is placed where a secret was redacted."""
+"""The prefix of the environment variables that hold the values of redacted secrets."""
 
 _OFFERED = 5
 
 
 class CassetteEnvironment(MCPEnvironment):
-    """An environment that plays the episodes of a record. `from_record` makes the class for a record.
+    """An environment that replays the episodes of a record. `from_record` makes the class for a record.
 
-    Tools, results, log messages, rewards, verifications and ends are those of the record. A call that was not recorded
-    in the state that the episode has reached truncates it.
+    Tools, results, log messages, rewards, verifications and ends come from the record. A call that was not recorded in
+    the current state truncates the episode.
 
-    A subclass may add tools, `score` and tasks of its own. A tool that it adds takes the place of a recorded one of
-    that name. Its own `score` replaces recorded rewards and ends.
+    A subclass may add tools, `score` and tasks of its own. An added tool replaces a recorded tool of the same name. Its
+    own `score` replaces recorded rewards and ends.
 
     Attributes:
         cassette: the cassette.
@@ -94,7 +94,7 @@ class CassetteEnvironment(MCPEnvironment):
         return type(cls.__name__, (cls,), body)
 
     async def reset(self, seed: int | None = None, episode_id: str | None = None, **options: Any) -> Observation:
-        """Return the recorded observation. An episode with the id of a recorded one is played from that one first.
+        """Return the recorded observation. A recorded episode with the id of the new one is tried first.
 
         Raises:
             InvalidMessage: no episode was recorded with this task and these options.
@@ -136,14 +136,14 @@ class CassetteEnvironment(MCPEnvironment):
 
     async def _verify_as_recorded(self, evidence: Evidence) -> Reward | None:
         if self._missed:
-            return None  # the status of the episode says why there is no score
+            return None  # the episode's status gives the reason for the missing score
         takes = self._index.ends.get(self._state)
         if not takes:
             raise VerifierFailed("no recorded episode ended in this state, and a cassette has no world to verify")
         verified: Reward | None = self._preference.of(takes).played[0].verified
         if verified is None:
             return None
-        # The record has the components under the name of the verification, which is given to them again.
+        # The record stores the components under the verification's name, which is added again.
         parts = {name: part for name, part in verified.components.items() if name != VERIFIED}
         return Reward(verified.value, {name.removeprefix(f"{VERIFIED}/"): part for name, part in parts.items()})
 
@@ -211,7 +211,7 @@ CassetteEnvironment.author_hooks = replace(CassetteEnvironment.author_hooks, ver
 
 
 def _need_secrets(cassette: Cassette) -> None:
-    """Learn what is placed where secrets were redacted.
+    """Read the values of redacted secrets from variables.
 
     Raises:
         ConfigurationError: a variable is not set.

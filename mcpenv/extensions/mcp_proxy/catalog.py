@@ -45,7 +45,7 @@ class ProxiedTool:
         name: its name on that server.
         bound: values of arguments that agents do not see.
         modes: the modes that have it.
-        repeatable: True if it may be called again when it is not known what came of a call.
+        repeatable: True if it may be called again when the outcome of a call is unknown.
     """
 
     kind: SchemaTool
@@ -66,8 +66,8 @@ class Catalog:
         offered: the other components of each server.
         servers: name, version, protocol version and ``tools_hash`` of each server, by its name in the configuration.
         instructions: the servers' instructions for agents, or None.
-        launchers: what starts the servers that are processes, by their names.
-        template: what every workspace is at first; None where no server uses one.
+        launchers: the launchers of the servers that are processes, by server name.
+        template: the initial content of every workspace; None if no server uses one.
     """
 
     tools: Sequence[ProxiedTool]
@@ -79,7 +79,7 @@ class Catalog:
     template: Template | None
 
     def workspace(self) -> Workspace | None:
-        """Return a new workspace; None where no server uses one. Blocks."""
+        """Return a new workspace; None if no server uses one. Blocks."""
         return None if self.template is None else Workspace(self.template)
 
 
@@ -91,7 +91,7 @@ def tools_hash(listed: Sequence[ListedTool]) -> str:
 
 
 async def discover(config: ProxyConfig) -> Catalog:
-    """Start every server once, learn its tools, and end it.
+    """Start every server once, list its tools, and stop it.
 
     Raises:
         DiscoveryFailed: a required server does not start.

@@ -14,18 +14,21 @@ from pathlib import Path
 logger = logging.getLogger("mcpenv.upstream")
 
 PASSED_ON = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER")
-"""The variables of this process that a server's process gets. Others are named in its ``env``."""
+"""The variables of this process that a server's process gets. The server's ``env`` names any others."""
 
 LAUNCHERS = frozenset({"uvx", "npx", "bunx", "pipx", "uv", "npm"})
-"""Programs that find or install another one, and run it. They take longer than the start of most servers."""
+"""Programs that find or install another one, and run it. They start more slowly than most servers."""
 
 _FOR_LAUNCHERS = re.compile(
     r"(?i)(uv|pip|pipx|npm|node|xdg|ssl)_\w+|(https?|all|no)_proxy|(curl|requests)_ca_bundle|node_extra_ca_certs"
 )
-"""Variables by which launchers find their registry, caches and certificates. The server itself does not get them."""
+"""Variables by which launchers find their registry, caches and certificates.
+
+The server itself does not get these variables.
+"""
 
 _SHELL_TRICK = re.compile(r"""'''exec' ["']?(?P<python>[^"']+?)["']? "\$0" """)
-"""The second line of a console script whose interpreter's path is too long for the first."""
+"""The second line of a console script if the path of its interpreter is too long for the first line."""
 
 
 @dataclass(frozen=True)
@@ -53,10 +56,10 @@ class Command:
         return cls((os.path.abspath(found),), tuple(arguments))
 
     def check(self) -> None:
-        """Raise if the program has been removed.
+        """Raise if the program no longer exists.
 
         Raises:
-            FileNotFoundError: it has.
+            FileNotFoundError: the program does not exist.
         """
         if not Path(self.program[0]).exists():
             raise FileNotFoundError(f"there is no program {self.program[0]!r}")
@@ -74,7 +77,7 @@ class Command:
         return passed
 
     def pinned(self, launcher: int, arguments: Sequence[str]) -> Command | None:
-        """Return the command that a running launcher has come to; None if that cannot be told.
+        """Return the command that a running launcher has started; None if it cannot be determined.
 
         Args:
             launcher: the id of its process.
@@ -99,7 +102,7 @@ class Command:
         return Command(tuple(program), self.arguments[len(self.arguments) - own :])
 
     def python(self) -> PythonProgram | None:
-        """Return the Python program that the command runs; None if it is none."""
+        """Return the Python program that the command runs; None if it runs no Python."""
         first, *rest = self.program
         arguments = [*rest, *self.arguments]
         if _is_python(first):
@@ -130,7 +133,7 @@ class PythonProgram:
 
 
 def interpreter_of(program: str) -> str | None:
-    """Return the Python interpreter that runs a script; None if the file is no script of Python."""
+    """Return the Python interpreter that runs a script; None if the file is not a Python script."""
     with open(program, "rb") as file:
         first, second = (file.readline(4096).decode("utf-8", "replace") for _ in range(2))
     if not first.startswith("#!"):
@@ -147,7 +150,7 @@ def _is_python(program: str) -> bool:
 
 
 def _server_behind(launcher: int) -> int:
-    """Return the process that a launcher came to: the last of its descendants with the launcher's pipes."""
+    """Return the process that a launcher started: the last of its descendants with the launcher's pipes."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").glob("[0-9]*"):
         try:
@@ -164,9 +167,10 @@ def _server_behind(launcher: int) -> int:
 
 
 def _files_of(process: int) -> set[str]:
-    """Return the names of the open files; none if the process has ended, or belongs to somebody else.
+    """Return the names of the open files; none if the process has ended or belongs to another user.
 
-    Not of stdin and stdout only: the MCP SDK gives these to other files, so that nothing else writes messages.
+    All descriptors count, not only stdin and stdout: the MCP SDK moves the pipes to other descriptors, so that nothing
+    else writes messages.
     """
     found = set()
     with suppress(OSError):

@@ -1,7 +1,7 @@
 """Resources, prompts and completions of servers, as components that an environment offers to agents.
 
-A resource keeps its URI, because tool results and other resources refer to it. If two servers have one URI, the first
-in the configuration answers. Prompts get names as tools do.
+A resource keeps its URI, because tool results and other resources refer to it. If two servers list the same URI, the
+first server in the configuration answers. Prompts are named by the same rules as tools.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class ProxiedResource(Resource):
 
 
 class ProxiedTemplate(ResourceTemplate):
-    """A template of resources of a server. `ProxiedComponents` reads what fits it as a resource."""
+    """A template of resources of a server. `ProxiedComponents` reads a URI that matches it as a resource."""
 
 
 class ProxiedPrompt(Prompt):
@@ -67,7 +67,7 @@ class ProxiedPrompt(Prompt):
     _render_by: Render = PrivateAttr()
 
     async def render(self, arguments: dict[str, Any] | None = None) -> PromptResult:
-        """Have its server render it."""
+        """Render the prompt on its server."""
         return await self._render_by(arguments or {})
 
 
@@ -87,12 +87,13 @@ class _Owned:
 
 
 class ProxiedComponents(CompletingProvider):
-    """The provider of an environment whose tools are those of MCP servers. The episode's own servers answer.
+    """The provider of an environment that proxies MCP servers. The episode's own servers answer requests.
 
     Args:
         upstreams: the connections of the environment, by server.
-        known: the components that each server had when the class was made. They are listed while it does not run.
-        always: True to put the server's name before every prompt's name, not only where two are the same.
+        known: the components that each server had when the class was made. They are listed while the server does not
+            run.
+        always: True to prefix every prompt's name with the server's name; False to prefix only names that clash.
     """
 
     def __init__(self, upstreams: Mapping[str, Upstream], known: Mapping[str, Offered], *, always: bool) -> None:
@@ -104,7 +105,7 @@ class ProxiedComponents(CompletingProvider):
     async def complete(
         self, ref: CompletionReference, argument: CompletionArgument, context: CompletionContext | None
     ) -> CompletionValues:
-        """Return the suggestions of the server whose prompt or template it is."""
+        """Return the suggestions of the server that has the prompt or template."""
         offered = await self._offered()
         if isinstance(ref, PromptReference):
             owned = next((each for each in self._named(offered) if each.name == ref.name), None)
@@ -156,7 +157,7 @@ class ProxiedComponents(CompletingProvider):
         return list(found.values())
 
     async def _get_resource_template(self, uri: str, version: VersionSpec | None = None) -> ResourceTemplate | None:
-        return None  # `_get_resource` finds what a template fits
+        return None  # `_get_resource` also finds resources by template
 
     async def _list_prompts(self) -> Sequence[Prompt]:
         return [self._prompt(owned) for owned in self._named(await self._offered())]
@@ -224,10 +225,10 @@ class ProxiedComponents(CompletingProvider):
         return prompt
 
     async def _ask(self, server: str, question: Callable[[ClientSession], Awaitable[T]]) -> T:
-        """Ask a server. Its own errors pass.
+        """Send a request to a server. Errors of the server are raised unchanged.
 
         Raises:
-            MCPError: there is no answer.
+            MCPError: the server did not answer.
         """
         try:
             return await UPSTREAMS.run(self._upstreams[server].ask(question))
@@ -236,7 +237,7 @@ class ProxiedComponents(CompletingProvider):
 
 
 def warn_of_shared_uris(offered: Mapping[str, Offered]) -> None:
-    """Warn about resources that two servers have under one URI: only those of the first one can be read."""
+    """Warn about URIs that several servers list: only the resource of the first server can be read."""
     owners: dict[str, str] = {}
     for server, each in offered.items():
         for uri in [found.uri for found in each.resources] + [found.uri_template for found in each.templates]:

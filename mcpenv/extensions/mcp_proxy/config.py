@@ -1,7 +1,7 @@
 """The configuration of a proxied environment: the ``mcpServers`` format of MCP hosts, with keys of mcpenv.
 
-A key that is not known is refused, so that nothing that is configured is dropped in silence. The keys of hosts that
-concern only their own screen are accepted.
+An unknown key is an error, so that no setting is ignored silently. Keys that hosts use only for their own display are
+accepted.
 """
 
 from __future__ import annotations
@@ -31,14 +31,17 @@ _VARIABLE = re.compile(r"\$\{(?:env:)?(\w+)\}")
 
 
 class StateOf(StrEnum):
-    """The place where a server keeps its state. It decides what a reset does, and what may be called again."""
+    """The place where a server keeps its state.
+
+    It determines the work of a reset and the calls that may be repeated.
+    """
 
     NONE = "none"
-    """Nowhere: the server only computes, or only reads what does not change."""
+    """Nowhere: the server only computes, or only reads constant data."""
     WORKSPACE = "workspace"
     """In the files of the episode's folder, and nowhere else."""
     PROCESS = "process"
-    """In the process, perhaps in files too. It ends with the process."""
+    """In the process, and possibly in files. It ends with the process."""
     SESSION = "session"
     """In the MCP session of an HTTP server. It ends with the session."""
     EXTERNAL = "external"
@@ -49,7 +52,7 @@ class ProxiedToolSettings(ToolSettings):
     """The settings of one proxied tool.
 
     Attributes:
-        idempotent: True if the tool may be called again when it is not known what came of a call.
+        idempotent: True if the tool may be called again when the outcome of a call is unknown.
     """
 
     idempotent: bool = False
@@ -59,22 +62,22 @@ class ServerSettings(BaseModel):
     """The settings of one server: a command or a URL, and how an environment uses it.
 
     Attributes:
-        command: the program, with ``args``. ``{workspace}`` in them stands for the episode's folder.
-        env: variables for the process. It gets few others; ``${NAME}`` stands for one of this process.
-        cwd: the working directory; the workspace if there is one.
+        command: the program, with ``args``. ``{workspace}`` in either stands for the episode's folder.
+        env: variables for the process. Few others are passed on; ``${NAME}`` stands for a variable of this process.
+        cwd: the working directory; by default the workspace, if there is one.
         url: the address of a server over streamable HTTP, instead of a command.
         headers: HTTP headers; ``${NAME}`` stands for a variable of this process.
         state: where the server keeps its state. The default is "process" for a command, "session" for a URL.
         per_episode: "start" a process or session for each episode, "keep" it and restore the workspace, or "fork" a
             Python server from a process that has imported it. The default is "keep" for a server without state, and
             for one with external state; otherwise "start".
-        max_reuses: times that a kept process or session is used again, before it is replaced; None for no limit.
+        max_reuses: maximum times that a kept process or session is reused before it is replaced; None for no limit.
         isolation: "bubblewrap" to run the process in a sandbox, or "none". With "auto" a server is isolated if it uses
             the workspace, its state is not external, it is not forked, and bubblewrap works on this machine.
         network: True if an isolated process may use the network.
-        required: False to go on without the tools of a server that does not start.
+        required: False to continue without the tools of a server that does not start.
         tools: settings by the server's own tool names.
-        start_timeout_s: maximum seconds from the start to the list of tools.
+        start_timeout_s: maximum seconds from the start until the tools are listed.
         call_timeout_s: maximum seconds of a call.
     """
 
@@ -147,20 +150,20 @@ class ServerSettings(BaseModel):
 
     @property
     def kept(self) -> bool:
-        """True if the process or session goes on after a reset."""
+        """True if the process or session survives a reset."""
         if self.per_episode is None:
             return self.where in (StateOf.NONE, StateOf.EXTERNAL)
         return self.per_episode == "keep"
 
     @property
     def isolated_by_default(self) -> bool:
-        """True if isolation "auto" isolates it, where that works."""
+        """True if isolation "auto" isolates the server on a machine that supports it."""
         apart = self.where in (StateOf.WORKSPACE, StateOf.PROCESS) and self.uses_workspace
         return apart and self.per_episode != "fork"
 
     @property
     def uses_workspace(self) -> bool:
-        """True if the episode's folder is named in the command or in a bound value."""
+        """True if the command or a bound value names the episode's folder."""
         values = [self.args, list(self.env.values()), self.cwd, [tool.arguments for tool in self.tools.values()]]
         return self.where is StateOf.WORKSPACE or WORKSPACE in json.dumps(values)
 
@@ -170,7 +173,7 @@ class OpeningCall(BaseModel):
 
     Attributes:
         tool: the tool's name on its server.
-        server: the server; may be left out if there is one only.
+        server: the server; optional if there is only one.
         arguments: its arguments. ``{workspace}`` in texts stands for the episode's folder.
     """
 
@@ -182,7 +185,7 @@ class OpeningCall(BaseModel):
 
 
 class SecretPattern(BaseModel):
-    """A rule that finds secrets.
+    """A rule that detects secrets.
 
     Attributes:
         pattern: a regular expression.
@@ -196,7 +199,7 @@ class SecretPattern(BaseModel):
         """Return the compiled pattern.
 
         Raises:
-            ValueError: it is no regular expression, or fits an empty text.
+            ValueError: it is not a regular expression, or it matches the empty text.
         """
         try:
             pattern = re.compile(self.pattern)
@@ -213,17 +216,17 @@ class ProxySettings(BaseModel):
     Attributes:
         name: the environment's name for clients.
         description: its description, for agents too.
-        namespace: "clash" to put the server's name before the names of tools that several servers have; "always" to
-            put it before every name.
-        workspace: the folder that each episode has a copy of. None: an empty folder, where a server needs one.
+        namespace: "clash" to prefix the names of tools that several servers have with the server's name; "always" to
+            prefix every name.
+        workspace: the folder that is copied for each episode. None: an empty folder, if a server needs one.
         workspaces: "copy", or "overlay" for Linux's overlayfs, which needs root. "auto" prefers an overlay for a folder
-            of many files, where the system can.
+            of many files, if the system supports it.
         max_steps: steps after which an episode is truncated.
-        max_output_characters: characters above which a result is cut and kept, with tools to search and page it. None:
-            results pass as they are.
-        kept_output_bytes: maximum bytes of long results that an episode keeps.
+        max_output_characters: maximum characters of a result; a longer one is cut and stored, with tools to search and
+            page it. None: results are passed on unchanged.
+        kept_output_bytes: maximum bytes of long results that an episode stores.
         redact: secrets that are kept out of records, by the names of their rules.
-        on_reset: calls after each reset. The content of the last one's result is that of the reset's observation.
+        on_reset: calls after each reset. The result of the last call provides the content of the reset's observation.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -288,11 +291,11 @@ def read_config(source: Mapping[str, Any] | str | Path, changes: Mapping[str, st
 
     Args:
         source: the dictionary, or the path of the file.
-        changes: settings of the environment by name, as text, instead of those of the source. A relative workspace
-            among them is relative to the working directory.
+        changes: settings of the environment by name, as text; they override the settings in the source. A relative
+            workspace among them is relative to the working directory.
 
     Raises:
-        ConfigurationError: it cannot be read, or does not fit.
+        ConfigurationError: it cannot be read, or is invalid.
     """
     folder = Path.cwd()
     name = "the configuration"
@@ -311,7 +314,7 @@ def read_config(source: Mapping[str, Any] | str | Path, changes: Mapping[str, st
         config = ProxyConfig.model_validate(source)
     except ValidationError as error:
         found = error.errors(include_url=False, include_input=False)
-        # A key that is unknown is often the reason for one that is missing.
+        # An unknown key is often the reason for a missing one.
         first = next((each for each in found if each["type"] == "extra_forbidden"), found[0])
         where = ".".join(str(part) for part in first["loc"]) or "it"
         if first["type"] == "extra_forbidden":
@@ -327,7 +330,7 @@ def read_config(source: Mapping[str, Any] | str | Path, changes: Mapping[str, st
 
 
 def _unknown_key(location: tuple[int | str, ...]) -> str:
-    """Return the text about a key that no model has: the key that was probably meant, or all keys."""
+    """Return the message for an unknown key: the key that was probably meant, or all keys."""
     match location:
         case (_,):
             known = [field.alias or name for name, field in ProxyConfig.model_fields.items()]

@@ -1,4 +1,4 @@
-"""Note how far a request to a server came. It decides if the request may be sent again."""
+"""Track the delivery of a request to a server. The delivery decides if the request may be sent again."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from enum import Enum
 
 
 class Delivery(Enum):
-    """How far a request came."""
+    """The delivery state of a request."""
 
     NOT_SENT = "not sent"
-    """The server cannot have seen it: it may be sent again."""
+    """The server cannot have received it: it may be sent again."""
     SENT = "sent"
-    """Its first byte was accepted. What came of it is known only from an answer."""
+    """The transport accepted its first byte. Only an answer tells the outcome."""
 
 
 class Request:
-    """One request on its way.
+    """One request in progress.
 
     Args:
-        starting: True for the requests that start a session. Their faults are noted, and nothing else.
+        starting: True for the requests that start a session. Only their faults are noted.
 
     Attributes:
-        delivery: how far it came. The transport that sends it sets this.
-        fault: what the transport saw go wrong, or None.
-        world_lost: True if the server forgot its session.
+        delivery: the delivery state. The transport that sends the request sets it.
+        fault: the fault that the transport detected, or None.
+        world_lost: True if the server lost its session.
     """
 
     def __init__(self, *, starting: bool = False) -> None:
@@ -35,7 +35,7 @@ class Request:
 
 
 CURRENT: ContextVar[Request | None] = ContextVar("mcpenv_upstream_request", default=None)
-"""The request that the running task sends. Transports send in the task of the caller, so that they find it here."""
+"""The request that the running task is sending. Transports send in the caller's task, so that they find it here."""
 
 
 class UpstreamError(Exception):

@@ -1,4 +1,4 @@
-"""The environment whose tools are those of MCP servers."""
+"""The environment that proxies MCP servers."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ from .upstream import SERVER_INFO, Upstream
 logger = logging.getLogger("mcpenv.upstream")
 
 RETRIES = 3
-"""Times that a call which may be repeated is sent again."""
+"""Maximum retries of a call that may be repeated."""
 
 FIRST_PAUSE_S = 0.1
-"""Seconds before the first retry, at most. Each further pause is twice as long; a random part of it is waited."""
+"""Maximum seconds before the first retry. The maximum doubles with each retry; the pause is a random part of it."""
 
 _SURVIVES = frozenset({StateOf.NONE, StateOf.WORKSPACE, StateOf.EXTERNAL})
 """The places of state that outlive a server's process or session."""
@@ -51,7 +51,7 @@ _SURVIVES = frozenset({StateOf.NONE, StateOf.WORKSPACE, StateOf.EXTERNAL})
 class ProxyEnvironment(MCPEnvironment):
     """An environment made of MCP servers. `from_config` makes the class for a configuration.
 
-    A subclass may add tools, `score`, `verify`, tasks and a rubric of its own, as any environment.
+    A subclass may add tools, `score`, `verify`, tasks and a rubric of its own, like any environment.
 
     Attributes:
         config: the configuration.
@@ -89,7 +89,7 @@ class ProxyEnvironment(MCPEnvironment):
 
         Args:
             source: a dictionary in the ``mcpServers`` format, or the path of such a file.
-            changes: settings of the environment by name, as text, instead of those of the source.
+            changes: settings of the environment by name, as text; they override the settings in the source.
 
         Raises:
             ConfigurationError: the configuration cannot be used.
@@ -117,15 +117,15 @@ class ProxyEnvironment(MCPEnvironment):
 
     @classmethod
     def instructions(cls) -> str | None:
-        """Return the description of the configuration, else the servers' own instructions."""
+        """Return the description of the configuration, or else the servers' own instructions."""
         return cls.config.environment.description or cls.catalog.instructions or super().instructions()
 
     async def reset(self, seed: int | None = None, episode_id: str | None = None) -> Observation:
-        """Restore the workspace, start the servers that are not kept, and prove that the world is the first one again.
+        """Restore the workspace, start the servers that are not kept, and verify that the world is the initial one.
 
-        The observation's metadata has name, version, protocol and the hash of the tools of each server, and the hash of
-        the workspace. It has ``replaced``, the reasons by server, if a kept server was not as it was at first. Its
-        content is that of the last call of ``on_reset``, if there is one.
+        The observation's metadata has name, version, protocol and tools hash of each server, and the hash of the
+        workspace. If a kept server differed from its initial state, ``replaced`` has the reasons by server. The last
+        call of ``on_reset`` provides the content, if there is one.
         """
         told, listings = await UPSTREAMS.run(recycle(self._upstreams, self.workspace, self.catalog))
         self._learn(listings)
@@ -135,13 +135,13 @@ class ProxyEnvironment(MCPEnvironment):
         return OpeningObservation(metadata=told, content=await opened(calls, self._upstreams, self.workspace))
 
     async def close(self) -> None:
-        """End all servers, and delete the workspace."""
+        """Stop all servers, and delete the workspace."""
         await UPSTREAMS.run(self._end())
         if self.workspace is not None:
             await asyncio.to_thread(self.workspace.remove)
 
     def save_state(self) -> Any:
-        """Raise: the state of the servers is in processes and services of their own.
+        """Raise: the state is in the servers' own processes and services.
 
         Raises:
             NotSupported: always.
@@ -156,8 +156,8 @@ class ProxyEnvironment(MCPEnvironment):
     def before_call(self, server: str, tool: str, arguments: dict[str, Any]) -> Any:
         """Return the arguments with which a server's tool is called. Override it, sync or async.
 
-        It runs inside the step, before the call is sent. Raise `fastmcp.exceptions.ToolError` to refuse the call with a
-        text for the agent. Any other exception is a failure of the environment's tool.
+        It runs inside the step, before the call is sent. To refuse the call with a text for the agent, raise
+        `fastmcp.exceptions.ToolError`. Any other exception is a failure of the environment's tool.
 
         Args:
             server: the name of the server in the configuration.
@@ -169,11 +169,11 @@ class ProxyEnvironment(MCPEnvironment):
     def after_call(self, server: str, tool: str, arguments: dict[str, Any], result: ToolResult) -> Any:
         """Return the result that agents, `score` and records get. Override it, sync or async.
 
-        It runs inside the step, after the server has answered, also with an error (``result.is_error``). It does not
+        It runs inside the step, after the server has answered, even with an error (``result.is_error``). It does not
         run for a call without an answer. An exception is a failure of the environment's tool.
 
         Args:
-            server, tool: as of `before_call`.
+            server, tool: as for `before_call`.
             arguments: the arguments that were sent.
             result: the server's answer.
         """
@@ -185,7 +185,7 @@ class ProxyEnvironment(MCPEnvironment):
         return [(BoundTool(tool.kind, partial(self._call, tool)), tool.modes) for tool in tools]
 
     def _learn(self, found: Mapping[str, Sequence[ListedTool]]) -> None:
-        """Make the environment's tools those that its servers list now. Agents are told of a change.
+        """Replace the environment's tools by the ones that its servers list now. Agents are notified of a change.
 
         Raises:
             ConfigurationError: the settings, or other tools, do not fit the new ones.
@@ -203,7 +203,10 @@ class ProxyEnvironment(MCPEnvironment):
         self._listings, self._proxied = listings, proxied
 
     async def _list_again(self, upstream: Upstream) -> None:
-        """Learn the tools of a server that has said in a call that they changed. If they do not fit, keep the old."""
+        """List the tools of a server again after it has reported a change during a call.
+
+        If they are unusable, keep the old tools.
+        """
         try:
             self._learn({upstream.name: await UPSTREAMS.run(upstream.list_tools())})
         except (ConfigurationError, DiscoveryFailed) as error:
@@ -236,7 +239,7 @@ class ProxyEnvironment(MCPEnvironment):
     async def _deliver(
         self, tool: ProxiedTool, upstream: Upstream, arguments: dict[str, Any]
     ) -> CallToolResult | InputRequiredResult:
-        """Call the tool on its server. Send a call again only if that cannot run it twice, or running twice is safe."""
+        """Call the tool on its server. Repeat a call only if it cannot have run, or if running it twice is safe."""
         caller = Caller()
         pause = FIRST_PAUSE_S
         for left in reversed(range(RETRIES + 1)):
@@ -258,7 +261,7 @@ class ProxyEnvironment(MCPEnvironment):
         raise AssertionError("the last try returns or raises")
 
     async def _hook(self, hook: Callable[..., Any], *args: Any) -> Any:
-        """Run a hook where the environment's code runs, within the deadline of the step."""
+        """Run a hook in the context of the environment's code, within the deadline of the step."""
         step = current.get()
         client = step.client if isinstance(step, Step) else None
         return await self._execution.user_code.call(hook, *args, client=client)
@@ -269,7 +272,7 @@ class ProxyEnvironment(MCPEnvironment):
         return isinstance(failure, NotDelivered) or tool.repeatable
 
     async def _restart(self, upstream: Upstream) -> None:
-        """Start a server again. If it does not start, log that: the next call is not delivered."""
+        """Start a server again. If it does not start, log the failure: the next call is not delivered."""
         await UPSTREAMS.run(upstream.close())
         try:
             self._learn({upstream.name: await UPSTREAMS.run(upstream.open())})
@@ -277,10 +280,10 @@ class ProxyEnvironment(MCPEnvironment):
             logger.error("%s", error)
 
     async def _lost(self, tool: ProxiedTool, upstream: Upstream, failure: CallFailed) -> SortedFailure:
-        """Truncate the episode, whose world is not known any more, and return the failure for the agent."""
+        """Truncate the episode because its world is unknown, and return the failure for the agent."""
         self.finish(truncated=True, reason=TRANSPORT_LOST)
         if not self._execution.episode.orchestrated:
-            # No episode ends here, and nobody resets. The service goes on with a new world.
+            # Without an orchestrator no episode ends and no reset follows. The service continues with a new world.
             logger.error("%s; it is started again, and what it kept in memory is lost", failure)
             await self._restart(upstream)
         return SortedFailure(LostFailure(error_type=ToolErrorType.TRANSPORT_ERROR, message=str(failure)))
@@ -291,7 +294,7 @@ def _differ(one: Sequence[ListedTool], other: Sequence[ListedTool]) -> bool:
 
 
 def _with_reason(answer: CallToolResult, tool: ProxiedTool, reason: str) -> CallToolResult:
-    """Return the answer of a server whose question was refused, with the reason if it is an error."""
+    """Return the server's answer; if it is an error after a refused question, add the reason of the refusal."""
     if not answer.is_error:
         return answer
     text = f"Server {tool.server!r} asked for input, but {reason}."

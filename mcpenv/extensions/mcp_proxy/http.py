@@ -1,4 +1,4 @@
-"""The transport to a server at a URL: FastMCP's, with an HTTP client that notes deliveries and faults."""
+"""The transport to a server at a URL: FastMCP's, with an HTTP client that tracks deliveries and faults."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from .stdio import MAX_LINE
 logger = logging.getLogger("mcpenv.upstream")
 
 TRANSPORT_FAULT = -32098
-"""The code of the JSON-RPC error that stands for an HTTP fault, so that the fault ends its call and no other."""
+"""The code of the JSON-RPC error that represents an HTTP fault, so that the fault ends only its own call."""
 
 MAX_ANSWER = MAX_LINE
 """Maximum bytes of the answer to one call, progress and log messages included. A longer one is not read."""
 
 _REFUSED = frozenset({401, 403, 404, 429, 503})
-"""Statuses with which a server refuses a request before it runs anything."""
+"""Statuses with which a server refuses a request before it runs any code."""
 
 _NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 
 _OF_THE_WIRE = frozenset({"content-encoding", "content-length", "transfer-encoding"})
-"""Headers that describe a body as it was sent, not as it was read."""
+"""Headers that describe the body as sent, not as decoded."""
 
 
 def http_transport(url: str, headers: Mapping[str, str]) -> StreamableHttpTransport:
@@ -51,7 +51,7 @@ class _TooLong(httpx2.TransportError):
 
 
 class _Watched(httpx2.AsyncHTTPTransport):
-    """HTTP that answers a call that failed on its way by a JSON-RPC error, and notes why."""
+    """An HTTP transport that answers a failed call with a JSON-RPC error, and notes the reason."""
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         call = CURRENT.get()
@@ -69,7 +69,10 @@ class _Watched(httpx2.AsyncHTTPTransport):
         return await self._ask(request, call, message["id"])
 
     async def _start(self, request: httpx2.Request, call: Request) -> httpx2.Response:
-        """Send a request of the start of a session. Errors pass unchanged: they tell the SDK the server's era."""
+        """Send a request that starts a session.
+
+        Errors are raised unchanged: the SDK detects the server's era by them.
+        """
         try:
             response = await super().handle_async_request(request)
         except httpx2.TransportError as error:
@@ -87,7 +90,7 @@ class _Watched(httpx2.AsyncHTTPTransport):
             return httpx2.Response(202, request=request)
 
     async def _resume(self, request: httpx2.Request, call: Request) -> httpx2.Response:
-        """Ask for the rest of an event stream that ended early. Nothing runs twice by that."""
+        """Ask for the rest of an event stream that ended early. It repeats no call."""
         response = await super().handle_async_request(request)
         if response.status_code < 400:
             call.fault = None
@@ -95,7 +98,7 @@ class _Watched(httpx2.AsyncHTTPTransport):
         return response
 
     async def _ask(self, request: httpx2.Request, call: Request, number: Any) -> httpx2.Response:
-        """Send a request, and sort what comes of it."""
+        """Send a request, and classify its outcome."""
 
         def failed(delivery: Delivery, fault: str) -> httpx2.Response:
             call.delivery, call.fault = delivery, fault
@@ -111,7 +114,7 @@ class _Watched(httpx2.AsyncHTTPTransport):
         call.delivery = Delivery.SENT
         status, kind = response.status_code, _kind(response)
         if 300 <= status < 400:
-            # The client follows it to the same origin. Otherwise this stays the reason.
+            # The client follows it to the same origin. Unless it is replaced, this stays the reason.
             call.delivery, call.fault = Delivery.NOT_SENT, f"it redirects to {response.headers.get('location')}"
             return response
         if status < 400 and kind == "text/event-stream":
@@ -197,7 +200,7 @@ def _answer(body: bytes, number: Any, *, unnumbered: bool) -> dict[str, Any] | N
     """Return the JSON-RPC response in a body if it answers the request of this id, else None.
 
     Args:
-        unnumbered: True to take an error for any id too: of a request that was refused before its id was read.
+        unnumbered: True to accept an error of any id too: a request refused before its id was read has none.
     """
     try:
         found = json.loads(body)

@@ -1,4 +1,4 @@
-"""The way in which a class starts one of its servers that are processes: by its command, isolated, or forked."""
+"""The way in which a class starts a server that is a process: by command, isolated or forked."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ class Launcher:
         self._starting = asyncio.Lock()
 
     async def prepare(self) -> None:
-        """Decide if the server is isolated. Called once, on the loop of `UPSTREAMS`, before the first start.
+        """Decide whether to isolate the server. Called once, on the loop of `UPSTREAMS`, before the first start.
 
         Raises:
-            ConfigurationError: it must be isolated or forked, and cannot.
+            ConfigurationError: the server must be isolated or forked, and cannot be.
         """
         if self._command.launches:
             return  # it needs the network and its caches; `pin` decides
@@ -58,12 +58,14 @@ class Launcher:
             raise ConfigurationError(f"server {self.name!r}: {error}") from error
 
     async def pin(self) -> bool:
-        """Replace a launcher (``uvx``, ``npx``) by the program that it came to. Return True if that changed the start.
+        """Replace a launcher (``uvx``, ``npx``) by the program that it started.
+
+        Return True if that changed the command.
 
         Called while the first process runs.
 
         Raises:
-            ConfigurationError: the program cannot be told, and must be isolated or forked.
+            ConfigurationError: the program cannot be determined, but must be isolated or forked.
         """
         if self._first is None:
             return False
@@ -87,7 +89,7 @@ class Launcher:
 
     @property
     def program(self) -> str:
-        """The words that name the program, for people."""
+        """The words that name the program, for display."""
         return " ".join(self._command.program)
 
     def names(self, workspace: Workspace | None) -> PathNames | None:

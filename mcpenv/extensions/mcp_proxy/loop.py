@@ -12,7 +12,10 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 STARTS_AT_ONCE = max(4, 2 * (os.cpu_count() or 1))
-"""Processes of servers that start at once. With more of them, each would wait for all others, and pass its timeout."""
+"""Maximum processes of servers that start at the same time.
+
+With more, each start would slow down the others and exceed its timeout.
+"""
 
 
 class BackgroundLoop:

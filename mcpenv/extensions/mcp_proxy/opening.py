@@ -17,7 +17,7 @@ from .workspace import Workspace
 
 
 class OpeningObservation(Observation):
-    """The observation of a reset: the content that the last of the opening calls gave.
+    """The observation of a reset: the content of the last opening call.
 
     Attributes:
         content: content blocks under their MCP names, such as a text and a screenshot.
@@ -34,7 +34,7 @@ def check_opening(calls: Sequence[OpeningCall], servers: Mapping[str, Any]) -> N
     """Raise if a call names no server of the configuration.
 
     Raises:
-        ConfigurationError: it does.
+        ConfigurationError: a call names an unknown server.
     """
     for call in calls:
         if call.server is None and len(servers) > 1:

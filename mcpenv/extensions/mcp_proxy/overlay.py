@@ -1,4 +1,7 @@
-"""A folder laid over another one by Linux's overlayfs, so that a copy of any size costs nothing. It needs root."""
+"""A folder mounted over another by Linux's overlayfs, so that the cost of a copy does not depend on its size.
+
+It needs root.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,12 @@ _MNT_DETACH = 2
 
 
 class Overlay:
-    """A folder that shows the files of another one, and keeps what is written to it apart.
+    """An overlay: it shows the files of a folder, and stores all writes in another folder.
 
     Args:
-        lower: the folder below. It must not change while this exists.
-        folder: an empty folder for what is kept apart.
-        target: the empty folder that shows both.
+        lower: the folder below. It must not change while the overlay exists.
+        folder: an empty folder for the writes.
+        target: the empty folder where the result is mounted.
     """
 
     def __init__(self, lower: Path, folder: Path, target: Path) -> None:
@@ -29,7 +32,7 @@ class Overlay:
         self._work.mkdir()
 
     def mount(self) -> None:
-        """Show both folders.
+        """Mount the overlay.
 
         Raises:
             OSError: the system refuses.
@@ -38,7 +41,7 @@ class Overlay:
         _call("mount", b"overlay", os.fsencode(self._target), b"overlay", 0, os.fsencode(options))
 
     def unmount(self) -> None:
-        """Show nothing. What has files open there keeps them.
+        """Unmount. Open files stay usable.
 
         Raises:
             OSError: the system refuses.
@@ -47,7 +50,7 @@ class Overlay:
 
 
 def fault_of_overlay(lower: Path) -> str | None:
-    """Return why a folder cannot be laid under another one on this machine; None if it can."""
+    """Return why this machine cannot use a folder as the lower layer; None if it can."""
     if sys.platform != "linux":
         return "overlayfs is a file system of Linux"
     if any(character in str(lower) for character in ",:\\"):

@@ -1,4 +1,4 @@
-"""The one name of an episode's folder, so that paths in calls and results are equal in all episodes."""
+"""The constant name of an episode's folder, so that paths in calls and results are equal in all episodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process with pipes to it, on an event loop. Its end is awaited without a thread where the system can."""
+"""A process with pipes to it, on an event loop. Waiting for its end needs no thread if the system supports it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import IO
 
 CHUNK = 65_536
-"""Bytes that a reader buffers before the process has to wait."""
+"""Bytes that a reader buffers before the process blocks."""
 
 
 class Process:
-    """A process and its three pipes. `spawn` and a zygote make it.
+    """A process and its three pipes. Created by `spawn` and by a zygote.
 
     Args:
         pid: its id. It leads a process group of that id.
@@ -54,7 +54,7 @@ class Process:
         return await asyncio.shield(self._ended)
 
     def signal_group(self, number: signal.Signals) -> None:
-        """Send a signal to the process and its descendants, as far as they are in its group."""
+        """Send a signal to the process and those descendants that are in its group."""
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, number)
 
@@ -85,7 +85,10 @@ async def spawn(
 def _start(
     command: Sequence[str], env: Mapping[str, str], cwd: Path | None, pass_fds: Sequence[int]
 ) -> subprocess.Popen[bytes]:
-    """Start a program. In the thread of the loop, because the system ends it with the thread that started it."""
+    """Start a program.
+
+    It starts in the thread of the loop, because the system ends it with the thread that started it.
+    """
     return subprocess.Popen(
         [*_ends_with_parent(), *command],
         stdin=subprocess.PIPE,
@@ -140,12 +143,12 @@ def _await_in_thread(
     popen: subprocess.Popen[bytes], loop: asyncio.AbstractEventLoop, ended: asyncio.Future[int]
 ) -> None:
     status = popen.wait()
-    with suppress(RuntimeError):  # the loop is closed, and nobody waits
+    with suppress(RuntimeError):  # the loop is closed, so that nothing awaits the future
         loop.call_soon_threadsafe(ended.set_result, status)
 
 
 def _ends_with_parent() -> list[str]:
-    """Return the prefix of a command that makes Linux kill its process when this one dies, however it dies."""
+    """Return the prefix of a command that makes Linux kill its process when this one dies, for any reason."""
     setpriv = shutil.which("setpriv")
     return [] if setpriv is None else [setpriv, "--pdeathsig", "KILL", "--"]
 

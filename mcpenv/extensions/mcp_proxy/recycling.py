@@ -1,7 +1,7 @@
-"""Reset the servers of an instance, and prove that the world is the first one again.
+"""Reset the servers of an instance, and verify that the world is the initial one.
 
-A kept process is used again only if its list of tools and the workspace have the hashes that they had at first. What
-differs is reported, and the process replaced.
+A kept process is reused only if the hashes of its tools and of the workspace are the initial ones. Otherwise the
+difference is reported, and the process is replaced.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class ResetFailed(UpstreamError):
 async def recycle(
     upstreams: Mapping[str, Upstream], workspace: Workspace | None, catalog: Catalog
 ) -> tuple[dict[str, Any], dict[str, list[ListedTool]]]:
-    """Make the world of an episode. Runs on the loop of `UPSTREAMS`.
+    """Prepare the world of an episode. Runs on the loop of `UPSTREAMS`.
 
     Returns:
-        What is told of the world, and the tools of the servers that were started.
+        The metadata about the world, and the tools of the servers that were started.
 
     Raises:
         DiscoveryFailed: a server does not start.
@@ -71,7 +71,7 @@ def _may_stay(upstream: Upstream) -> bool:
 async def _restored(
     workspace: Workspace, upstreams: Mapping[str, Upstream], catalog: Catalog, replaced: dict[str, str]
 ) -> str:
-    """Restore the workspace, and return its hash. Replace the servers that work in it if the hash is wrong."""
+    """Restore the workspace, and return its hash. If the hash is wrong, replace the servers that work in it."""
     assert catalog.template is not None
     pristine = catalog.template.digest
     working = [each for each in upstreams.values() if not each.dead and each.settings.uses_workspace]
@@ -96,7 +96,7 @@ async def _restored(
 
 
 async def _difference(upstream: Upstream, catalog: Catalog) -> str | None:
-    """Return what makes a kept server another one than the first; None if nothing does."""
+    """Return the difference between a kept server and its initial state; None if there is none."""
     try:
         listed = await upstream.list_tools()
     except DiscoveryFailed as error:
@@ -108,7 +108,7 @@ async def _difference(upstream: Upstream, catalog: Catalog) -> str | None:
 async def _started(
     upstreams: Mapping[str, Upstream], catalog: Catalog
 ) -> tuple[dict[str, dict[str, Any]], dict[str, list[ListedTool]]]:
-    """Start the servers that do not run, and return what is told of all servers, and the tools of the started ones."""
+    """Start the servers that do not run; return the metadata of all servers, and the tools of the started ones."""
     servers = {name: dict(about) for name, about in catalog.servers.items()}
     starting = [upstream for upstream in upstreams.values() if upstream.dead]
     opened = await asyncio.gather(*(_open(upstream) for upstream in starting), return_exceptions=True)

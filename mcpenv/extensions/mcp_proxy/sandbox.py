@@ -30,7 +30,7 @@ class ServerSandbox:
     Args:
         bwrap: the path of bubblewrap's program.
         network: True to share the network.
-        shown: files and folders in temporary folders that the server reads.
+        shown: files and folders below temporary folders that the server may read.
     """
 
     def __init__(self, bwrap: str, network: bool, shown: Iterable[Path]) -> None:
@@ -47,7 +47,7 @@ class ServerSandbox:
         """Return the sandbox of a server; None if it is not isolated.
 
         Raises:
-            ConfigurationError: it must be isolated, and this machine cannot.
+            ConfigurationError: it must be isolated, and this machine cannot isolate it.
         """
         if settings.isolation == "none" or (settings.isolation == "auto" and not settings.isolated_by_default):
             return None
@@ -73,7 +73,7 @@ class ServerSandbox:
 
 
 def _system() -> Iterator[str]:
-    """Yield the options for a root folder with everything in it, where a folder can be added."""
+    """Yield the options for a writable root folder that contains everything of the system's root."""
     for entry in sorted(os.scandir("/"), key=lambda entry: entry.name):
         if entry.name in _APART:
             continue
@@ -84,7 +84,7 @@ def _system() -> Iterator[str]:
 
 
 def _needed(settings: ServerSettings, command: Command) -> list[Path]:
-    """Return what a server reads that may be in a temporary folder: its program, and what its settings name."""
+    """Return the files that a server needs from temporary folders: its program, and files that its settings name."""
     named = [*command.program, *command.arguments, *settings.env.values(), settings.cwd or ""]
     paths = [Path(word.rpartition("=")[2]) for word in named]
     paths = [path for path in paths if path.is_absolute() and path.exists()]

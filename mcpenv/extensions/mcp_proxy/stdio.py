@@ -35,15 +35,15 @@ _TAIL_LINES = 30
 
 
 class ServerProcess(ClientTransport):
-    """A server that is started as a process, and ends with its connection.
+    """A server that runs as a process and ends with its connection.
 
     Args:
-        start: starts the process.
+        start: the function that starts the process.
         names: the names of the workspace for the server and for agents; None without a workspace.
 
     Attributes:
-        dead: True once stdin or stdout was closed. No request is delivered after that.
-        fault: the reason if the connection ended although the process runs, else None.
+        dead: True once stdin or stdout was closed. No later request is delivered.
+        fault: the reason for the end of the connection if the process still runs, else None.
     """
 
     def __init__(self, start: Callable[[], Awaitable[Process]], names: PathNames | None) -> None:
@@ -97,7 +97,7 @@ class ServerProcess(ClientTransport):
     async def _read(
         self, stdout: asyncio.StreamReader, received: MemoryObjectSendStream[SessionMessage | Exception]
     ) -> None:
-        """Pass on messages until stdout is closed. A line that is no message is logged and passed over."""
+        """Pass on messages until stdout is closed. A line that is not a message is logged and skipped."""
         parts: list[bytes] = []
         size = 0
         async with received:
@@ -168,7 +168,7 @@ class _Stdin(anyio.abc.ObjectSendStream[SessionMessage]):
         """Write one message.
 
         Raises:
-            anyio.BrokenResourceError: the process reads no more. Nothing was written.
+            anyio.BrokenResourceError: the process has closed its stdin. Nothing was written.
         """
         request = CURRENT.get()
         data = item.message.model_dump_json(by_alias=True, exclude_unset=True).encode()

@@ -19,7 +19,7 @@ def load_file(file: Path, /, **settings: str) -> type[ProxyEnvironment]:
     """Return the class of the environment of a file with ``mcpServers``.
 
     Args:
-        file: as the user wrote it.
+        file: the path as the user wrote it.
         settings: for `ProxySettings`.
 
     Raises:
@@ -67,7 +67,7 @@ def _of_one(what: str) -> dict[str, Any]:
 
 
 def _runs(command: str) -> bool:
-    """Return True if a program runs the one that its arguments name."""
+    """Return True if a program runs another program that its arguments name."""
     return Path(command).name.rstrip("0123456789.") in ("uvx", "npx", "python", "node", "pipx", "bunx", "deno")
 
 

@@ -55,17 +55,17 @@ from .workspace import Workspace
 logger = logging.getLogger("mcpenv.upstream")
 
 SERVER_INFO = "io.modelcontextprotocol/serverInfo"
-"""The key of a result's metadata that names its server, from 2026-07-28 on. The environment's own server sets it."""
+"""The key of a result's metadata that names its server, since 2026-07-28. The environment's own server sets it."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Offered:
-    """The components of a server beside its tools.
+    """The components of a server other than its tools.
 
     Attributes:
-        has_resources: True if it has resources, also if it lists none.
+        has_resources: True if it supports resources, even if it lists none.
         completes: True if it suggests values of arguments.
     """
 
@@ -86,9 +86,9 @@ class Upstream:
         workspace: the episode's folder, if a server uses one.
 
     Attributes:
-        tools_changed: True once the server has said that its list of tools changed, until the next `list_tools`.
-        suspect: True once a call was left without an answer: it may run still.
-        reuses: resets that this process or session has lived through.
+        tools_changed: True after the server has reported a change of its tools, until the next `list_tools`.
+        suspect: True once a call was left without an answer: it may still be running.
+        reuses: resets since the start of this process or session.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class Upstream:
         return tools
 
     async def open_in_turn(self) -> list[ListedTool]:
-        """Do as `open`, once not too many processes start. The wait does not count as time of the start."""
+        """Call `open` once few enough processes are starting. The wait is not part of the start timeout."""
         if self.launcher is None:
             return await self.open()
         async with UPSTREAMS.starts:
@@ -199,12 +199,12 @@ class Upstream:
 
     @property
     def dead(self) -> bool:
-        """True if the process of the server has ended, or there is no connection, or it has forgotten its session."""
+        """True if the server's process has ended, there is no connection, or the server has lost its session."""
         return self._client is None or self._forgotten or (self._process is not None and self._process.dead)
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The name, version and protocol version that the server told."""
+        """The name, version and protocol version that the server reported."""
         assert self._client is not None
         info = self._client.server_info
         return {
@@ -219,12 +219,12 @@ class Upstream:
         return None if self._client is None else self._client.instructions
 
     async def call(self, tool: str, arguments: dict[str, Any], caller: Caller) -> CallToolResult | InputRequiredResult:
-        """Call a tool. An error that the server answers is a result with ``is_error``.
+        """Call a tool. An error answer of the server is a result with ``is_error``.
 
         Raises:
             NotDelivered: the server cannot have seen the call.
             OutcomeUnknown: the call may have run.
-            WorldLost: the server has forgotten its session.
+            WorldLost: the server has lost its session.
         """
         if self._client is None or self.dead:
             raise NotDelivered(f"server {self.name!r} has ended{self._exit()}")
@@ -259,10 +259,10 @@ class Upstream:
         return answer
 
     async def call_alone(self, tool: str, arguments: dict[str, Any]) -> CallToolResult:
-        """Call a tool for the environment itself, outside of a step: its messages reach nobody.
+        """Call a tool for the environment itself, outside of a step; messages of the server are dropped.
 
         Raises:
-            CallFailed: there is no answer.
+            CallFailed: the server did not answer.
         """
         try:
             return await self.ask(lambda session: session.call_tool(tool, arguments))
@@ -270,11 +270,11 @@ class Upstream:
             return CallToolResult(content=[TextContent(type="text", text=error.error.message)], is_error=True)
 
     async def ask(self, question: Callable[[ClientSession], Awaitable[T]]) -> T:
-        """Return the answer to another request than a tool call.
+        """Return the answer to a request other than a tool call.
 
         Raises:
             MCPError: the server's answer is an error.
-            CallFailed: there is no answer.
+            CallFailed: the server did not answer.
         """
         if self._client is None or self.dead:
             raise NotDelivered(f"server {self.name!r} has ended{self._exit()}")
@@ -303,7 +303,7 @@ class Upstream:
             await self._disconnect(client)
 
     def _follow_tools(self, client: ProxyClient[Any]) -> None:
-        """Subscribe to changes of the tools, which a server of 2026-07-28 tells only then."""
+        """Subscribe to changes of the tools: since 2026-07-28 a server reports them to subscribers only."""
         has = client.server_capabilities
         told = has is not None and has.tools is not None and has.tools.list_changed
         following = self._following is not None and not self._following.done()
@@ -330,17 +330,17 @@ class Upstream:
     async def _disconnect(self, client: ProxyClient[Any]) -> None:
         try:
             await client.close()  # type: ignore[no-untyped-call]
-        except Exception:  # the failure that ended the session, which its caller has got already
+        except Exception:  # the failure that ended the session, which its caller has already received
             logger.debug("the session with server %r had failed", self.name, exc_info=True)
 
     async def _failure(self, request: Request, error: Exception) -> CallFailed | None:
-        """Return what became of a call without an answer; None if the server has answered with an error."""
+        """Return the exception for a call without an answer; None if the server has answered with an error."""
         if request.world_lost:
             self._forgotten = True
             lost = WorldLost if self.settings.where is StateOf.SESSION else NotDelivered
             return lost(f"server {self.name!r} has forgotten its session")
         if self.settings.url is not None and isinstance(error, MCPError) and error.error.code == PARSE_ERROR:
-            # The SDK's own. A server has no reason for it, as the request was JSON.
+            # The SDK created this error itself. A server has no reason for it, as the request was JSON.
             return OutcomeUnknown(f"server {self.name!r}: its event stream has what is no message")
         if request.fault is None and not self.dead:
             return None
@@ -365,7 +365,7 @@ class Upstream:
             logger.debug("%s: %s", self.name, text)
 
     async def _ask(self, message: str, response_type: Any, params: ElicitRequestParams, context: Any) -> ElicitResult:
-        """Have the caller answer a question that a handshake-era server asks during a call."""
+        """Forward a question of a handshake-era server to the caller during a call."""
         if self._caller is None:
             raise RuntimeError("there is no call in progress whose client could be asked")
         return await self._caller.ask(params)
@@ -391,7 +391,7 @@ class Upstream:
 
 
 async def _listed(listing: Awaitable[Sequence[T]]) -> Sequence[T]:
-    """Return a list; none where the server lacks the method, as those with resources often have no templates."""
+    """Return a list; empty if the server lacks the method, as servers with resources often have no templates."""
     try:
         return await listing
     except MCPError as error:

@@ -23,14 +23,17 @@ from .overlay import Overlay, fault_of_overlay
 logger = logging.getLogger("mcpenv.upstream")
 
 WORTH_AN_OVERLAY = 500
-"""Files from which on `auto` prefers an overlay. A copy of fewer takes a few milliseconds, and leaves no mount."""
+"""Number of files from which `auto` prefers an overlay.
+
+Copying fewer files takes a few milliseconds, and leaves no mount.
+"""
 
 _removing = threading.Lock()
 
 
 @dataclass(frozen=True)
 class Template:
-    """What every workspace of a class is at first.
+    """The initial content of every workspace of a class.
 
     Attributes:
         folder: the folder; None for an empty one.
@@ -44,7 +47,7 @@ class Template:
 
     @classmethod
     def prepare(cls, folder: Path | None, by: Literal["auto", "copy", "overlay"]) -> Template:
-        """Return the template that is a folder. Blocks while its files are read.
+        """Return the template of a folder. Blocks while its files are read.
 
         Raises:
             ConfigurationError: ``by`` is "overlay", and this machine cannot.
@@ -68,7 +71,7 @@ class Workspace:
     """A temporary folder that servers work in. `restore` makes it equal to the template.
 
     Args:
-        template: what it is equal to after each restore.
+        template: the content after each restore.
     """
 
     def __init__(self, template: Template) -> None:
@@ -80,10 +83,10 @@ class Workspace:
         self._layers = itertools.count()
 
     def restore(self, *, in_place: bool = True) -> None:
-        """Make the folder equal to the template. Its path stays.
+        """Make the folder equal to the template. Its path does not change.
 
         Args:
-            in_place: True if a process lives on that works in the folder. False allows to mount it anew.
+            in_place: True if a running process uses the folder. False lets the folder be remounted.
         """
         if self._template.overlaid and not (in_place and self._overlay is not None):
             self._lay_over()
@@ -100,7 +103,7 @@ class Workspace:
         return digest_of(self.path)
 
     def remove(self) -> None:
-        """Delete the folder in the background. What a process still writes or locks is left, and logged."""
+        """Delete the folder in the background. Files that a process still writes or locks are left, and logged."""
         try:
             self._uncover()
             gone = self._home.with_name(f"{self._home.name}-removed")
@@ -111,7 +114,7 @@ class Workspace:
             _remove_in_background(gone)
 
     def fill(self, value: Any, path: str | None = None) -> Any:
-        """Return a JSON value with the folder's path, or the given one, in place of ``{workspace}``."""
+        """Return a JSON value with ``{workspace}`` replaced by the folder's path, or by the given path."""
         if isinstance(value, str):
             return value.replace(WORKSPACE, path or str(self.path))
         if isinstance(value, dict):
@@ -147,13 +150,13 @@ def digest_of(folder: Path) -> str:
             content = path.read_bytes()
             mode = stat.S_IMODE(found.st_mode)
             digest.update(f"file {name}\0{mode:o} {len(content)}\0".encode() + content)
-        else:  # a pipe or a socket, which would be waited for
+        else:  # opening a pipe or a socket would block
             digest.update(f"special {name}\0".encode())
     return digest.hexdigest()
 
 
 def _make_equal(folder: Path, template: Path | None) -> None:
-    """Make a folder equal to another one. Write only what differs: a process may work in it."""
+    """Make a folder equal to another one. Write only files that differ: a process may use the folder."""
     wanted = {} if template is None else {entry.name: entry for entry in os.scandir(template)}
     for entry in os.scandir(folder):
         other = wanted.get(entry.name)
@@ -196,11 +199,14 @@ def _same_file(path: Path, other: Path) -> bool:
 
 
 def _write_over(path: Path, source: Path) -> None:
-    """Copy a file. An existing one stays the same file: a server that has it open would keep the replaced one."""
+    """Copy a file.
+
+    An existing file is overwritten in place, because a server that has it open would keep reading a replaced one.
+    """
     try:
         shutil.copyfile(source, path)
     except OSError as error:
-        if error.errno not in (errno.ETXTBSY, errno.EACCES):  # it runs, or must not be written
+        if error.errno not in (errno.ETXTBSY, errno.EACCES):  # it is being executed, or is read-only
             raise
         path.unlink()
         shutil.copyfile(source, path)

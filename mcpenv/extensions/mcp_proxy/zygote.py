@@ -1,4 +1,4 @@
-"""A process that has imported a Python server, and forks for each episode. It needs Linux.
+"""A process that has imported a Python server, and forks a child for each episode. Requires Linux.
 
 Optional: only ``per_episode: fork`` uses it, and nothing else depends on it.
 """
@@ -36,7 +36,9 @@ class ForkRefused(Exception):
 
 
 class Zygote:
-    """The process. `start` makes it. All methods run on one loop. It ends with this process, and its children with it.
+    """The process.
+
+    Created by `start`. All methods run on one loop. It ends with this process, and its children end with it.
 
     Attributes:
         program: the server that it has imported.
@@ -61,8 +63,8 @@ class Zygote:
         """Import a server.
 
         Args:
-            env: the variables while it is imported.
-            timeout_s: maximum seconds for that.
+            env: the variables during the import.
+            timeout_s: maximum seconds of the import.
 
         Raises:
             ForkRefused: it cannot be imported, or cannot be forked afterwards.
@@ -88,7 +90,7 @@ class Zygote:
 
     @property
     def dead(self) -> bool:
-        """True if it forks no more: it has ended, or belongs to another process."""
+        """True if it cannot fork: it has ended, or belongs to another process."""
         return self._gone or self._owner != os.getpid()
 
     async def fork(self, arguments: list[str], env: Mapping[str, str], cwd: str) -> Process:
@@ -148,7 +150,7 @@ class Zygote:
         self._control.close()
 
     async def _tell_the_end(self) -> None:
-        """Tell everybody who waits that the process has ended, with what it wrote last."""
+        """Wait for the last output of the ended process, log it, and fail all pending requests."""
         await asyncio.wait([self._stderr], timeout=_LAST_WORDS_S)
         logger.warning("the zygote of %s has ended:\n%s", self.program.target, "\n".join(self._tail))
         self._end()

@@ -206,7 +206,7 @@ def _action_class(action: Mapping[str, Any]) -> type[Action]:
 
 
 class _AnyAction(Action):
-    """An action whose fields are checked by the process."""
+    """An action with fields that the process checks."""
 
     model_config = ConfigDict(extra="allow")
 

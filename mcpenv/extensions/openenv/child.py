@@ -74,7 +74,7 @@ class Hosted:
         action_cls: the class of actions.
         observation_cls: the class of observations.
         state_cls: the class of the state.
-        name: the author's name for it, if there is one.
+        name: the author's name for the environment, if there is one.
         manifest: the content of openenv.yaml.
     """
 
@@ -168,7 +168,7 @@ def hosted_folder(folder: str, attribute: str | None, servers: list[Hosted]) -> 
     try:
         importlib.import_module(app)
     except ImportError:
-        # The folder may be a package whose modules import each other relatively.
+        # The folder may be a package with modules that import each other relatively.
         if not os.path.exists(os.path.join(folder, "__init__.py")):
             raise
         importlib.import_module(f"{os.path.basename(folder)}.{app}")
@@ -522,7 +522,7 @@ class Host:
         self._running: dict[int, tuple[Instance, asyncio.Task[Any]]] = {}
 
     def serve(self, lines: Any) -> None:
-        """Serve until there are no more requests, then close every environment."""
+        """Serve until the requests end, then close every environment."""
         for line in lines:
             request = json.loads(line)
             number, op = request.pop("id"), request.pop("op")

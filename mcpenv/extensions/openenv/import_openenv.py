@@ -27,7 +27,7 @@ def import_openenv(
     as_json: Annotated[bool, Parameter(name="--json", negative=())] = False,
     debug: Annotated[bool, Parameter(negative=())] = False,
 ) -> int:
-    """Convert the folder of an OpenEnv environment to an environment of mcpenv, which needs no OpenEnv.
+    """Convert the folder of an OpenEnv environment to an environment of mcpenv that does not need OpenEnv.
 
     No code in the folder is run, and no file in it is changed. To serve it unconverted: mcpenv run PATH. Exit status
     0: everything was converted, and the new environment can be made. 1: it was written, but some work is left to do
@@ -35,7 +35,7 @@ def import_openenv(
 
     Args:
         path: The folder with openenv.yaml.
-        out: Folder to write to. Default: a folder beside PATH, with _mcpenv appended to its name.
+        out: Folder to write to. Default: a folder next to PATH, with _mcpenv appended to its name.
         force: Overwrite existing files.
         as_json: Print one JSON document.
         debug: Show the traceback when something fails.

@@ -69,7 +69,7 @@ class Port:
     Attributes:
         environment: the name of the class.
         files: the texts to write, by their names in the new folder.
-        could_not: what must be done by hand, each with its place.
+        could_not: the changes to make by hand, each with its place.
     """
 
     environment: str
@@ -120,7 +120,7 @@ def read_manifest(folder: Path) -> dict[str, str]:
     return {key: value.strip("\"'") for key, value in found}
 
 
-# -- what is served
+# -- the served environment
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ class _Served:
     state: str | None
 
     def has_tools(self, text: str) -> bool:
-        """Return True if the class, in this module, is one whose steps are tool calls."""
+        """Return True if the class is in this module and its steps are tool calls."""
         return re.search(rf"^class {re.escape(self.environment)}\(MCPEnvironment\b", text, re.MULTILINE) is not None
 
 
@@ -182,7 +182,7 @@ def _called(call: ast.Call) -> str:
 
 
 class _Modules:
-    """The modules of the folder that are copied, flat: by their own names, without their packages."""
+    """The copied modules of the folder, flat: by their own names, without their packages."""
 
     def __init__(self, folder: Path, app: Path) -> None:
         self.folder = folder
@@ -242,7 +242,7 @@ def _needs(folder: Path) -> Iterator[str]:
 
 
 class _Rewrite:
-    """A module that is changed only in the lines that must change."""
+    """A module in which only the necessary lines are changed."""
 
     def __init__(
         self, file: Path, text: str, modules: _Modules, done: Port, served: _Served | None, manifest: dict[str, str]
@@ -418,7 +418,7 @@ def _listed(names: list[ast.alias]) -> str:
 def _only_counts(method: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     """Return True if a step only counts and calls OpenEnv's own, or only refuses other actions.
 
-    Any other code may give rewards or end episodes, so a person has to look at it.
+    Any other code may give rewards or end episodes and needs review by a person.
     """
     body = [node for node in method.body if not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))]
     if method.name == "_step_impl":

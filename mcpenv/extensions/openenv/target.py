@@ -62,7 +62,7 @@ def _explains(error: BaseException | None, missing: bool) -> bool:
 
 
 def python_of(target: str, folder: Path | None) -> Path:
-    """Return the interpreter that has OpenEnv: the named one, that of the folder's virtual environment, or this one.
+    """Return the interpreter that has OpenEnv: the named one, the one of the folder's virtual environment, or this one.
 
     Raises:
         TargetError: if none has it.

@@ -39,19 +39,19 @@ _KEY = """
 
 
 class PostgresWorld:
-    """A Postgres database of one instance. `reset` drops it, and makes it anew from a template database.
+    """A Postgres database of one instance. `reset` drops it, and recreates it from a template database.
 
     Captured as ``{table: {primary key: {column: value}}}``, with ``schema.table`` for schemas other than "public". The
     columns of a compound key are joined by ",". A table without a key is keyed by all of its columns. Keys of the same
-    text get the suffixes "#2", "#3". Bytes are base64 text, times ISO 8601 in UTC. What is not committed is not
-    seen. Sequences are not captured.
+    text get the suffixes "#2", "#3". Bytes are base64 text, times ISO 8601 in UTC. Uncommitted changes are not
+    captured. Sequences are not captured.
 
-    A snapshot cannot have it: its state is in a server.
+    A snapshot cannot include it: its state is in a server.
 
     Args:
         server: the address of the server, as libpq takes it, for a role that may create databases:
             "postgresql://admin@localhost/postgres".
-        template: the name of the template database. Nobody may be connected to it during a reset.
+        template: the name of the template database. No client may be connected to it during a reset.
         name: the name of the database; None for a random one that begins with "mcpenv_". A database of that name is
             dropped.
         ignore: tables that are not part of the state.
@@ -70,7 +70,7 @@ class PostgresWorld:
         """Return the URL of the database.
 
         Args:
-            user: the role; None for that of the server's address. Give agents a role that owns nothing else.
+            user: the role; None for the role in the server's address. Give agents a role that owns nothing else.
             password: its password.
         """
         parts = {**conninfo_to_dict(self._server), "dbname": self.name}
@@ -91,10 +91,10 @@ class PostgresWorld:
         return f"postgresql://{where}{host}{f':{port}' if port else ''}/{database}{query}"
 
     def reset(self) -> None:
-        """Make the database anew. Whoever is connected to it is disconnected.
+        """Recreate the database. All its connections are closed.
 
         Raises:
-            psycopg.Error: the server does not allow it, or somebody is connected to the template.
+            psycopg.Error: the server refuses, or a client is connected to the template.
         """
         self._command("DROP DATABASE IF EXISTS {} WITH (FORCE)", self.name)
         self._command("CREATE DATABASE {} TEMPLATE {}", self.name, self._template)
@@ -104,13 +104,13 @@ class PostgresWorld:
         self._command("DROP DATABASE IF EXISTS {} WITH (FORCE)", self.name)
 
     def capture(self) -> Tree:
-        """Return every row of every table, as of one moment.
+        """Return all committed rows of every table, read in one transaction.
 
         Raises:
             psycopg.Error: it cannot be read.
         """
         with psycopg.connect(make_conninfo(self._server, dbname=self.name), row_factory=tuple_row) as connection:
-            # Functions that an agent has made cannot stand in front of the server's own.
+            # Functions created by an agent must not shadow the server's own.
             connection.execute("SET search_path = pg_catalog; SET row_security = off; SET TIME ZONE 'UTC'")
             connection.commit()
             connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")

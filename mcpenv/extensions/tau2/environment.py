@@ -4,7 +4,7 @@ Users install the packages, which name no license. Their servers keep the state 
 see neither the key nor the tools that reset the state or list the calls.
 
 The reward is 1 if the database at the end equals the one after the task's reference actions, else 0. **This is not
-tau2's own score**: what tau2 asks of the conversation is not checked, and unless a setting gives one there is no user.
+tau2's own score**: tau2's checks of the conversation are not made, and there is no user unless a setting provides one.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _SPEAKS = """
 The customer is there, and tells you what is wanted when you ask."""
 
 MakeUser = Callable[[str, int | None], User]
-"""Makes the user of an episode, given what the customer wants and the seed."""
+"""Creates the user of an episode from the customer's wishes and the seed."""
 
 
 class Tau2Environment(ProxyEnvironment):
@@ -72,8 +72,8 @@ class Tau2Environment(ProxyEnvironment):
     Attributes:
         domain: its name.
         expected: the hashes of databases after the reference actions, by task id. Filled as tasks are verified.
-        customers: what the customer wants, by task id.
-        make_user: makes the customer with whom the agent speaks; None if the prompt says what the customer wants.
+        customers: the customer's wishes, by task id.
+        make_user: creates the customer with whom the agent speaks; None if the prompt contains the customer's wishes.
     """
 
     domain: ClassVar[str]
@@ -87,14 +87,14 @@ class Tau2Environment(ProxyEnvironment):
             add_user(self)
 
     async def reset(self, seed: int | None = None, episode_id: str | None = None) -> Observation:
-        """Reset as each proxy does, with a new customer. Without a task there is none."""
+        """Reset like every proxied environment, with a new customer. Without a task there is no customer."""
         observation = await super().reset(seed, episode_id)
         make_user, task = type(self).make_user, self.task
         self.user = None if make_user is None or task is None else make_user(self.customers[task.id], seed)
         return observation
 
     def before_call(self, server: str, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Put in the state key, which names the task."""
+        """Add the state key, which names the task."""
         return {**arguments, KEY: self._key(self.task)}
 
     def after_call(self, server: str, tool: str, arguments: dict[str, Any], result: ToolResult) -> ToolResult:
@@ -155,8 +155,8 @@ def load(
     Args:
         domain: "retail", "airline" or "mock".
         command: the server's program. Default: ``tau2-DOMAIN-mcp-eval``.
-        user: "prompt": the agent reads in its prompt what the customer wants. "script": a customer who says it all
-            when asked, and then leaves. "model": a model plays the customer. Default: "model" with ``user_url``,
+        user: "prompt": the agent's prompt contains the customer's wishes. "script": a customer who answers once with
+            all wishes, and then leaves. "model": a model plays the customer. Default: "model" with ``user_url``,
             otherwise "prompt".
         user_url, user_model: the endpoint with OpenAI's chat completions and the model's name there.
         user_key_env: the environment variable with the endpoint's key. Default: no key.
@@ -194,7 +194,7 @@ def load(
 
 
 def _user(kind: str | None, url: str | None, model: str | None, key_env: str | None) -> MakeUser | None:
-    """Return what makes the customers, by the settings; None if the prompt says what the customer wants."""
+    """Return the maker of customers for the settings; None if the prompt contains the customer's wishes."""
     kind = kind or ("prompt" if url is None else "model")
     if kind not in ("prompt", "script", "model"):
         raise ConfigurationError(f"there is no user {kind!r} (there are: prompt, script, model)")
@@ -245,7 +245,7 @@ def _data(program: str, domain: str) -> Path:
 
 
 def _tasks(folder: Path, tools: set[str]) -> list[tuple[Task, str]]:
-    """Return the tasks, and what the customer wants in each."""
+    """Return the tasks, and the customer's wishes in each."""
     rows, policy, splits = (_read(folder / name) for name in ("tasks.json", "policy.md", "split_tasks.json"))
     found = []
     for row in rows or []:
@@ -277,7 +277,7 @@ def _read(path: Path) -> Any:
 
 
 async def _database(upstream: Upstream, workspace: Workspace, key: str) -> str:
-    """Return the hash of the database of a state key. The server makes it, if no tool has been called."""
+    """Return the hash of the database of a state key. The server creates the database if no tool has been called."""
     await upstream.call_alone(SHOWS_STATE, {KEY: key})
     return await asyncio.to_thread(_hash_of, workspace.path / f"{hashlib.sha256(key.encode()).hexdigest()}.json")
 

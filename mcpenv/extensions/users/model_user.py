@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import httpx
 
 STOP = "###STOP###"
-"""The text with which a model says that the conversation is over."""
+"""The text with which a model ends the conversation."""
 
 _SYSTEM = """You play a user who speaks with an agent. Stay in this role, and never do the agent's work. Write only \
 what the user says next, in one short message. Tell things when the agent needs them, not all at once, and make \
@@ -41,12 +41,12 @@ class ModelUser:
     Args:
         base_url: URL of the endpoint, such as "https://api.openai.com/v1"; "/chat/completions" is appended.
         model: name of the model at the endpoint.
-        goal: who the user is and what it wants, for the model.
-        seed: the seed of requests, such as that of ``reset``; None: requests have none.
+        goal: the user's identity and goal, for the model.
+        seed: the seed of requests, such as the seed of ``reset``; None: requests have none.
         api_key_env: the environment variable that has the key; None for no key. The key itself is never stored.
         temperature, max_tokens: None leaves them to the endpoint.
         timeout_s, tries, backoff_s: as `ChatEndpoint` has them.
-        stops: texts with which the user leaves. They are removed from what the agent reads.
+        stops: texts with which the user leaves. They are removed from the text for the agent.
         system: the system message, with ``{goal}`` and ``{stop}``, the first of ``stops``.
         extra: further fields of each request.
 
@@ -104,7 +104,7 @@ class ModelUser:
 
 
 class _Turn:
-    """One turn of the user, while it is made. The user's own conversation changes only when it is over."""
+    """One turn of the user, while it is made. The user's own conversation changes only when the turn ends."""
 
     def __init__(self, user: ModelUser, message: str, tools: ProviderTools) -> None:
         self._user, self._tools = user, tools
@@ -113,7 +113,7 @@ class _Turn:
         self._requests = self._prompt_tokens = self._completion_tokens = 0
 
     async def ask(self, http: httpx.AsyncClient) -> list[ModelCall]:
-        """Ask for the next message, keep it, and return its calls."""
+        """Request the next message, store it, and return its calls."""
         user = self._user
         request = {**user.request, "messages": [{"role": "system", "content": user.system}, *self.messages]}
         if self._tools.listed:
@@ -121,13 +121,13 @@ class _Turn:
         try:
             kept, calls = await user.endpoint.ask(http, encode(request), self._read, self._count_request)
         except EndpointFailed as error:
-            # The endpoint's own text may quote the conversation, which must not get into a log.
+            # The endpoint's own text may quote the conversation, which must not be logged.
             raise UserFailed(error.reason, self.failed(error.reason)) from error
         self.messages.append(kept)
         return calls
 
     def made(self, call: ModelCall, answered: UserCall) -> None:
-        """Keep the answer to a call."""
+        """Store the answer to a call."""
         self._calls.append(answered)
         self.messages.append({"role": "tool", "tool_call_id": call.id, "content": answered.result})
 
@@ -140,7 +140,7 @@ class _Turn:
         return self._turn(text.strip(), done=left)
 
     def failed(self, reason: str) -> UserTurn:
-        """Return the turn, which has no answer."""
+        """Return the turn without an answer."""
         return self._turn("", error=reason)
 
     def _turn(self, text: str, *, done: bool = False, error: str | None = None) -> UserTurn:

@@ -17,7 +17,7 @@ from mcpenv_client.types.tools import ToolErrorType
 from mcpenv_client.types.users import USER_META, UserTurn
 
 LEFT = "user_left"
-"""The reason of the end of an episode whose user has left."""
+"""The reason for the end of an episode after its user has left."""
 
 DESCRIPTION = (
     "Say something to the user and get the user's answer. The user sees nothing else of what you do. When the user has "
@@ -28,7 +28,7 @@ _KINDS = KindCache()
 
 
 class Host(Protocol):
-    """The parts of an environment that `add_user` needs: it is an `MCPEnvironment`."""
+    """The parts of an `MCPEnvironment` that `add_user` needs."""
 
     user: User | None
 
@@ -48,7 +48,7 @@ def add_user(env: Host, *tools: Callable[..., Any], name: str = "respond", descr
 
     The user's turn is in the record of the step (`user_turns`). When the user has left, the episode is terminated. If
     the user fails, the step fails with an error of the environment, and the episode has no score. In chat rollouts a
-    message without tool calls is said to the user by this tool, and the model does not see the tool.
+    message without tool calls is sent to the user through this tool, and the model does not see the tool.
 
     Args:
         env: the environment.
@@ -58,7 +58,7 @@ def add_user(env: Host, *tools: Callable[..., Any], name: str = "respond", descr
     Raises:
         InvalidTool: the name is taken, or a function cannot be a tool.
     """
-    UserTools(tools, _KINDS, _refuse)  # raises now and not in an episode
+    UserTools(tools, _KINDS, _refuse)  # raises now rather than in an episode
 
     async def respond(message: Annotated[str, Field(description="What you say to the user")]) -> str:
         step = current.get()

@@ -1,4 +1,4 @@
-"""The user who says lines of a script: `ScriptedUser`."""
+"""The user who follows a script: `ScriptedUser`."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from mcpenv_client.types.users import UserTurn
 
 
 class ScriptedUser:
-    """The user who answers with one line after the other, whatever the agent says, and then leaves.
+    """The user who answers with one line after the other, whatever the agent writes, and then leaves.
 
-    The first request of the user is usually the task's prompt, and not among the lines.
+    The first request of the user is usually the task's prompt, not one of the lines.
 
     Attributes:
-        said: the number of lines said so far.
+        said: the number of lines used so far.
 
     Args:
         lines: the answers, in order.

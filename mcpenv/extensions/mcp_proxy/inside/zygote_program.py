@@ -1,10 +1,10 @@
-"""Import a Python server once, and fork for each process of it that is asked for.
+"""Import a Python server once, and fork a process of it on each request.
 
     zygote_program.py DESCRIPTOR (module | script) TARGET
 
-``DESCRIPTOR`` is a socket of packets. Each packet from the parent has arguments, variables, a working directory, and
-three file descriptors for stdin, stdout and stderr. The answers are ``{"ready": true}`` or ``{"refused": reason}``
-first, then ``{"pid": id}`` for each fork and ``{"ended": id, "status": number}`` for each end.
+``DESCRIPTOR`` is a packet socket. Each packet from the parent has arguments, variables, a working directory, and the
+file descriptors for stdin, stdout and stderr. The answers are ``{"ready": true}`` or ``{"refused": reason}`` first,
+then ``{"pid": id}`` for each fork and ``{"ended": id, "status": number}`` for each end.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ class Refused(Exception):
 
 
 def main() -> None:
-    """Import the server, answer, and fork until the parent closes the socket. An error of the import ends it."""
+    """Import the server, answer, and fork until the parent closes the socket. An import error ends it."""
     control = socket.socket(fileno=int(sys.argv[1]))
     kind, target = sys.argv[2:4]
-    os.dup2(2, 1)  # stdout of what is imported
+    os.dup2(2, 1)  # stdout of the imported code
     try:
         load(kind, target)
         check()
@@ -48,7 +48,7 @@ def main() -> None:
         answer(control, {"refused": str(error)})
         return
     gc.collect()
-    gc.freeze()  # the collector of a child would write to every shared page
+    gc.freeze()  # the garbage collector of a child would write to every shared page
     answer(control, {"ready": True})
     arguments = serve(control)
     if arguments is not None:  # this is a child
@@ -76,7 +76,7 @@ def load(kind: str, target: str) -> None:
 
 
 def has_guard(file: str) -> bool:
-    """Return True if a file does nothing but define and import unless it is the main program, as far as can be seen."""
+    """Return True if a file, as far as can be seen, only defines and imports unless it is the main program."""
     with open(file, "rb") as opened:
         tree = ast.parse(opened.read())
     return any(
@@ -88,7 +88,7 @@ def has_guard(file: str) -> bool:
 
 
 def check() -> None:
-    """Refuse what does not live on in a forked process."""
+    """Raise if the imported server has state that does not survive a fork."""
     threads = len(os.listdir("/proc/self/task"))
     if threads > 1:
         raise Refused(f"its import starts {threads - 1} threads, which a forked process does not have")
@@ -98,7 +98,7 @@ def check() -> None:
 
 
 def serve(control: socket.socket) -> list[str] | None:
-    """Fork for each packet. Return the arguments in a child; None in this process, once the parent is gone."""
+    """Fork for each packet. Return the arguments in a child; return None in this process once the parent has exited."""
     own = os.getpid()
     children: dict[int, int] = {}
     poll = select.poll()
@@ -130,7 +130,7 @@ def serve(control: socket.socket) -> list[str] | None:
 
 
 def become(order: dict[str, Any], pipes: list[int], zygote: int) -> list[str]:
-    """Make this process what the parent asked for. Return its arguments."""
+    """Apply the variables, working directory and descriptors that the parent requested. Return its arguments."""
     os.setsid()
     libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != zygote:
@@ -153,7 +153,7 @@ def become(order: dict[str, Any], pipes: list[int], zygote: int) -> list[str]:
 
 
 def run(kind: str, target: str, arguments: list[str]) -> None:
-    """Run the server, whose modules are imported already."""
+    """Run the server; its modules are already imported."""
     gc.unfreeze()
     if kind == "module":
         sys.argv = [target, *arguments]
@@ -164,7 +164,7 @@ def run(kind: str, target: str, arguments: list[str]) -> None:
 
 
 def answer(control: socket.socket, message: dict[str, Any]) -> None:
-    """Send one packet. The parent may be gone."""
+    """Send one packet. The parent may have exited."""
     try:
         control.send(json.dumps(message).encode())
     except (BrokenPipeError, ConnectionResetError):
