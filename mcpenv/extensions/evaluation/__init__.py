@@ -10,4 +10,4 @@ if TYPE_CHECKING:
     from .api import *  # noqa: F403
     from .api import __all__ as __all__
 else:
-    __getattr__, __dir__ = lazy_names(__name__)  # `mcpenv --help` loads `.commands` and no more
+    __getattr__, __dir__ = lazy_names(__name__)  # `mcpenv --help` loads only `.commands`

@@ -1,4 +1,4 @@
-"""Agents: the interface of what plays an episode. The evaluation resets and ends the episode."""
+"""Define `Agent`, the interface of an agent that plays episodes. The evaluation resets and ends the episode."""
 
 from __future__ import annotations
 
@@ -55,16 +55,17 @@ class Acted:
     """The outcome of an agent's play.
 
     Attributes:
-        failure: None if the agent stopped by itself, or the episode ended.
+        failure: None if the agent stopped without a failure, or the episode ended.
         detail: the failure's details, in one line.
         turns: number of answers of a model; None for other agents.
         malformed_calls: number of calls that could not be parsed.
         messages: the conversation in the format of chat completions, if there was one.
-        context: what the model dropped from its context (`ContextManager.to_plain`); None if it could drop nothing.
+        context: the turns that the model dropped from its context (`ContextManager.to_plain`); None if it could drop
+            none.
         prompt_tokens, completion_tokens: as counted by the endpoint.
-        cost: the price of the model's answers, as told by the endpoint; None if it told none.
-        model_turns: what the agent asked of a model; None if no proxy recorded it.
-        status: the status of an error of the environment, with which it failed.
+        cost: the price of the model's answers, as reported by the endpoint; None if it reports none.
+        model_turns: the turns of the agent's model; None if no proxy recorded them.
+        status: the status of the environment's error that ended the play.
     """
 
     failure: Failure | None = None
@@ -96,7 +97,7 @@ class Agent(Protocol):
     def described(self) -> dict[str, Any]:
         """Return the agent's settings as plain JSON data, for the record.
 
-        A run is only continued with equal settings.
+        A run is continued only with equal settings.
         """
         ...
 
@@ -111,7 +112,8 @@ class Agent(Protocol):
     async def act(self, play: Play) -> Acted:
         """Play one episode until the agent is done, the episode is over, or the deadline is reached.
 
-        Report failures by `Acted.fail`, which keeps the conversation. Cancelling must leave nothing running.
+        Report failures by `Acted.fail`, which keeps the conversation. Cancelling must stop everything that the agent
+        started.
 
         Raises:
             WireError: the environment failed; equivalent to `Failure.ENVIRONMENT_ERROR`.

@@ -57,8 +57,8 @@ class AgentOptions:
     Attributes:
         model: Name of a model at an endpoint with OpenAI's chat completions API.
         base_url: URL of that endpoint; /chat/completions is added. Default: OPENAI_BASE_URL, or
-            https://api.openai.com/v1. With --agent: URL of the endpoint of the program's model, to record what it is
-            asked. The program finds the recording proxy by OPENAI_BASE_URL, ANTHROPIC_BASE_URL, MCPENV_MODEL_URL, or
+            https://api.openai.com/v1. With --agent: URL of the endpoint of the program's model, to record its requests.
+            The program finds the recording proxy by OPENAI_BASE_URL, ANTHROPIC_BASE_URL, MCPENV_MODEL_URL, or
             {model_url} in its command.
         api_key_env: Environment variable with the endpoint's key. Default: OPENAI_API_KEY, if it is set. With --agent
             and --base-url: the program gets a placeholder instead. Default there: the program uses its own key.
@@ -73,7 +73,7 @@ class AgentOptions:
         agent: A program that is an MCP client, with its arguments. {mcp_url} and {prompt} are replaced. Without
             {prompt}, the program reads the prompt from stdin. MCPENV_MCP_URL and MCPENV_PROMPT are set too. It runs in
             an empty directory.
-        workspace: Folder whose copy is the program's working directory, new for each episode.
+        workspace: Folder that is copied to the program's working directory for each episode.
         isolation: auto: where bubblewrap works, the program sees neither the environment's files nor results.
             bubblewrap: refuse to start where it does not work. none: no isolation. Default: auto.
         hide: More files or folders that an isolated program must not see; may be given several times.
@@ -314,7 +314,7 @@ class _Shown:
 
 @contextlib.contextmanager
 def _interrupted_by_every_end() -> Iterator[None]:
-    """Handle SIGTERM and SIGHUP like Ctrl-C, so that programs and servers that were started are ended first."""
+    """Handle SIGTERM and SIGHUP like Ctrl-C, so that started programs and servers are ended first."""
     caught = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
     usual = [signal.signal(number, lambda *_: signal.raise_signal(signal.SIGINT)) for number in caught]
     try:
@@ -324,7 +324,7 @@ def _interrupted_by_every_end() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-# -- when it is over
+# -- after the end
 
 
 def _print(done: Evaluated) -> None:

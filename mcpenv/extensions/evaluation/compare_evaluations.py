@@ -1,4 +1,4 @@
-"""The command ``mcpenv eval compare``: show what differs between two evaluations of the same tasks."""
+"""The command ``mcpenv eval compare``: show the differences between two evaluations of the same tasks."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ def compare_command(
 ) -> int:
     """Compare two evaluations on the tasks that both have, and say whether they differ by more than chance.
 
-    pass@1 decides, or the mean return where nothing can pass. Tasks that have changed between the evaluations, or that
-    only one of them has, are left out and named.
+    pass@1 decides, or the mean return if no episode can pass. Tasks that have changed between the evaluations, or that
+    only one of them has, are omitted and named.
 
     Exit status 0: no significant change. 1: a significant change. 2: the two cannot be compared.
 
     Args:
         baseline: Folder that was given to mcpenv eval as --out.
         candidate: Folder of the evaluation to compare with it.
-        pass_threshold: Minimum return of an episode that passes. Default: that of the figures in the folders.
+        pass_threshold: Minimum return of an episode that passes. Default: the threshold of the figures in the folders.
         fail_on: change: exit with status 1 if the candidate is significantly better or worse. worse: only if it is
             worse.
         as_json: Print one JSON document.

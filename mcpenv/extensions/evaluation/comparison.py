@@ -1,4 +1,4 @@
-"""Comparisons: what differs between two evaluations of the same tasks, and whether that is more than chance."""
+"""Comparisons: the differences between two evaluations of the same tasks, and a test if they are more than chance."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Figure:
 
     Attributes:
         name: ``pass@1``, ``pass^2``, ``mean return``, ``steps``, ``seconds``, ``tokens``.
-        difference: the candidate's minus the baseline's.
+        difference: the candidate's value minus the baseline's.
     """
 
     name: str
@@ -65,10 +65,10 @@ class Comparison:
     Attributes:
         settings: the settings that differ.
         tasks: the names of the compared tasks, or seeds.
-        left_out: the other ones.
-        unscored: number of episodes of compared tasks that have no score, of baseline and candidate.
-        figures: the figures, first those of success. `primary` decides.
-        flips: the tasks whose pass rate differs, first those that lost most. Empty without a threshold.
+        left_out: the other tasks.
+        unscored: number of episodes of compared tasks without a score, of baseline and candidate.
+        figures: the figures, success first. `primary` decides.
+        flips: the tasks with different pass rates, the largest losses first. Empty without a threshold.
         pass_threshold: minimum return of an episode that passes; None for each task's full reward.
     """
 
@@ -84,7 +84,7 @@ class Comparison:
 
     @property
     def primary(self) -> Figure:
-        """The figure that decides: pass@1, or the mean return where nothing can pass."""
+        """The figure that decides: pass@1, or the mean return if no episode can pass."""
         return self.figures.get("pass@1") or self.figures[MEAN_RETURN]
 
     def to_plain(self) -> dict[str, Any]:
@@ -106,11 +106,11 @@ class Comparison:
 def compare(baseline: Path | str, candidate: Path | str, *, pass_threshold: float | None = None) -> Comparison:
     """Compare the evaluations in two folders, on the tasks that both have.
 
-    All finished episodes count, also those of an evaluation that was interrupted. Episodes without a score do not.
+    All finished episodes count, even in an interrupted evaluation. Episodes without a score do not count.
 
     Args:
-        baseline: the folder of the evaluation that the other one is compared with.
-        candidate: the folder of the other one.
+        baseline: the folder of the evaluation to compare with.
+        candidate: the folder of the evaluation to judge.
         pass_threshold: minimum return of an episode that passes. Default: the threshold of the figures in both
             folders, or else each task's full reward.
 
@@ -148,7 +148,7 @@ def name_of(unit: Unit) -> str:
     return f"seed {seed}" if task is None else f"{split}/{task}"
 
 
-# -- what can be compared
+# -- comparable tasks
 
 
 def _check_environments(one: StoredRun, other: StoredRun) -> None:
@@ -161,7 +161,7 @@ def _check_environments(one: StoredRun, other: StoredRun) -> None:
 
 
 def _threshold(one: StoredRun, other: StoredRun) -> float | None:
-    """Return the threshold of both summaries. An evaluation that never came to its end has none."""
+    """Return the threshold of both summaries. An interrupted evaluation has none."""
     found = {run.pass_threshold: run for run in (one, other) if run.planned is not None}
     if len(found) > 1:
         shown = [f"{each.directory} {_limit(threshold)}" for threshold, each in found.items()]
@@ -181,7 +181,7 @@ def _common(ours: Mapping[Unit, Results], theirs: Mapping[Unit, Results]) -> tup
         unscored=[],
     )
     common = []
-    # Episodes end in another order in each evaluation.
+    # The order in which episodes end differs between evaluations.
     for unit in sorted(ours.keys() & theirs.keys(), key=name_of):
         if len({result.digest for result in (*ours[unit], *theirs[unit])}) > 1:
             left_out.changed.append(name_of(unit))

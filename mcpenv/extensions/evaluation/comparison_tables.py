@@ -41,7 +41,7 @@ def p_text(value: float) -> str:
 
 
 def left_out_by_reason(left_out: LeftOut) -> Iterator[tuple[str, list[str]]]:
-    """Yield each reason for which tasks are left out, with their names."""
+    """Yield each reason for leaving tasks out, with the names of those tasks."""
     for why, names in (
         ("changed between the two", left_out.changed),
         ("only in the baseline", left_out.baseline_only),
@@ -72,7 +72,7 @@ def tables_of(found: Comparison) -> list[dict[str, Any]]:
 
 
 def _by_task(found: Comparison) -> Iterator[tuple[str, list[EpisodeResult], list[EpisodeResult]]]:
-    """Yield the tasks that are compared, first those that lost most, then those that gained, then the same ones."""
+    """Yield the compared tasks: first losses, largest first, then gains, then unchanged tasks."""
     changes = {flip.task: flip.change for flip in found.flips}
     before, now = (
         {name_of(unit): results for unit, results in run.by_unit().items()} for run in (found.baseline, found.candidate)
@@ -90,7 +90,7 @@ def _task_row(found: Comparison, task: str, before: list[EpisodeResult], now: li
 
 
 def _side(results: list[EpisodeResult], threshold: float | None) -> str:
-    """Return how many episodes passed, or the mean return where nothing can pass."""
+    """Return the number of passed episodes, or the mean return if no episode can pass."""
     passes = [passed for result in results if (passed := result.passed(threshold)) is not None]
     if passes:
         return f"{sum(passes)}/{len(passes)}"

@@ -37,7 +37,7 @@ class Played:
         tools: the tools that the agent could call.
         messages: the conversation, if there was one.
         context: as `Acted.context`.
-        model_turns: what the agent asked of a model, linked to the steps; None if no proxy recorded it.
+        model_turns: the turns of the agent's model, linked to the steps; None if no proxy recorded them.
     """
 
     result: EpisodeResult
@@ -85,7 +85,7 @@ async def play(
     except WireError as error:
         acted = Acted().fail_with(error)
     if acted.failure is Failure.ENVIRONMENT_ERROR:
-        # If the server is lost too, this raises: the episode has not failed, and is played again in the next run.
+        # If the server is lost too, this raises: the episode has not failed, and the next run plays it again.
         await server.check()
     played.messages, played.context, played.model_turns = acted.messages, acted.context, acted.model_turns
     if played.model_turns and played.trajectory is not None:
@@ -183,7 +183,7 @@ def _result(result: EpisodeResult, acted: Acted, trajectory: Trajectory | None, 
 
 
 def _status(failure: Failure | None, of_error: Status | None, of_episode: Status | None) -> Status:
-    """Return what became of the episode: the environment's own answer, unless the agent or its model failed."""
+    """Return the status of the episode: the environment's own, unless the agent or its model failed."""
     if of_episode is None or (failure is Failure.ENVIRONMENT_ERROR and of_episode.usable):
         return of_error or status_of(failure)
     of_agent = status_of(failure)

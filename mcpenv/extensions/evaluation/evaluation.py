@@ -33,7 +33,7 @@ CONCURRENCY = 4
 RUNS = Path("runs")
 
 NO_CALLS = "no episode has a tool call"
-"""The finding that makes the figures of an evaluation worthless."""
+"""The finding that invalidates the figures of an evaluation."""
 
 _TASKS_AT_A_TIME = 1000
 
@@ -44,9 +44,9 @@ class Progress:
 
     Attributes:
         result: the result of the episode that just finished; None at the start of a run.
-        finished: number of finished episodes, including those of earlier runs.
+        finished: number of finished episodes, earlier runs included.
         planned: number of planned episodes.
-        passed: number of finished episodes that passed; None if that is known of none of them.
+        passed: number of finished episodes that passed; None if it is unknown for all of them.
         directory: the folder of the results.
     """
 
@@ -85,7 +85,7 @@ class Evaluated:
 
 
 class Options(TypedDict, total=False):
-    """The arguments of `evaluate_async` beside target and agent."""
+    """The arguments of `evaluate_async` except target and agent."""
 
     out: Path | str | None
     split: str | None
@@ -286,18 +286,18 @@ class _Run:
         self._on_progress(Progress(now, len(self._passed), len(self._plan), counted, self._folder.directory))
 
     def _finished(self) -> list[EpisodeResult]:
-        """Return the results of this plan. The folder may have more, of a larger plan."""
+        """Return the results of this plan. The folder may contain further results, of a larger plan."""
         found = (self._folder.finished(planned.key) for planned in self._plan)
         return [result for result in found if result is not None]
 
 
 def _hidden(directory: Path, folder: Path | None, tasks: Path | None) -> list[Path]:
-    """Return what an agent's program must not see: results, also those of earlier runs, and the environment's files.
+    """Return the paths to hide from an agent's program: results of all runs, and the environment's files.
 
-    Earlier versions of the files in git are among them.
+    Earlier versions of these files in git are hidden too.
 
     Args:
-        folder: the folder of the environment's code; None if it is not known.
+        folder: the folder of the environment's code; None if unknown.
         tasks: the file of tasks, if it is not the environment's own.
     """
     files = [path.absolute() for path in (folder, tasks) if path is not None]

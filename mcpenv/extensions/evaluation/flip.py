@@ -11,7 +11,7 @@ from .paired import fisher_p
 
 @dataclass(frozen=True)
 class Flip:
-    """The task whose pass rate differs between two evaluations.
+    """A task with different pass rates in two evaluations.
 
     Attributes:
         task: its name, with its split; or a seed.
@@ -30,12 +30,12 @@ class Flip:
 
     @property
     def change(self) -> float:
-        """The pass rate of the candidate minus that of the baseline."""
+        """The pass rate of the candidate minus the pass rate of the baseline."""
         return self.candidate_passed / self.candidate_samples - self.baseline_passed / self.baseline_samples
 
     @property
     def whole(self) -> bool:
-        """All samples passed in one evaluation, and none in the other."""
+        """True if all samples passed in one evaluation, and none in the other."""
         return abs(self.change) == 1.0
 
     def to_plain(self) -> dict[str, Any]:
@@ -44,12 +44,12 @@ class Flip:
 
 
 def flip_of(task: str, baseline: Sequence[bool], candidate: Sequence[bool]) -> Flip | None:
-    """Return the flip of a task; None if its pass rate is the same, or not known in both evaluations.
+    """Return the flip of a task; None if its pass rate is the same, or unknown in one evaluation.
 
     Args:
         task: the name of the task.
         baseline: for each scored episode, True if it passed.
-        candidate: those of the other evaluation.
+        candidate: the same for the other evaluation.
     """
     passed, samples, other_passed, other_samples = sum(baseline), len(baseline), sum(candidate), len(candidate)
     # Compared without division, so that equal rates of different numbers of samples are equal.

@@ -20,7 +20,7 @@ Choice = Literal["auto", "bubblewrap", "none"]
 NOT_ISOLATED = "not isolated"
 
 _TRANSCRIPTS = (".claude/projects", ".codex/sessions", ".gemini/tmp", ".local/share/goose/sessions")
-"""Folders of the home folder in which agents keep conversations, also those of earlier episodes."""
+"""Folders in the home folder in which agents store conversations, including earlier episodes."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Isolation:
 
     Attributes:
         bwrap: the path of bubblewrap's program; None if programs are not isolated.
-        reason: why they are not isolated; None if they are.
+        reason: the reason for not isolating them; None if they are isolated.
     """
 
     bwrap: str | None
@@ -37,7 +37,7 @@ class Isolation:
 
     @classmethod
     def choose(cls, choice: Choice) -> Isolation:
-        """Return the isolation that is asked for. Blocks until bubblewrap has run once.
+        """Return the requested isolation. Blocks until bubblewrap has run once.
 
         Raises:
             ConfigurationError: ``choice`` is ``bubblewrap``, which is missing or does not work on this machine.
@@ -77,7 +77,7 @@ class Isolation:
             return
         mounts = _mounts(scratch, [path.resolve() for path in hidden if path.exists()], shown)
         arguments = [argument for mount in mount_arguments(mounts) for argument in mount]
-        # In a file, because /proc shows the program the arguments of its first process, and these name hidden folders.
+        # In a file, because /proc shows the program the arguments of its first process, which name hidden folders.
         with tempfile.TemporaryFile() as file:
             file.write(b"".join(os.fsencode(argument) + b"\0" for argument in arguments))
             file.seek(0)
@@ -98,7 +98,7 @@ def history_of(path: Path) -> list[Path]:
 
 
 def _mounts(scratch: Path, hidden: Sequence[Path], shown: Iterable[Path]) -> dict[Path, Mount]:
-    """Return what becomes of folders and files of the system. A folder's mount holds for what is in it, too.
+    """Return the mounts for system folders and files. A folder's mount also applies to its content.
 
     Raises:
         ConfigurationError: a folder to hide contains the home folder.

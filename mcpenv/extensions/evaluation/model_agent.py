@@ -32,9 +32,9 @@ _NOBODY_GETS_IN = {401, 403, 404, 405}
 
 @dataclass
 class ModelAgent:
-    """The agent that lets a model play in a chat: prompt, tool calls and their results, until it calls no more tools.
+    """The agent that lets a model play in a chat: prompt, tool calls and their results, until it stops calling tools.
 
-    In an environment with a user, it says messages without calls to the user, until the user leaves. The calls of one
+    In an environment with a user, messages without calls go to the user, until the user leaves. The calls of one
     message are made in order. A call that cannot be parsed is answered with an error for the model.
 
     Args:
@@ -51,8 +51,8 @@ class ModelAgent:
         context_tokens: the tokens of the model's context. The model gets tools that drop old turns and find them again.
             None: without such tools.
         tool_format: the format of the tools: "openai", or "openai-strict" for calls that always fit their schemas.
-        images: send images of observations and results to the model. They follow in a user message, because results of
-            tools are text in this API. False: the model reads ``[image]``.
+        images: True to send images of observations and results to the model. They follow in a user message, because
+            results of tools are text in this API. False: the model reads ``[image]``.
 
     Raises:
         ConfigurationError: an argument cannot be used.
@@ -216,7 +216,7 @@ def _read(answer: dict[str, Any], acted: Acted) -> tuple[dict[str, Any], Any]:
 
 
 def _failure_of(message: dict[str, Any], finish_reason: Any) -> Failure | None:
-    """Return the failure that a message without tool calls is; None if the model meant to say it."""
+    """Return the failure that a message without tool calls represents; None if it is a regular answer."""
     if message.get("refusal") or finish_reason == "content_filter":
         return Failure.MODEL_REFUSED
     return Failure.CUT_SHORT if finish_reason == "length" else None

@@ -1,4 +1,4 @@
-"""The model's side of programs: a proxy in front of their model's endpoint, and how programs are told of it."""
+"""The model's side of programs: a proxy for their model's endpoint, and the variables that name the proxy."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _BASES = {
     "ANTHROPIC_HOST": "",
     "GOOGLE_GEMINI_BASE_URL": "",
 }
-"""The variables in which programs look for a base URL, and what their clients expect at its end."""
+"""The variables in which programs look for a base URL, and the path that their clients expect at its end."""
 
 _KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "CODEX_API_KEY", "GEMINI_API_KEY")
 _OTHER_CREDENTIALS = ("ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN", "GOOGLE_API_KEY")
@@ -39,9 +39,9 @@ class ModelAccess:
     """The access of one episode's program to its model.
 
     Attributes:
-        url: the base URL of Anthropic's clients. Those of OpenAI expect ``/v1`` after it.
+        url: the base URL of Anthropic's clients. Clients of OpenAI expect ``/v1`` after it.
         turns: the turns so far.
-        own_keys: True if the program uses keys of its own.
+        own_keys: True if the program uses its own keys.
     """
 
     url: str
@@ -49,14 +49,14 @@ class ModelAccess:
     own_keys: bool
 
     def variables(self) -> dict[str, str]:
-        """Return the environment variables that tell programs of the model."""
+        """Return the environment variables that give programs the model's address."""
         keys = {} if self.own_keys else dict.fromkeys(_KEYS, PLACEHOLDER)
         return {MODEL_URL: self.url, **{name: f"{self.url}{end}" for name, end in _BASES.items()}, **keys}
 
     def counted(self, acted: Acted) -> Acted:
-        """Return the outcome of a play with the turns, and the tokens and the cost as far as the endpoint told them.
+        """Return the outcome of a play with the turns, and with tokens and cost if the endpoint reported them.
 
-        A program that crashed after its endpoint failed has not failed itself.
+        A program that crashed after its endpoint failed does not count as failed itself.
         """
         turns = self.turns.turns
         acted.model_turns = turns
@@ -100,7 +100,7 @@ class ModelSide:
 
     @asynccontextmanager
     async def episode(self) -> AsyncIterator[ModelAccess]:
-        """Yield the access of one episode. Its id cannot be guessed by the programs of other episodes."""
+        """Yield the access of one episode. The programs of other episodes cannot guess its id."""
         episode_id = secrets.token_urlsafe(16)
         async with self._store.episode(episode_id) as turns:
             yield ModelAccess(f"{self._url}/episodes/{episode_id}", turns, self.upstream.api_key_env is None)
@@ -108,7 +108,7 @@ class ModelSide:
     def without_keys(self, variables: dict[str, str]) -> dict[str, str]:
         """Return environment variables without the endpoint's key, and without credentials that would be used for it.
 
-        They stay as they are if programs use keys of their own.
+        They are unchanged if programs use their own keys.
         """
         key = self.upstream.api_key_env
         if key is None:

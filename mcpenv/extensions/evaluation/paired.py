@@ -12,13 +12,13 @@ from statistics import fmean
 from .statistics import LEVEL, Interval
 
 EXACT_TASKS = 13
-"""Up to so many tasks all subsets are used, above a random sample of them."""
+"""Maximum number of tasks for which all subsets are used; above it, a random sample of them is used."""
 
 ENOUGH_TASKS = 6
 """The smallest number of tasks that can have a 95 % interval."""
 
 DRAWS = 9999
-"""The number of random subsets. Together with the observed mean they are a number that usual levels divide."""
+"""The number of random subsets. With the observed mean added, the count is divisible as the usual levels require."""
 
 _ROUNDING = 1e-9
 _DIGITS = bytes.maketrans(b"01", b"\x00\x01")
@@ -31,10 +31,10 @@ class PairedDifference:
     Attributes:
         value: the mean over the tasks.
         interval: the 95 % confidence interval; None for fewer than six tasks, which are too few for that level.
-        p: the two-sided p-value of the hypothesis that the mean is 0. It is at most 0.05 exactly where the interval
-            leaves out 0.
+        p: the two-sided p-value of the hypothesis that the mean is 0. It is at most 0.05 exactly if the interval
+            excludes 0.
         tasks: number of tasks.
-        changed: the number of those with a difference other than 0. Fewer than six cannot be significant.
+        changed: number of tasks with a difference other than 0. Fewer than six cannot be significant.
     """
 
     value: float
@@ -45,24 +45,24 @@ class PairedDifference:
 
     @property
     def significant(self) -> bool:
-        """The interval leaves out 0."""
+        """True if the interval excludes 0."""
         return self.interval is not None and (self.interval.low > 0.0 or self.interval.high < 0.0)
 
 
 def paired_difference(values: Sequence[float], *, seed: int = 0, level: float = LEVEL) -> PairedDifference | None:
     """Return the mean of the tasks' differences with its interval; None without tasks.
 
-    The p-value is that of the randomization test of paired samples (Fisher 1935, The Design of Experiments, section
-    21): if both evaluations were of the same agent, each difference could as well have the other sign. The interval
-    has the means that this test does not reject. These lie between two typical values, which are the means of subsets
-    of the tasks (Hartigan 1969, Journal of the American Statistical Association 64). With one sample of each task the
-    test is the exact test of McNemar (1947).
+    The p-value comes from the randomization test of paired samples (Fisher 1935, The Design of Experiments, section
+    21). If both evaluations were of the same agent, each difference could equally have the other sign. The interval
+    contains the means that this test does not reject. Its bounds lie between two typical values, which are the means of
+    subsets of the tasks (Hartigan 1969, Journal of the American Statistical Association 64). With one sample of each
+    task the test is the exact test of McNemar (1947).
 
     Interval and test hold for few tasks too, if differences of tasks are independent and symmetric about one value.
     Samples of a task need not be independent of each other, because each task counts once.
 
     Args:
-        values: one for each task: the mean of its samples in one evaluation minus that in the other.
+        values: one for each task: the mean of its samples in one evaluation minus their mean in the other.
         seed: the seed of the sample of subsets; equal seeds give equal results.
         level: the confidence level, between 0 and 1, both excluded.
     """
@@ -78,7 +78,7 @@ def paired_difference(values: Sequence[float], *, seed: int = 0, level: float = 
 
 
 def _typical_values(values: Sequence[float], rng: random.Random) -> Iterator[float]:
-    """Yield the means of subsets, without the empty one. Means that are 0 but for rounding errors are 0."""
+    """Yield the means of subsets, without the empty one. Means that differ from 0 only by rounding errors become 0."""
     size = len(values)
     nothing = _ROUNDING * max(map(abs, values))
     for subset in range(1, 1 << size) if size <= EXACT_TASKS else _drawn(size, rng):
@@ -106,7 +106,7 @@ def fisher_p(passed: int, samples: int, other_passed: int, other_samples: int) -
         other_passed, other_samples: of the other one.
 
     Raises:
-        ValueError: more passed than there are samples, or a count is negative.
+        ValueError: more samples passed than there are, or a count is negative.
     """
     if not 0 <= passed <= samples or not 0 <= other_passed <= other_samples:
         raise ValueError(f"{passed} of {samples} and {other_passed} of {other_samples}: passed must be 0 to samples")
@@ -116,5 +116,5 @@ def fisher_p(passed: int, samples: int, other_passed: int, other_samples: int) -
         for here in range(max(0, total - other_samples), min(samples, total) + 1)
     ]
     observed = math.comb(samples, passed) * math.comb(other_samples, other_passed)
-    # Counts of ways are integers, so that tables of equal probability are found equal.
+    # The numbers of tables are integers, so that tables of equal probability compare equal.
     return sum(way for way in ways if way <= observed) / sum(ways)

@@ -15,7 +15,7 @@ class Key(NamedTuple):
     """The key that identifies an episode in an evaluation.
 
     Attributes:
-        task: the task's id; None for an environment without tasks, whose episodes differ by ``seed``.
+        task: the task's id; None for an environment without tasks: its episodes differ by ``seed``.
         split: the task's split; None without a task.
         seed: None with a task, which has its own seed.
         sample: the number of the sample, from 0.
@@ -51,7 +51,7 @@ class Planned:
 
 
 def chosen(size: int, n: int | None, seed: int | None) -> list[int]:
-    """Return the indices of the tasks to play. A larger ``n`` includes those of a smaller one.
+    """Return the indices of the tasks to play. A larger ``n`` includes the tasks of a smaller one.
 
     Args:
         size: number of tasks in the split.

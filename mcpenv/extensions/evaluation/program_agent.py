@@ -77,13 +77,13 @@ class ProgramAgent:
 
     Args:
         command: the command line, split as a shell would.
-        grace_s: seconds for which the program may run on after the episode's end, which it learns only from tools.
-        workspace: a folder whose copy is the program's working directory. Default: an empty one.
+        grace_s: seconds for which the program may continue after the episode's end, which it learns only from tools.
+        workspace: a folder that is copied to the program's working directory. Default: an empty one.
         isolation: ``auto`` isolates the program where bubblewrap works, ``bubblewrap`` requires it, ``none`` does not.
         hide: more files and folders that an isolated program must not see.
         show: files and folders that it may read although they are in hidden or temporary folders. The program, and the
             files that its arguments and environment variables name, are always among them.
-        endpoint: the endpoint of its model, to record what it is asked. Default: nothing is recorded.
+        endpoint: the endpoint of its model, to record its requests. Default: nothing is recorded.
 
     Raises:
         ConfigurationError: the command cannot be split, its program or the workspace is not found, or the isolation is
@@ -165,7 +165,7 @@ class ProgramAgent:
 
         Raises:
             WireError: the environment failed.
-            ConfigurationError: the program's directory or isolation cannot be made.
+            ConfigurationError: the program's directory or isolation cannot be created.
         """
         async with model_of(self._side) as model:
             acted = await self._act(play, model)
@@ -191,7 +191,7 @@ class ProgramAgent:
         """Copy the workspace to the program's directory.
 
         Raises:
-            ConfigurationError: it cannot be copied, or it contains what is to be hidden.
+            ConfigurationError: it cannot be copied, or it contains a hidden file or folder.
         """
         if self.workspace is None:
             return
@@ -251,7 +251,7 @@ def _files_of(environment: dict[str, str]) -> list[Path]:
 
 @contextlib.contextmanager
 def _scratch() -> Iterator[Path]:
-    """Yield a new empty directory, whose name says nothing, and delete it."""
+    """Yield a new empty directory with a meaningless name, and delete it."""
     with tempfile.TemporaryDirectory(prefix="agent-", ignore_cleanup_errors=True) as name:
         yield Path(name).resolve()
 
@@ -305,13 +305,13 @@ class _Output:
 
 
 def _filled(word: str, play: Play, model: ModelAccess | None) -> str:
-    """Return an argument with its placeholders replaced, in one pass, so that values are not searched for more."""
+    """Return an argument with its placeholders replaced in one pass: inserted values are not replaced again."""
     values = {"mcp_url": play.mcp_url, "prompt": play.prompt, "model_url": "" if model is None else model.url}
     return _PLACE.sub(lambda found: values[found.group(1)], word)
 
 
 def _environment(play: Play, scratch: Path, hidden: Sequence[Path]) -> dict[str, str]:
-    """Return this process's environment variables without those that agents must not have, and with the episode's."""
+    """Return this process's environment variables without any that agents must not have, and with the episode's."""
     names = [str(path) for path in hidden]
     variables = {
         name: value
@@ -364,7 +364,7 @@ async def _end_group(group: int, exited: asyncio.Future[int]) -> None:
     if not exited.done():
         _signal(group, signal.SIGTERM)
         await asyncio.wait({exited}, timeout=KILL_AFTER_S)
-    # Also after the program has exited: its child processes could go on acting.
+    # Also after the program has exited: its child processes could continue to act.
     _signal(group, signal.SIGTERM if sys.platform == "win32" else signal.SIGKILL)
     await exited
 

@@ -67,7 +67,7 @@ def _words(name: str) -> str:
 
 
 def _flat(settings: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the names and values of settings that are set, nested ones with a prefix."""
+    """Yield the names and values of settings that are not empty, nested ones with a prefix."""
     for name, value in settings.items():
         if isinstance(value, dict):
             yield from _flat(value, f"{prefix}{name} ")

@@ -66,7 +66,7 @@ _LIMITS = frozenset({Failure.CUT_SHORT, Failure.OUT_OF_TURNS, Failure.TIMEOUT, F
 
 
 def status_of(failure: Failure | None) -> Status:
-    """Return the status of an episode with this failure, where the environment's own is not known."""
+    """Return the status of an episode with this failure if the environment's own status is unknown."""
     if failure is None:
         return COMPLETED
     if failure in _LIMITS:
@@ -83,21 +83,21 @@ class EpisodeResult:
     """The result of one episode.
 
     Attributes:
-        score: its return; None if it was not scored, or its failure is one of `UNSCORED`.
+        score: its return; None if it was not scored, or if `UNSCORED` contains its failure.
         verified: the value of the verifier at its end; None if there was no verifier.
         full_reward: the worth of a solved task; None without a task.
         digest: the hash of the task's definition when it was played.
         components: sums of the named components of its rewards.
         steps: number of steps, including calls that the environment refused.
-        turns: number of answers of the model; None for a program whose model is not recorded.
+        turns: number of answers of the model; None for a program without a recorded model.
         malformed_calls: number of calls that could not be parsed. They are answered with an error and are not steps.
         detail: the failure's details, in one line.
-        status: what became of the episode: the environment's answer, unless the agent failed. If it is not given, as in
+        status: the episode's status: the environment's answer, unless the agent failed. If it is not given, as in
             results of older versions, it is derived from the failure.
         started_at: seconds since the epoch, UTC.
         duration_s: seconds from the reset to the end.
-        prompt_tokens, completion_tokens: as counted by the endpoint; None for a program whose model is not recorded.
-        cost: the price of the model's answers in the endpoint's own unit; None if it told none.
+        prompt_tokens, completion_tokens: as counted by the endpoint; None for a program without a recorded model.
+        cost: the price of the model's answers in the endpoint's own unit; None if it reports none.
         user_prompt_tokens, user_completion_tokens: of the model that played the environment's user; None without one.
     """
 
@@ -140,7 +140,7 @@ class EpisodeResult:
 
     @property
     def unscored(self) -> bool:
-        """The episode has a failure that was not caused by the agent."""
+        """True if the episode has a failure that the agent did not cause."""
         return self.failure in UNSCORED
 
     def passed(self, threshold: float | None) -> bool | None:

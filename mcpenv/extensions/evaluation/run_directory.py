@@ -110,8 +110,8 @@ class RunFolder:
 
         Args:
             trajectory: None if the environment could not return it.
-            context: what the model dropped from its context, if it could.
-            model_turns: what the agent asked of a model, if a proxy recorded it.
+            context: the turns that the model dropped from its context, if it could drop any.
+            model_turns: the turns of the agent's model, if a proxy recorded them.
 
         Raises:
             ConfigurationError: the episode cannot be written.
@@ -149,7 +149,7 @@ class RunFolder:
         self._results[result.key] = result
 
     def _restore(self) -> None:
-        """Append results that are in the record only, because the process was killed before it wrote them."""
+        """Append results that only the record has, because the process was killed before it wrote them."""
         known = {result.episode_id for result in self._results.values()}
         for episode in read_episodes(self.directory / RECORD):
             plain = episode.extra.get(EVALUATED)
@@ -162,7 +162,7 @@ class RunFolder:
 
 
 def _check(directory: Path, settings: Mapping[str, Any]) -> None:
-    """Write the settings of a new folder; raise if those of an existing one differ."""
+    """Write the settings of a new folder; raise if an existing folder has other settings."""
     # Compared as JSON reads them back: tuples as lists, for example.
     settings = json.loads(json.dumps(settings))
     try:

@@ -1,4 +1,4 @@
-"""The evaluations below a folder, for the console: a row and a report for each, and two of them compared."""
+"""The evaluations below a folder, for the console: a row and a report for each, and comparisons of two."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from .summary import summarize
 from .verdict import notes_on, verdict_of
 
 LEVELS = 3
-"""Levels of folders below the named one in which evaluations are looked for."""
+"""Maximum depth at which evaluations are searched below the folder."""
 
 
 class RunListing:
     """The evaluations below a folder. Methods block on files, and may be called at once.
 
     Args:
-        directory: the folder. Nothing outside of it is read, whatever links are in it.
+        directory: the folder. Nothing outside of it is read, whatever its links refer to.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -39,7 +39,7 @@ class RunListing:
         return sorted(folder.relative_to(self._directory).as_posix() for folder in inside)
 
     def rows(self) -> dict[str, Any]:
-        """Return ``runs``, and ``left_out``: where a folder cannot be read, and why."""
+        """Return ``runs``, and ``left_out``: unreadable folders, each with the reason."""
         runs, left_out = [], []
         for name in self.names():
             try:

@@ -1,4 +1,4 @@
-"""The overview of an evaluation on a page that has its episodes as well."""
+"""The overview of an evaluation on a page that also contains its episodes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .summary import Estimate, Summary, summarize
 
 
 def overview_of_run(run: StoredRun) -> Overview:
-    """Return what makes the overview of an evaluation: figures, tasks, settings, and links to its episodes."""
+    """Return the overview of an evaluation: figures, tasks, settings, and links to its episodes."""
 
     def overview(placed: Sequence[Placed], figures: dict[str, Any]) -> tuple[str, list[Element]]:
         summary = summarize(run.results, run.planned or len(run.results), run.pass_threshold)

@@ -23,7 +23,7 @@ def report_of(run: StoredRun, *, recorded: bool) -> dict[str, Any]:
     A cell is a text, or a list of episodes, each with its ``id`` in the record, a ``text``, and a ``name``.
 
     Args:
-        recorded: the evaluation has its record, so that its episodes can be shown.
+        recorded: True if the evaluation has its record, so that its episodes can be shown.
     """
     summary = summarize(run.results, run.planned or len(run.results), run.pass_threshold)
     threshold = "each task's full reward" if run.pass_threshold is None else f"{run.pass_threshold:g}"
@@ -60,7 +60,7 @@ def _of_tasks(run: StoredRun, summary: Summary, recorded: bool) -> Iterator[tupl
 def _cell(result: EpisodeResult, recorded: bool) -> dict[str, str | None]:
     unit = name_of(result.key.unit)
     text = "no score" if result.score is None or result.unscored else number_text(result.score)
-    # A name has the text that is seen, for visitors who speak to their browser.
+    # A name contains the visible text, for visitors who control their browser by speech.
     name = f"{text}: {unit}, sample {result.sample}"
     return {"id": result.episode_id if recorded else None, "text": text, "name": name}
 

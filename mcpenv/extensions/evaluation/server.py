@@ -37,16 +37,16 @@ CAPACITY_S = 60.0
 
 @dataclass(frozen=True)
 class Server:
-    """The server of an evaluation, whose control plane is accessible.
+    """The server of an evaluation, with an accessible control plane.
 
     Attributes:
         url: its base URL.
         control_token: the token for its control plane; None if it requires none.
-        name, version, description: those of the environment.
+        name, version, description: of the environment.
         has_tasks: True if the environment has tasks.
         slots: maximum concurrent sessions.
         free: number of sessions that were free at the start.
-        folder: the folder of the environment's code; None if it is not known, as for a server at a URL.
+        folder: the folder of the environment's code; None if unknown, as for a server at a URL.
     """
 
     url: str

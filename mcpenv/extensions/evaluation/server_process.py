@@ -113,7 +113,7 @@ def main() -> int:
             config,
             port=0,
             readme=target.readme,
-            auth=False,  # its agents have the address of an episode
+            auth=False,  # its agents get the address of an episode
             on_started=lambda port, *_: _tell(told, {"port": port, "folder": folder}),
         )
     except McpenvError as error:
@@ -123,7 +123,7 @@ def main() -> int:
 
 
 def _streams() -> tuple[TextIO, TextIO]:
-    """Return this process's stdout and stdin, and redirect those of user code to stderr and the null device."""
+    """Return this process's stdout and stdin, and redirect user code to stderr and the null device."""
     told, job = os.fdopen(os.dup(1), "w"), os.fdopen(os.dup(0))
     os.dup2(2, 1)
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -142,7 +142,7 @@ def _end_with(job: TextIO) -> None:
     def wait() -> None:
         job.read()
         os.kill(os.getpid(), signal.SIGTERM)
-        # An environment whose close blocks must not outlive the evaluation.
+        # An environment that blocks in close must not outlive the evaluation.
         threading.Event().wait(STOP_TIMEOUT_S)
         os._exit(1)
 

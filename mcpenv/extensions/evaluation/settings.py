@@ -1,4 +1,4 @@
-"""Settings: what the results of an evaluation depend on, as its folder has them."""
+"""Settings: the values on which the results of an evaluation depend, as stored in its folder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SHOWN = 60
 
 
 class Difference(NamedTuple):
-    """The setting that differs between two evaluations; ``name`` has dots between nested names."""
+    """A setting that differs between two evaluations; ``name`` has dots between nested names."""
 
     name: str
     before: Any

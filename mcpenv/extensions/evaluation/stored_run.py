@@ -28,7 +28,7 @@ class StoredRun:
         directory: its folder.
         settings: the settings of the evaluation.
         results: one for each finished episode, in the order in which they ended.
-        planned: number of planned episodes when it last came to its end; None if it never did.
+        planned: number of planned episodes at the last regular end; None if there was none.
         pass_threshold: the threshold of its figures; None for each task's full reward.
     """
 
@@ -81,7 +81,7 @@ def read_run(directory: Path) -> StoredRun:
 
 
 def _planned(directory: Path) -> tuple[int | None, float | None]:
-    """Return the number of planned episodes and the threshold, as the last summary has them."""
+    """Return the number of planned episodes and the threshold from the last summary."""
     file = directory / SUMMARY
     if not file.exists():
         return None, None

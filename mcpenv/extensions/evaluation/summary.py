@@ -54,7 +54,7 @@ class TaskSummary:
 
 @dataclass(frozen=True)
 class Summary:
-    """The figures of an evaluation. Returns and pass rates leave out episodes without a score.
+    """The figures of an evaluation. Returns and pass rates exclude episodes without a score.
 
     Attributes:
         planned: number of planned episodes.
@@ -70,12 +70,12 @@ class Summary:
         mean_turns: mean number of answers of a model; None for other agents.
         malformed_calls: total of all finished episodes.
         failures: number of finished episodes by kind of failure, most frequent first.
-        statuses: number of finished episodes by `StatusCode`, most frequent first. Those that are not usable
+        statuses: number of finished episodes by `StatusCode`, most frequent first. Episodes with an unusable status
             (`Status.usable`) have no score.
         not_passed: number of episodes that did not pass but have no failure.
         prompt_tokens, completion_tokens: totals of all finished episodes; None if not counted.
-        cost: the total price of the model's answers in the endpoint's own unit; None if it told none.
-        user_prompt_tokens, user_completion_tokens: the same of models that played the environment's user.
+        cost: the total price of the model's answers in the endpoint's own unit; None if it reports none.
+        user_prompt_tokens, user_completion_tokens: the same for models that played the environment's user.
         tasks: in the order of the plan.
         pass_threshold: the given threshold; None for each task's full reward.
     """
@@ -112,7 +112,7 @@ class Summary:
 
     @property
     def without_calls(self) -> bool:
-        """No finished episode has a step: the agent has called no tool, and was perhaps never connected."""
+        """True if no finished episode has a step: the agent has called no tool, and was perhaps never connected."""
         return self.max_steps == 0
 
     def to_plain(self) -> dict[str, Any]:

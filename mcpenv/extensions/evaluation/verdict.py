@@ -1,4 +1,4 @@
-"""The verdict of a comparison in words, and what a reader should know before believing it."""
+"""The verdict of a comparison in words, and its caveats."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def verdict_of(found: Comparison) -> str:
 
 
 def notes_on(found: Comparison) -> Iterator[str]:
-    """Yield what a reader should know before believing the figures."""
+    """Yield the caveats of the figures."""
     world = [difference.name for difference in found.settings if _of_world(difference)]
     if world:
         yield f"The evaluations differ in {', '.join(world)}: the change may come from that, and not from the agent."

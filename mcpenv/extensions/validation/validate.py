@@ -46,7 +46,7 @@ PLAYING = ("contract", "tasks", "cheats", "load")
 """The parts that play tasks."""
 
 NUMBER = 50
-"""The default number of tasks that are played."""
+"""The default maximum of tasks to play."""
 
 TIME_LIMIT_S = 120.0
 """The default time limit of a part, in seconds."""
@@ -63,7 +63,7 @@ class Choice:
     Attributes:
         only: Judge only this part (contract, schemas, tasks, cheats, load, security, packaging); may be given several
             times.
-        skip: Leave this part out; may be given several times. The report has it as skipped.
+        skip: Leave this part out; may be given several times. The report lists it as skipped.
         time_limit: Maximum seconds of each part.
     """
 
@@ -76,7 +76,7 @@ class Choice:
         """The names of the parts that are not judged.
 
         Raises:
-            ConfigurationError: none is left, or the time limit is not positive.
+            ConfigurationError: no part is left, or the time limit is not positive.
         """
         left_out = {part for part in PARTS if self.only and part not in self.only} | set(self.skip or ())
         if left_out == set(PARTS):
@@ -105,7 +105,7 @@ def validate(
 ) -> int:
     """Judge an environment, or a running server: contract, schemas, tasks, cheats, load, security and packaging.
 
-    Each finding says what is wrong, where, and what to do. Exit status 0: it is sound, perhaps with warnings. 1: it is
+    Each finding names the problem, its place, and a remedy. Exit status 0: it is sound, perhaps with warnings. 1: it is
     not. 2: nothing was judged.
 
     Args:
@@ -170,7 +170,7 @@ def validate(
 
 
 def _refuse_what_cannot_be_judged(tasks: Sequence[Task]) -> None:
-    """Raise if a verifier cannot run here for lack of a package, which is no fault of the environment.
+    """Raise if a verifier cannot run here because a package is missing, which is not a fault of the environment.
 
     Raises:
         ConfigurationError: with the package to install.
@@ -221,7 +221,7 @@ def _class_of(target: Target) -> type[MCPEnvironment]:
 
 
 def _chosen(target: Target, tasks: TaskSet, split: str | None, number: int | None) -> tuple[Sequence[Task], int]:
-    """Return the tasks that are played, and the number of those that there are in the split, or at all.
+    """Return the tasks to play, and the number of tasks in the split, or in total without one.
 
     Raises:
         ConfigurationError: there is no such split, or no task in it.
@@ -240,7 +240,7 @@ def _chosen(target: Target, tasks: TaskSet, split: str | None, number: int | Non
 
 @contextmanager
 def _progress(parts: int, tasks: int) -> Iterator[tuple[Callable[[str], None], Callable[[TaskReport], None]]]:
-    """Show on stderr which part runs, if that is a terminal. Yield the functions that a part and a task call."""
+    """Show on stderr which part runs, if stderr is a terminal. Yield the callbacks for parts and tasks."""
     console = Console(file=sys.stderr)
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:

@@ -1,4 +1,4 @@
-"""The parts of ``mcpenv validate URL``: what can be judged of a running server."""
+"""The parts of ``mcpenv validate URL``: checks of a running server."""
 
 from __future__ import annotations
 

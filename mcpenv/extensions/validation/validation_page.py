@@ -1,4 +1,4 @@
-"""Show a validation: the table of tasks, the parts with their verdicts, and what to do."""
+"""Show a validation: the table of tasks, the parts with their verdicts, and remedies."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def show(validation: Validation, tasks: Report) -> None:
     widest = max(len(part.verdict.value) for part in validation.parts)
     for part in validation.parts:
         if part.verdict is Verdict.SKIPPED and part.part in validation.left_out:
-            continue  # the last line says it
+            continue  # the last line reports it
         reasons = [finding.reason for finding in part.findings if finding.verdict is part.verdict]
         told = part.summary or (reasons[0] if reasons and part.verdict not in _SHOWN else "")
         page.line(
@@ -74,7 +74,7 @@ def _show_finding(page: Page, finding: Finding) -> None:
 
 
 def summary_of(validation: Validation) -> str:
-    """Return the verdict of all parts on one line. It names the parts that were not judged."""
+    """Return the verdict of all parts on one line. It names the skipped parts."""
     failed, warned = len(validation.of(Verdict.FAILED)), len(validation.of(Verdict.WARNING))
     verdict = f"{validation.target} is " + ("sound" if validation.ok else f"unsound: {number_of(failed, 'finding')}")
     notes = [number_of(warned, "warning")] if warned else []

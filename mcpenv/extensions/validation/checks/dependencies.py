@@ -1,4 +1,4 @@
-"""Compare what the code of an environment imports with what its project declares, and find versions left open."""
+"""Compare the imports of an environment's code with its project's dependencies, and find versions left open."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def declared_in(folder: Path) -> dict[str, Requirement] | None:
     """Return the dependencies of a folder's project by name; None if it declares none in a file.
 
     Raises:
-        ValueError: a file cannot be read, or a requirement is none.
+        ValueError: a file cannot be read, or a requirement cannot be parsed.
     """
     project, listed = folder / "pyproject.toml", folder / "requirements.txt"
     lines: list[str] = []
@@ -58,9 +58,9 @@ def open_ended(declared: dict[str, Requirement]) -> list[str]:
 
 
 def undeclared_in(folder: Path, declared: dict[str, Requirement]) -> Iterator[tuple[str, str]]:
-    """Yield place and name of each import of a distribution that is not declared, and does not come with one that is.
+    """Yield place and name of each import of a distribution that neither the project nor its dependencies require.
 
-    Tests are not looked at. Modules that are not installed here, and are no part of the folder, count as undeclared.
+    Tests are not searched. Modules that are not installed here and not part of the folder count as undeclared.
     """
     provided = importlib.metadata.packages_distributions()
     allowed = _with_their_own(set(declared) | {"mcpenv"})
@@ -80,10 +80,10 @@ def undeclared_in(folder: Path, declared: dict[str, Requirement]) -> Iterator[tu
 
 
 def _imports(file: Path) -> Iterator[tuple[int, str]]:
-    """Yield line and top-level module of each absolute import that runs when the module does."""
+    """Yield line and top-level module of each absolute import that runs when the module is imported."""
     try:
         tree = ast.parse(file.read_text(encoding="utf-8"))
-    except (OSError, SyntaxError, ValueError):  # loading the environment says it
+    except (OSError, SyntaxError, ValueError):  # loading the environment reports it
         return
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -103,7 +103,7 @@ def _own_modules(folder: Path) -> set[str]:
 
 
 def _with_their_own(names: set[str]) -> set[str]:
-    """Return distributions with all that they require, as far as they are installed. Extras are left out."""
+    """Return distributions with all their installed requirements. Extras are excluded."""
     found: set[str] = set()
     waiting = [canonicalize_name(name) for name in names]
     while waiting:

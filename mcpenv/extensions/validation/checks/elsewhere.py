@@ -1,4 +1,4 @@
-"""Load an environment from another place, as an installed package or an image has it."""
+"""Load an environment from another place, as if it were an installed package or in an image."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mcpenv.targets.manifest import Manifest
 from mcpenv.targets.target import Target
 
 LOADING_S = 60.0
-"""Seconds within which the copy must be loaded."""
+"""Maximum seconds for loading the copy."""
 
 _INSTALLED = """
 import importlib, sys
@@ -32,7 +32,7 @@ load_target(sys.argv[1]).make().close()
 def fault_elsewhere(target: Target) -> tuple[str, str] | None:
     """Return the layout in which a copy of the environment does not load, and the error; None if it does.
 
-    The copy is loaded by a fresh process whose working directory is another one.
+    A fresh process with another working directory loads the copy.
     """
     assert target.folder is not None
     with tempfile.TemporaryDirectory(prefix="mcpenv-elsewhere-", ignore_cleanup_errors=True) as place:

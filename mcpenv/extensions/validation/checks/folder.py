@@ -21,7 +21,7 @@ from .elsewhere import fault_elsewhere
 MAX_BYTES = 50 * 1024 * 1024
 """Size of a folder above which an author is warned."""
 HEADINGS = ("Tool", "Reward")
-"""What a reader must find in README.md or in the docstring of the class."""
+"""The headings that README.md or the docstring of the class must have."""
 
 _NO_FOLDER = "the code of the target is not in a folder of its own"
 _OTHER_FORMAT = "the target is of another format, which has its own packaging"
@@ -74,7 +74,7 @@ def judge_packaging(target: Target, doc: str, into: Judged) -> None:
 
 
 def is_one_file(target: Target) -> bool:
-    """Return True if the target is a file beside others that need not belong to it."""
+    """Return True if the target is a single file in a folder with other, possibly unrelated files."""
     path = Path(target.spec.partition(".py:")[0] + ".py" if ".py:" in target.spec else target.spec)
     return path.suffix == ".py" and path.name != MODULE_FILE
 

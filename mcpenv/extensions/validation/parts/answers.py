@@ -1,4 +1,4 @@
-"""Find answers in what an agent can read before it acts."""
+"""Find answers that an agent can read before it acts."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from .judged import Judged
 from .view import Leaf, leaves_of, of_listings, of_observation
 
 MAX_TASKS = 10
-"""Tasks whose first observation is searched."""
+"""Maximum number of tasks for which the first observation is searched."""
 LEAST_CHARACTERS = 6
 LEAST_OF_A_WORD = 12
 LEAST_DIGITS = 4
-"""Shorter answers are found by chance, and are not looked for."""
+"""Minimum digits of an answer; shorter answers are found by chance."""
 
 _TELLING = re.compile(
     r"^(expected|answer|solution|correct|ground_truth|gold|oracle|verifier|secret)(_\w+)?$|_(answer|solution)$",
@@ -45,7 +45,7 @@ def judge_answers(candidate: Candidate, into: Judged) -> None:
                 shared = of_listings(env)
         _judge_task(candidate, task, own, shared, into)
         if any(finding.check == "answers" for finding in into.findings):
-            return  # the other tasks are made in the same way
+            return  # the other tasks are created in the same way
     into.ok("answers")
 
 
@@ -96,7 +96,7 @@ def expected_values(task: Task) -> Iterator[tuple[str, Any]]:
 
 
 def is_rare(text: str) -> bool:
-    """Return True if a text does not stand somewhere by chance."""
+    """Return True if a text is unlikely to occur by chance."""
     if re.fullmatch(r"-?\d+(\.\d+)?", text):
         return sum(character.isdigit() for character in text) >= LEAST_DIGITS
     bare = text.strip()

@@ -1,4 +1,4 @@
-"""Define `Candidate`, the environment that is judged, with the tasks that are played."""
+"""Define `Candidate`, the environment to judge, with the tasks to play."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ CALL_TIMEOUT_S = 30.0
 
 
 class Candidate:
-    """The environment that is judged. The parts share it, so that what one has found out serves the others.
+    """The environment to judge. All parts share it, so that one part can use the results of another.
 
     Args:
         make: returns an instance.
-        tasks: the tasks that are played.
-        size: the number of tasks that there are.
+        tasks: the tasks to play.
+        size: the total number of tasks.
         folder: the folder of its code; None if it has none.
-        deterministic: False for a live world, in which no two episodes are equal.
+        deterministic: False for a live world: no two episodes are equal.
 
     Attributes:
-        contract: the checks of the contract kit on it.
+        contract: the contract kit's checks of the environment.
     """
 
     def __init__(
@@ -59,11 +59,11 @@ class Candidate:
 
     @functools.cached_property
     def failed_ground(self) -> str | None:
-        """The name of the check without which no other makes sense and which failed; None if there is none."""
+        """The name of a failed check without which no other check makes sense; None if there is none."""
         return next((check for check in GROUND if self.contract.find(check).verdict is Verdict.FAILED), None)
 
     def stands(self, into: Judged) -> bool:
-        """Return True if instances can be made and reset. Otherwise add that the part was skipped."""
+        """Return True if instances can be created and reset. Otherwise add that the part was skipped."""
         if self.failed_ground is not None:
             into.skipped(into.part, f"not run, because {self.failed_ground} failed")
         return self.failed_ground is None
@@ -96,7 +96,7 @@ class Candidate:
         return self.subject.tools[Mode.SIMULATION]
 
     def examples(self, tool: Tool, most: int = 3) -> list[dict[str, Any]]:
-        """Return arguments for a tool: those made from its schema, and those of oracles."""
+        """Return arguments for a tool: generated from its schema, and from the calls of oracles."""
         made = arguments_for(tool.input_schema)
         by_oracles = [
             call.arguments for task in self.tasks for call in task.oracle or () if call.tool_name == tool.name

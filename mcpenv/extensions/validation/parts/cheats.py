@@ -1,4 +1,4 @@
-"""Judge the ways to a reward that was not earned."""
+"""Judge ways to an unearned reward."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from .scoring import judge_hidden_names, judge_scoring_tools
 
 
 def judge_cheats(candidate: Candidate, into: Judged) -> None:
-    """Judge answers in sight, tools that score, names that answer unlisted, and files by which it is scored.
+    """Judge visible answers, tools that score, unlisted names that answer, and writable files that decide the score.
 
-    Idle, random and malformed play are tried with the tasks.
+    Idle, random and malformed play belong to the tasks part.
     """
     if not candidate.stands(into):
         return

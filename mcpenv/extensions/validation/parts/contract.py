@@ -44,7 +44,7 @@ def judge_schemas(candidate: Candidate, into: Judged) -> None:
 
 
 def judge_parameters(tools: Iterable[Tool], into: Judged) -> None:
-    """Judge what a model reads of the parameters, and how long the listing is."""
+    """Judge the descriptions of parameters that a model reads, and the length of the listing."""
     listed = {tool.name: tool for tool in tools}
     for tool in listed.values():
         untyped = [name for name, own in tool.input_schema.get("properties", {}).items() if not _says_a_type(own)]
@@ -79,7 +79,7 @@ def find(candidate: Candidate, check: str, into: Judged) -> None:
 
 
 def _judge_not_called(candidate: Candidate, into: Judged) -> None:
-    """Add the tools of which no call succeeded, neither with arguments made from their schemas nor by oracles."""
+    """Add the tools without a successful call, with arguments generated from their schemas or from oracles."""
     by_oracles = {call.tool_name for task in candidate.tasks for call in task.oracle or ()}
     notes = {name: note for name, note in candidate.contract.not_called.items() if name not in by_oracles}
     if notes:

@@ -1,7 +1,7 @@
-"""Play two sessions call by call in turns, and compare each with the same calls made alone.
+"""Play two sessions with alternating calls, and compare each with the same calls made alone.
 
-The sessions make different calls, so that one reads after the other has written: two oracles of tasks, or an oracle
-and a session that calls each tool.
+The sessions make different calls, so that one reads after the other has written: two oracles of tasks, or an oracle and
+a session that calls each tool.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ _REMEDY_OF_REPEAT = "Draw from random.Random(seed) in reset, never from the cloc
 Step = Callable[[], None]
 
 MAX_TASKS = 3
-"""Maximum tasks whose oracles are played."""
+"""Maximum number of tasks with an oracle that is played."""
 MAX_READS = 20
 """Maximum calls of a session that calls each tool."""
 REPEATED = 2
-"""Times that a script which saw something else is played alone again: what differs then too is not due to sharing."""
+"""Times that a script with differing outcomes is replayed alone, to rule out causes other than sharing."""
 INTERLEAVING_S = 10.0
-"""Seconds after which no more calls are made."""
+"""Maximum seconds for making calls."""
 
 
 def judge_interleaved(candidate: Candidate, into: Judged) -> str:
-    """Judge pairs of sessions. Return what was left out for lack of time, for the summary; empty if nothing was."""
+    """Judge pairs of sessions. Return the parts omitted for lack of time, for the summary; empty if there are none."""
     pairs = list(_pairs(candidate))
     trials = [
         (scripts, order)
@@ -78,10 +78,10 @@ class _Script:
     """The calls of a session.
 
     Attributes:
-        name: its name for a reader, as the subject of a sentence. With the task it is unique.
-        task: the task that it plays; None without tasks.
+        name: its name for a reader, as the subject of a sentence. It is unique together with the task.
+        task: the task to play; None without tasks.
         actions: its calls.
-        again: True if it resets and goes on, after a call has ended its episode.
+        again: True if it resets and continues after a call has ended its episode.
     """
 
     name: str
@@ -121,7 +121,7 @@ class _Difference:
 
 @dataclass
 class _Session:
-    """An instance, its script, and what it showed so far."""
+    """An instance, its script, and its outcomes so far."""
 
     candidate: Candidate
     script: _Script
@@ -130,7 +130,7 @@ class _Session:
     _failed: bool = False
 
     def steps(self) -> Iterator[Step]:
-        """Yield what it does, one after the other."""
+        """Yield its actions, one after the other."""
         yield self._reset
         for number, action in enumerate(self.script.actions, 1):
             yield partial(self._call, number, action)
@@ -148,7 +148,7 @@ class _Session:
             self.env.close()
 
     def difference(self, other: _Session) -> _Difference | None:
-        """Return the first difference of what two sessions showed; None if there is none."""
+        """Return the first difference between the outcomes of two sessions; None if there is none."""
         for number, (mine, theirs) in enumerate(zip(self.shown, other.shown, strict=True)):
             text = mine.difference(theirs)
             if text is not None:
@@ -227,7 +227,7 @@ def _pairs(candidate: Candidate) -> Iterator[tuple[_Script, _Script]]:
 
 
 def _reads(candidate: Candidate, by_oracles: set[str]) -> tuple[Action, ...]:
-    """Return calls of each tool: first of those that probably only read, last of those that oracles call."""
+    """Return calls of each tool: first tools that are probably read-only, last tools that oracles call."""
 
     def rank(tool: Tool) -> tuple[bool, bool]:
         return not (tool.annotations or {}).get("readOnlyHint"), tool.name in by_oracles
@@ -247,7 +247,7 @@ Order = Callable[[list[_Session]], Iterator[Step]]
 
 
 class _Stage:
-    """The place where sessions are played, with what each script showed alone."""
+    """Plays sessions, and keeps the outcomes of each script played alone."""
 
     def __init__(self, candidate: Candidate, deadline: float) -> None:
         self._candidate = candidate
@@ -256,12 +256,12 @@ class _Stage:
         self._unlike: set[tuple[str, str]] = set()
 
     def play_alone(self, script: _Script) -> None:
-        """Play a script alone, unless it was."""
+        """Play a script alone, unless that was done before."""
         if (script.name, script.task_id) not in self._alone:
             (self._alone[script.name, script.task_id],) = self.play((script,), _in_turns)
 
     def play(self, scripts: tuple[_Script, ...], order: Order) -> list[_Session]:
-        """Play scripts to their ends on instances of their own, all of which are there from the beginning."""
+        """Play scripts to their ends, each on its own instance; all instances exist from the beginning."""
         sessions = [_Session(self._candidate, script, self._deadline) for script in scripts]
         made: list[_Session] = []
         try:
@@ -276,11 +276,11 @@ class _Stage:
         return sessions
 
     def is_unlike_itself(self, script: _Script) -> bool:
-        """Return True if a script has shown something else when it was played alone again."""
+        """Return True if a script had other outcomes when it was played alone again."""
         return (script.name, script.task_id) in self._unlike
 
     def compare(self, both: list[_Session], into: Judged) -> None:
-        """Compare each of two sessions with the same one alone, and add the earliest difference."""
+        """Compare each of two sessions with the same session alone, and add the earliest difference."""
         found = []
         for session, other in (both, reversed(both)):
             difference = self._alone[session.script.name, session.script.task_id].difference(session)
@@ -299,7 +299,10 @@ class _Stage:
             )
 
     def _repeats(self, script: _Script, into: Judged) -> bool:
-        """Return True if a script shows the same alone again. Otherwise add a warning: the clock may be the cause."""
+        """Return True if a script has the same outcomes when played alone again.
+
+        Otherwise add a warning: the clock may be the cause.
+        """
         for _ in range(REPEATED):
             (again,) = self.play((script,), _in_turns)
             difference = self._alone[script.name, script.task_id].difference(again)
@@ -317,7 +320,7 @@ class _Stage:
 
 
 def _in_turns(sessions: list[_Session]) -> Iterator[Step]:
-    """Yield the steps of all sessions in turns."""
+    """Yield the steps of all sessions, alternating between them."""
     for steps in zip_longest(*(session.steps() for session in sessions)):
         yield from (step for step in steps if step is not None)
 

@@ -18,8 +18,8 @@ class Judged:
     Attributes:
         part: the name of the part.
         findings: the result of each check. Each problem that a check found is a finding of its own.
-        summary: one line on what was tried.
-        facts: what was measured, as plain data.
+        summary: one line about the tests made.
+        facts: measurements, as plain data.
         seconds: how long it took.
     """
 
@@ -57,11 +57,11 @@ class Judged:
         self.findings.append(Finding(check, Verdict.WARNING, problem, where, remedy))
 
     def not_applicable(self, check: str, reason: str) -> None:
-        """Add that a check does not apply, and why."""
+        """Add that a check does not apply, with the reason."""
         self.findings.append(Finding(check, Verdict.NOT_APPLICABLE, reason))
 
     def skipped(self, check: str, reason: str) -> None:
-        """Add that a check was not tried, and why."""
+        """Add that a check was not tried, with the reason."""
         self.findings.append(Finding(check, Verdict.SKIPPED, reason))
 
     def to_plain(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Judge sessions at once: each must be as alone; time and memory; what episodes and closed instances leave behind."""
+"""Judge concurrent sessions: equality with a session alone, time, memory, leftover files and threads."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ SESSIONS = 8
 MAX_CALLS = 20
 """Maximum calls of one session."""
 MAKING_S = 3.0
-"""Seconds after which no more sessions are made."""
+"""Maximum seconds for creating sessions."""
 GROWTH_S = 1.0
-"""Seconds of each of the two rounds of episodes whose memory is compared."""
+"""Seconds for each of two rounds of episodes; their memory use is compared."""
 MAX_EPISODES = 50
 GROWTH_BYTES = 16 * 1024
 """Bytes an episode, in both rounds, above which memory counts as growing."""
 SLOW_S = 2.0
-"""Seconds of a call above which an author is warned."""
+"""Seconds of a call above which the author is warned."""
 STEPPING_S = 4.0
-"""Seconds for the calls of all sessions. Where calls are slow, there are fewer sessions, and no more calls after it."""
+"""Maximum seconds for the calls of all sessions. If calls are slow, fewer sessions are used, and calls end after it."""
 
 
 def judge_load(candidate: Candidate, into: Judged) -> None:
-    """Judge several sessions, interleaved in one process, and episodes one after the other."""
+    """Judge interleaved sessions in one process, and successive episodes."""
     if not candidate.stands(into):
         return
     with _own_temporary_folder() as temporary:
@@ -79,7 +79,7 @@ def judge_load(candidate: Candidate, into: Judged) -> None:
 
 
 class _Session:
-    """An instance, the calls of its episode, and what it showed."""
+    """An instance, the calls of its episode, and its outcomes."""
 
     def __init__(self, candidate: Candidate) -> None:
         self._candidate = candidate
@@ -90,7 +90,7 @@ class _Session:
         self.actions = _actions(candidate)
 
     def step(self, number: int) -> None:
-        """Make one call. An episode that has ended makes none."""
+        """Make one call. Do nothing if the episode has ended."""
         if self.env.trajectory is not None and self.env.trajectory.done:
             return
         began = time.perf_counter()
@@ -111,7 +111,7 @@ class _Session:
         self.shown.append(plain_of(self.env.end()))
 
     def label_of(self, index: int) -> str:
-        """Return the name of what it showed at an index."""
+        """Return the name of the outcome at an index."""
         if index == 0:
             return "the reset"
         if index > len(self.actions):
@@ -126,7 +126,7 @@ class _Session:
 
 
 def _at_once(candidate: Candidate, alone: _Session, into: Judged) -> tuple[list[_Session], list[float]]:
-    """Play sessions step by step in turns, and compare each with the one that was alone."""
+    """Play sessions with alternating steps, and compare each with a session alone."""
     several = type(alone.env).SUPPORTS_CONCURRENT_SESSIONS
     sessions: list[_Session] = []
     memory, began = _resident(), time.monotonic()
@@ -176,7 +176,7 @@ def _at_once(candidate: Candidate, alone: _Session, into: Judged) -> tuple[list[
 
 
 def _open_and_close(candidate: Candidate, number: int) -> None:
-    """Hold several instances at once, and close them."""
+    """Keep several instances open at once, and close them."""
     with ExitStack() as stack:
         for _ in range(number):
             session = _Session(candidate)
@@ -186,7 +186,7 @@ def _open_and_close(candidate: Candidate, number: int) -> None:
 
 
 def _growth(candidate: Candidate, into: Judged) -> None:
-    """Compare the memory that two rounds of episodes on one instance leave behind."""
+    """Compare the memory left by two rounds of episodes on one instance."""
     session = _Session(candidate)
     try:
         session.play()
@@ -217,7 +217,7 @@ def _growth(candidate: Candidate, into: Judged) -> None:
 
 
 def _left_behind(before: dict[str, int], temporary: list[str], instances: int, into: Judged) -> None:
-    """Compare open files and threads with those before, and name what is left in the temporary folder."""
+    """Compare open files and threads with the earlier ones, and name files left in the temporary folder."""
     if instances < 2:
         into.not_applicable("close", "one instance at a time cannot be told from what is kept for the next")
         return
@@ -241,7 +241,7 @@ def _left_behind(before: dict[str, int], temporary: list[str], instances: int, i
 
 @contextmanager
 def _own_temporary_folder() -> Iterator[Path]:
-    """Let ``tempfile`` make files in a folder of its own while the block runs."""
+    """Make ``tempfile`` use a separate folder while the block runs."""
     usual = tempfile.tempdir
     with tempfile.TemporaryDirectory(prefix="mcpenv-validate-", ignore_cleanup_errors=True) as folder:
         tempfile.tempdir = folder
@@ -252,7 +252,7 @@ def _own_temporary_folder() -> Iterator[Path]:
 
 
 def _actions(candidate: Candidate) -> list[Action]:
-    """Return the calls of a session: those of the first oracle, or one of each tool."""
+    """Return the calls of a session: the calls of the first oracle, or one call of each tool."""
     task = candidate.tasks[0] if candidate.tasks else None
     if task is not None and task.oracle:
         calls: list[Action] = [CallToolAction(tool_name=c.tool_name, arguments=c.arguments) for c in task.oracle]
@@ -261,14 +261,14 @@ def _actions(candidate: Candidate) -> list[Action]:
 
 
 def _held() -> dict[str, int]:
-    """Return the open files and the threads of this process; open files only where the system tells."""
+    """Return the open files and the threads of this process; open files only if the system reports them."""
     gc.collect()
     files = Path("/proc/self/fd")
     return {"open files": len(list(files.iterdir())) if files.is_dir() else 0, "threads": threading.active_count()}
 
 
 def _resident() -> int:
-    """Return the resident memory of this process in bytes; 0 where the system does not tell."""
+    """Return the resident memory of this process in bytes; 0 if the system does not report it."""
     file = Path("/proc/self/statm")
     return int(file.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if file.exists() else 0
 

@@ -11,7 +11,7 @@ from mcpenv_client.types.tools import Tool
 
 
 class Kind(StrEnum):
-    """The use of a text parameter."""
+    """The purpose of a text parameter."""
 
     PATH = "path"
     TEXT = "text"

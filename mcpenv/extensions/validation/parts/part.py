@@ -23,7 +23,7 @@ class Part:
     Attributes:
         name: one of `PARTS`.
         judges: functions that add findings.
-        runs_code: True if they run the environment's code. Such parts are skipped once one of them did not end.
+        runs_code: True if they run the environment's code. They are skipped after one of them did not end.
     """
 
     name: str
@@ -75,7 +75,7 @@ def _run(part: Part, judged: Judged, time_limit_s: float) -> bool:
     ended = not runner.thread.is_alive()
     if runner.bug is not None:
         raise runner.bug
-    # A copy, because a thread that did not end may still add to its own.
+    # A copy, because a thread that did not end may still add findings to its own object.
     judged.findings, judged.facts = list(runner.judged.findings), dict(runner.judged.facts)
     judged.summary = runner.judged.summary
     if not ended:

@@ -1,4 +1,4 @@
-"""Find files by which an episode is scored and which the agent can write, by writing them and doing nothing else."""
+"""Find files that decide the score and that the agent can write, by overwriting them in an otherwise idle episode."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ _REMEDY = (
 
 
 def judge_scored_files(candidate: Candidate, into: Judged) -> None:
-    """Overwrite the files of the agent's folder that the end reads, and do nothing else. It must not score full."""
+    """Overwrite the files of the agent's folder that scoring reads, in an otherwise idle episode.
+
+    The episode must not get the full score.
+    """
     check = "scored files"
     if not candidate.tasks:
         into.not_applicable(check, "it has no tasks, so that no end is scored")
@@ -65,9 +68,9 @@ def _folders(env: MCPEnvironment) -> list[Path]:
 
 
 def _files_at_reset(candidate: Candidate, task: Task) -> list[str]:
-    """Return the files that are there at the reset and that the author's code opens when the episode is scored.
+    """Return the files that exist after the reset and that the author's code opens while scoring.
 
-    Where it opens none, code that it starts may: then all files that are there.
+    If it opens none, the code that it starts may open any: return all existing files.
     """
     with candidate.instance() as env:
         env.reset(task=task)
@@ -113,7 +116,7 @@ def _overwriting(task: Task, files: list[str], content: str) -> Any:
 
 
 class _Opened:
-    """The files that the author's code opens while it scores, as long as the block runs."""
+    """Records the files that the author's code opens while scoring, as long as the block runs."""
 
     _SCORING = ("verify", "score", "forward")
 

@@ -1,4 +1,4 @@
-"""Find ways of an agent to the scoring: tools that call it, and names that answer although they are not listed."""
+"""Find ways for an agent to trigger scoring: tools that call it, and unlisted names that answer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MAX_NAMES = 60
 
 
 def judge_scoring_tools(candidate: Candidate, into: Judged) -> None:
-    """Look for tools that run ``verify`` or ``score``, and for tools that are named like them."""
+    """Look for tools that run ``verify`` or ``score``, and for tools with similar names."""
     scoring = _scoring_code(candidate)
     for tool in candidate.tools:
         with candidate.episode(candidate.tasks[0] if candidate.tasks else None) as env:
@@ -70,7 +70,7 @@ def judge_hidden_names(candidate: Candidate, into: Judged) -> None:
 
 
 def is_like_scoring(name: str) -> bool:
-    """Return True if a tool is named like one that scores."""
+    """Return True if a tool's name resembles a scoring method."""
     return _LIKE_SCORING.search(name) is not None
 
 
@@ -110,7 +110,7 @@ def _called_by(env: MCPEnvironment, tool: Tool, candidate: Candidate, scoring: d
 
 
 class _Calls:
-    """A profile function that notes a scoring method which runs within the body of a tool."""
+    """A profile function that records a scoring method called from the body of a tool."""
 
     def __init__(self, body: CodeType, scoring: dict[CodeType, str]) -> None:
         self._body = body

@@ -1,4 +1,4 @@
-"""Judge what tools reach outside of their world, and what their annotations promise."""
+"""Judge access of tools to the outside of their world, and the promises of their annotations."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _ADVICE = {
 
 
 def judge_security(candidate: Candidate, into: Judged) -> None:
-    """Judge paths, commands and addresses that lead outside, and annotations that are not kept."""
+    """Judge paths, commands and addresses that lead outside, and annotations that tools violate."""
     if not candidate.stands(into):
         return
     _judge_reach(candidate, into)
     _judge_annotations(candidate, into)
 
 
-# -- what tools reach
+# -- access from tools
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class _Attack:
     """A value of a parameter that leads to the canary.
 
     Attributes:
-        shown: the value as a reader knows it.
+        shown: the value as displayed to a reader.
         value: the value.
     """
 
@@ -55,7 +55,7 @@ class _Attack:
 
 
 class _Canary:
-    """A folder outside of every workspace, with a file whose name and content no tool may show or change."""
+    """A folder outside of every workspace; no tool may reveal or change the name and content of its file."""
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="mcpenv-canary-"))
@@ -64,13 +64,13 @@ class _Canary:
         self.restore()
 
     def restore(self) -> None:
-        """Put the folder back as it was."""
+        """Restore the folder to its initial state."""
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir()
         (self.folder / self.name).write_text(self.secret, encoding="utf-8")
 
     def attacks(self, kind: Kind) -> Iterator[_Attack]:
-        """Yield values that lead to the folder, to its file, and to a file that is not there."""
+        """Yield values that lead to the folder, to its file, and to a file that does not exist."""
         file, new = self.folder / self.name, self.folder / "written.txt"
         up = "../" * 16
         if kind is Kind.PATH:
@@ -86,7 +86,7 @@ class _Canary:
             yield _Attack("file:///tmp/.../FILE", file.as_uri())
 
     def touched(self, shown: str, value: str) -> str | None:
-        """Return what a call has done to the folder; None if nothing.
+        """Return the effect of a call on the folder; None if there is none.
 
         Args:
             shown: everything that the call returned.
@@ -108,7 +108,7 @@ class _Canary:
 
 
 def _judge_reach(candidate: Candidate, into: Judged) -> None:
-    """Try parameters that are paths, commands, code and addresses with values that lead outside."""
+    """Try parameters for paths, commands, code and addresses with values that lead outside."""
     canary, tried = _Canary(), 0
     try:
         with candidate.episode() as env:
@@ -131,7 +131,7 @@ def _judge_reach(candidate: Candidate, into: Judged) -> None:
 def _reached(
     candidate: Candidate, env: MCPEnvironment, tool: Tool, kind: Kind, name: str, canary: _Canary
 ) -> str | None:
-    """Return what a parameter reached outside; None if nothing."""
+    """Return the part of the outside that a parameter reached; None if there is none."""
     base = arguments_for(tool.input_schema) or next(iter(candidate.examples(tool, 1)), None)
     if base is None:
         return None
@@ -146,11 +146,11 @@ def _reached(
     return None
 
 
-# -- what annotations promise
+# -- promises of annotations
 
 
 def _judge_annotations(candidate: Candidate, into: Judged) -> None:
-    """Call tools that say they change nothing, or that a second call changes nothing, and compare the state."""
+    """Call tools annotated as read-only or idempotent, and compare the state."""
     promising = [tool for tool in candidate.tools if _says(tool, "readOnlyHint") or _says(tool, "idempotentHint")]
     if not promising:
         into.not_applicable("annotations", "no tool says that it is read-only or idempotent")
@@ -187,7 +187,7 @@ def _says(tool: Tool, hint: str) -> bool:
 
 
 def _state(env: MCPEnvironment) -> Any:
-    """Return the state of the world and what the environment tells of it, without the framework's counts."""
+    """Return the state of the world and the environment's reports of it, without the framework's counts."""
     told = to_plain(env.state, "state")
     told.pop("step_count", None)
     told.pop("episode_id", None)

@@ -1,4 +1,4 @@
-"""Judge a running server at a URL, as far as it can be done from outside and without changing anything there."""
+"""Judge a running server at a URL, by checks that work from outside and change nothing there."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class ServerUnderTest:
 
     @property
     def is_local(self) -> bool:
-        """True if only this machine reaches it."""
+        """True if only this machine can reach it."""
         return is_loopback(self.base_url)
 
     def http(self) -> httpx.AsyncClient:
@@ -126,7 +126,7 @@ def judge_schemas(server: ServerUnderTest, into: Judged) -> None:
 
 
 def judge_cheats(server: ServerUnderTest, into: Judged) -> None:
-    """Judge whether an agent reaches the control plane, and so rewards and other episodes, or a tool that scores."""
+    """Judge if an agent can reach the control plane, and so rewards and other episodes, or a tool that scores."""
     asyncio.run(_judge_control(server, into))
     for tool in asyncio.run(server.tools()):
         if is_like_scoring(tool.name):
@@ -155,7 +155,7 @@ async def _judge_control(server: ServerUnderTest, into: Judged) -> None:
 
 
 def judge_load(server: ServerUnderTest, into: Judged) -> None:
-    """Measure concurrent agents that list tools, and call one that says it only reads."""
+    """Measure concurrent agents that list tools and call one tool annotated as read-only."""
     seconds, called, failures = asyncio.run(_at_once(server))
     seconds.sort()
     p50, p95 = statistics.median(seconds), seconds[math.ceil(0.95 * len(seconds)) - 1]
@@ -181,7 +181,7 @@ def judge_load(server: ServerUnderTest, into: Judged) -> None:
 
 
 async def _at_once(server: ServerUnderTest) -> tuple[list[float], str | None, list[str]]:
-    """Return the seconds of each request, the tool that was called, and what agents failed with."""
+    """Return the seconds of each request, the called tool, and the errors of agents."""
     harmless: tuple[str, dict[str, Any]] | None = None
     for tool in await server.tools():
         arguments = arguments_for(tool.input_schema) if (tool.annotations or {}).get("readOnlyHint") else None
@@ -209,7 +209,7 @@ async def _at_once(server: ServerUnderTest) -> tuple[list[float], str | None, li
 
 
 def judge_security(server: ServerUnderTest, into: Judged) -> None:
-    """Judge whether a web page elsewhere reaches the server, and what is open to other machines."""
+    """Judge access from web pages of other origins, and the ports open to other machines."""
     asyncio.run(_judge_headers(server, into))
     if not server.is_local and server.base_url.startswith("http://"):
         into.warning(

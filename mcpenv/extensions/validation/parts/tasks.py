@@ -28,7 +28,7 @@ def judge_tasks(
     Args:
         candidate: the environment.
         into: the findings are added to it.
-        report: what was seen of each task is added to it.
+        report: the observations of each task are added to it.
         random_seeds: the number of random plays of each task.
         max_steps: maximum calls of a random play.
         on_report: called after each task.

@@ -1,4 +1,4 @@
-"""Collect what an agent can read before it acts: the first observation, tools, instructions, resources and prompts."""
+"""Collect the texts that an agent can read before it acts: observation, tools, instructions, resources, prompts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mcpenv_client.types.values import to_plain
 
 MAX_RESOURCES = 20
 MAX_TEXT = 256 * 1024
-"""Characters of one resource that are searched."""
+"""Maximum characters of one resource to search."""
 READ_S = 10.0
 """Seconds for reading all resources and prompts."""
 
@@ -26,8 +26,8 @@ class Leaf:
     """A value in plain data, with its place.
 
     Attributes:
-        where: the place, as a reader knows it.
-        key: the key under which it stands; empty in a list.
+        where: the place, as displayed to a reader.
+        key: its key in an object; empty in a list.
         value: a text, a number, a bool or None.
     """
 
@@ -49,14 +49,14 @@ def leaves_of(data: Any, where: str, key: str = "") -> Iterator[Leaf]:
 
 
 def of_observation(observation: Observation) -> list[Leaf]:
-    """Return what an observation shows, without the prompt and what the framework adds."""
+    """Return the content of an observation, without the prompt and fields of the framework."""
     data = to_plain(observation, "observation", exclude={"info"})
     data.get("metadata", {}).pop("prompt", None)
     return [leaf for leaf in leaves_of(data, "the first observation") if leaf.value is not None]
 
 
 def of_listings(env: MCPEnvironment) -> list[Leaf]:
-    """Return what stands in tools, instructions, resources and prompts, which are the same in every episode."""
+    """Return the texts in tools, instructions, resources and prompts, which are the same in every episode."""
     found: list[Leaf] = []
     for tool in env.list_tools():
         found += leaves_of(tool.description, f"the description of {tool.name}")

@@ -31,7 +31,7 @@ class Seen:
 
     Attributes:
         label: its name, for a reader.
-        data: the observation and its reward, without fields of the framework that are new each time.
+        data: the observation and its reward, without fields that the framework generates for each episode.
     """
 
     label: str
@@ -50,7 +50,7 @@ class Play:
         seen: all observations, in order.
         world: the world after the reset, if the environment sets one.
         failed: failed tool calls, as sentences.
-        error: the error of the environment's own code, which ended the play.
+        error: the error in the environment's own code that ended the play.
     """
 
     score: float | None = None
@@ -164,13 +164,13 @@ def _make_calls(env: MCPEnvironment, calls: Calls, played: Play, observation: Ob
             elif isinstance(observation, CallToolObservation) and observation.result and observation.result.is_error:
                 played.failed.append(f"{label} failed: {' '.join(observation.result.text.split())}")
             call = calls.send(observation)
-    except StopIteration:  # there are no more calls
+    except StopIteration:  # the calls have ended
         pass
     return observation
 
 
 def plain_of(observation: Observation) -> dict[str, Any]:
-    """Return an observation and the parts of its reward, without what the framework makes anew each time."""
+    """Return an observation and the parts of its reward, without fields that the framework generates for each run."""
     data: dict[str, Any] = without_incidents(to_plain(observation, "observation", exclude={"info"}))
     parts = observation.info.get("reward")
     return data if parts is None else {**data, "reward parts": to_plain(parts)}

@@ -1,4 +1,4 @@
-"""Define `RandomPlayer`, an agent that knows nothing, tries every tool, and repeats what it has read."""
+"""Define `RandomPlayer`, an agent without knowledge that tries every tool and repeats texts that it has read."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _WORD = re.compile(r"[^\s\"'`,;:(){}\[\]<>]+")
 class RandomPlayer:
     """An agent that calls tools at random, with arguments that fit their schemas.
 
-    It takes its words from the prompt and from answers. So it finds tasks that can be solved by repeating a text that
-    the agent is shown.
+    It takes its words from the prompt and from answers. It therefore solves tasks that require only repeating a
+    displayed text.
 
     Args:
         seed: the same seed gives the same play, if the environment is deterministic.

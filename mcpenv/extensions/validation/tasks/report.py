@@ -18,10 +18,10 @@ class TaskReport:
         nothing: the score of doing nothing.
         at_random: the score of each random play.
         malformed: the score of calls that do not fit the tools' schemas, and of tools that do not exist.
-        repeats: True if the same calls gave the same results twice; None if that could not be tried.
+        repeats: True if the same calls gave the same results twice; None if that could not be tested.
         problems: one sentence for each problem; empty if there is none.
-        remedies: what to do about each problem.
-        digest: the hash of what the repeated play showed: the same task and seed give the same.
+        remedies: the remedy for each problem.
+        digest: the hash of the outcomes of the repeated play: equal tasks and seeds give equal hashes.
     """
 
     task: Task
@@ -36,7 +36,7 @@ class TaskReport:
 
     @property
     def has_oracle(self) -> bool:
-        """True if the task has an oracle. Without one, it is not known that the task can be solved."""
+        """True if the task has an oracle. Without one, the task is not known to be solvable."""
         return self.task.oracle is not None
 
     def to_plain(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Check that the oracle scores full, doing nothing the floor, random play less than full, and that two runs agree."""
+"""Check that the oracle scores full, idle play the minimum, random play less than full, and that two runs agree."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class _Trial:
         solved = self._try_oracle() if self._report.has_oracle else None
         idle = self._try_nothing()
         if idle.error is not None and not idle.seen:
-            return self._report  # the reset failed, which is reported
+            return self._report  # the reset failed, which is already reported
         first_random = self._try_random()
         if idle.error is None:
             self._try_malformed(idle)
@@ -179,7 +179,7 @@ class _Trial:
             )
 
     def _compare_earned(self, what: str, played: Play) -> None:
-        """Report a return as high as the oracle's for an end of less value, which a trained agent would exploit."""
+        """Report an end of lower value with a return as high as the oracle's: training would exploit it."""
         best = self._earned_by_oracle
         if best is None or played.error is not None or _reaches(played.score, self._full):
             return
@@ -212,7 +212,7 @@ class _Trial:
                 f"of two runs of {what} one has {one.steps} step(s) and the other {other.steps}", _REMEDY_OF_REPEAT
             )
             return False
-        if one.digest != other.digest:  # numbers that are equal, and differ in type
+        if one.digest != other.digest:  # equal numbers of different types
             self._problem(f"two runs of {what} differ in the type of a number", _REMEDY_OF_REPEAT)
             return False
         return True
