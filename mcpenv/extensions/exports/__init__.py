@@ -14,7 +14,7 @@ _MODULES = {"anthropic_row": "anthropic", "atif_document": "atif", "openai_row":
 
 
 def __getattr__(name: str) -> Any:
-    """Load a function when it is used: `mcpenv --help` loads `.commands` and no more."""
+    """Load a function on first use: `mcpenv --help` loads only `.commands`."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

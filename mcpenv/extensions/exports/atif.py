@@ -52,7 +52,7 @@ def _steps(episode: RecordedEpisode, conversation: Sequence[Message]) -> Iterato
     """Yield ATIF steps without numbers. The answers to calls are part of the step that made the calls."""
     by_call = steps_by_call(episode, conversation)
     answers = {message["tool_call_id"]: message for message in conversation if message["role"] == "tool"}
-    # The time of a model's message is not recorded; the start of its first call stands for it.
+    # The time of a model's message is not recorded; the start of its first call is used instead.
     began = _time(episode.trajectory.started_at)
     for message in conversation:
         role = message["role"]
@@ -105,7 +105,7 @@ def _result(answer: Message, step: StepRecord | None) -> dict[str, Any]:
 
 
 def _metrics(episode: RecordedEpisode) -> dict[str, Any]:
-    """Return the metrics of the whole episode; those of its end only if there are any."""
+    """Return the metrics of the whole episode; the end's metrics are included only if they exist."""
     trajectory = episode.trajectory
     end, verified = trajectory.end_reward, trajectory.verified
     return {

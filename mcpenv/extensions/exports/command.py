@@ -37,8 +37,8 @@ def export_episodes(
     """Export episodes to a format that trainers and viewers read, or to one HTML file for people.
 
     Args:
-        record: Folder that was given as --record, or one of its files. For html also the folder of an evaluation
-            (--out of mcpenv eval), whose figures then stand first.
+        record: Folder that was given as --record, or one of its files. For html also the folder of an evaluation (--out
+            of mcpenv eval); its figures then come first.
         form: JSONL of chats with tool calls, a Parquet table, ATIF 1.8 documents, or a page without script and network.
         out: File to write. For atif: a folder, or FILE.json for one episode. Default: standard output.
         arguments: Form of a call's arguments in chat-openai: JSON text as in OpenAI's API, or an object for most

@@ -51,7 +51,7 @@ class ExportFormat:
     Attributes:
         write: writes the episodes. It raises `ConfigurationError` if it cannot, or `OSError`.
         suffix: the suffix of its files.
-        binary: it cannot be written to standard output.
+        binary: True if it cannot be written to standard output.
     """
 
     write: Write

@@ -1,4 +1,4 @@
-"""Metadata: the fields of an exported episode beside the chat and the steps."""
+"""Metadata: the fields of an exported episode other than the chat and the steps."""
 
 from __future__ import annotations
 

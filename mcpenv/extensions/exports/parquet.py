@@ -74,7 +74,10 @@ SCHEMA = pa.schema(
         ),
     ]
 )
-"""The columns. Values whose fields differ by tool (messages, tools, arguments, contents, components) are JSON text."""
+"""The columns.
+
+Values with fields that differ by tool (messages, tools, arguments, contents, components) are JSON text.
+"""
 
 _ROWS = 256
 _INT64 = 2**63

@@ -1,1 +1,1 @@
-"""A recording proxy for the endpoints of models: it passes requests on, and keeps them and their answers by episode."""
+"""A recording proxy for model endpoints: it forwards requests, and stores them and their answers by episode."""

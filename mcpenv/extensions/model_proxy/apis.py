@@ -1,4 +1,4 @@
-"""The APIs of models: which one a request is of, and how its answers are read."""
+"""The APIs of models: the API of a request, and the functions that read its answers."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Reader:
     """The functions that read an API's answers.
 
     Attributes:
-        assembled: puts the events of a stream together to an answer.
-        read: returns what an answer says, and removes its tokens from it.
+        assembled: assembles the events of a stream to an answer.
+        read: returns the content of an answer, and removes its tokens from it.
         text: returns the text in an answer.
     """
 
@@ -48,15 +48,15 @@ _ENDS: dict[str, Api] = {
 
 
 def api_of(method: str, path: str) -> Api | None:
-    """Return the API of a request; None for one that asks for no answer of a model, such as a count of tokens."""
+    """Return the API of a request; None if it does not ask a model for an answer, such as a count of tokens."""
     if method != "POST":
         return None
     return next((api for end, api in _ENDS.items() if f"/{path.rstrip('/')}".endswith(end)), None)
 
 
 def events_of(stream: bytes) -> list[JSON]:
-    """Return the data of a stream's events that is a JSON object. An event that was cut is left out."""
-    # A response of its own, because the one that is passed on is read as it comes.
+    """Return the data of a stream's events that are JSON objects. A truncated event is omitted."""
+    # A separate response, because the forwarded one is read as it arrives.
     response = httpx2.Response(200, headers={"content-type": EVENT_STREAM}, content=stream)
     response.request = httpx2.Request("POST", "http://localhost")  # the reader names it in its errors
     found = []

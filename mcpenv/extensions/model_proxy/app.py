@@ -36,7 +36,7 @@ def application(upstream: Upstream, http: httpx2.AsyncClient, store: TurnStore) 
     Args:
         upstream: the endpoint to which requests are passed on.
         http: the client of the endpoint.
-        store: where turns are put.
+        store: the store of turns.
     """
     # A web page in a browser of this machine must not use the endpoint's key.
     relay = Guard(Relay(upstream, http, store))

@@ -1,4 +1,4 @@
-"""The command ``mcpenv model-proxy``: record what agents ask of a model, and what it answers."""
+"""The command ``mcpenv model-proxy``: record the requests of agents to a model, and its answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The exchange: one request and its answer, noted while they are passed on."""
+"""The exchange: one request and its answer, recorded while they are forwarded."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .answers.reading import JSON, text_or_none
 from .apis import EVENT_STREAM, READERS, events_of
 
 MAX_TEXT = 10_000
-"""Maximum characters of an answer that is no JSON object, such as an error page."""
+"""Maximum characters of an answer that is not a JSON object, such as an error page."""
 
 
 @dataclass
@@ -23,9 +23,9 @@ class Exchange:
 
     Attributes:
         api, path: as in `ModelTurn`.
-        request: the body as the endpoint gets it; empty if it cannot be read.
-        status, content_type: those of the answer; the first is None without one.
-        received: the answer's body as far as it came.
+        request: the body as the endpoint receives it; empty if it cannot be parsed.
+        status, content_type: of the answer; ``status`` is None without one.
+        received: the part of the answer's body received so far.
         complete: True once the whole answer has been received.
         error, cut: as in `ModelTurn`.
     """
@@ -44,12 +44,12 @@ class Exchange:
     _first_byte_s: float | None = None
 
     def answered(self, status: int, content_type: str) -> None:
-        """Note the head of the answer."""
+        """Record the head of the answer."""
         self.status, self.content_type = status, content_type.partition(";")[0].strip().lower()
         self._first_byte_s = self._elapsed_s()
 
     def turn(self) -> ModelTurn:
-        """Return the turn, without the secrets that this process knows. Its request is whole."""
+        """Return the turn, without the secrets that this process knows. Its request is complete."""
         duration_s, streamed = self._elapsed_s(), self.content_type == EVENT_STREAM
         reader, request = READERS[self.api], _clean(self.request)
         answer = _clean(reader.assembled(events_of(bytes(self.received))) if streamed else _body(self.received))

@@ -16,11 +16,11 @@ _OTHERS = re.compile(r"[^A-Za-z0-9]+")
 
 @dataclass(frozen=True)
 class _Asked:
-    """A call with the time in which it was made, in seconds since the epoch.
+    """A call with the time range in which it was made, in seconds since the epoch.
 
     Attributes:
         after: the beginning of the turn, because agents begin calls while an answer is streamed.
-        before: the beginning of the first turn that tells the model the call's result; None without one.
+        before: the beginning of the first turn that gives the model the call's result; None without one.
     """
 
     call: TurnCall
@@ -28,7 +28,7 @@ class _Asked:
     before: float | None
 
     def fits(self, step: StepRecord, *, by_time: bool) -> bool:
-        """Return True if the step is one that this call may have made."""
+        """Return True if this call may have made the step."""
         if not _same_tool(self.call.name, step.call.name) or self.call.arguments != step.call.arguments:
             return False
         if not by_time:
@@ -39,9 +39,9 @@ class _Asked:
 def link_calls(turns: Sequence[ModelTurn], trajectory: Trajectory) -> int:
     """Set `TurnCall.step` of each call that made a step, and return the number of such calls.
 
-    A call has made a step of its tool with its arguments, after its turn began and before the model was told a result
-    with the call's id. Each step belongs to one call. If no call fits by time, the clocks of proxy and server differ,
-    and the order alone decides.
+    A call has made a step of its tool with its arguments, after its turn began and before the model got a result with
+    the call's id. Each step belongs to one call. If no call fits by time, the clocks of proxy and server differ, and
+    the order alone decides.
 
     Args:
         turns: the turns of an episode, shortened or not.
@@ -59,7 +59,7 @@ def _asked(turns: Sequence[ModelTurn]) -> Iterator[_Asked]:
     for turn in turns:
         for call in turn.calls:
             call.step = None
-            # Some endpoints give an id again and again.
+            # Some endpoints reuse ids.
             later = [at for at in told[call.id] if at > turn.started_at]
             yield _Asked(call, turn.started_at, min(later, default=None))
 
@@ -76,15 +76,15 @@ def _link(asked: Sequence[_Asked], steps: Sequence[StepRecord], *, by_time: bool
 
 
 def _same_tool(asked: str, tool: str) -> bool:
-    """Return True if the model's name is that of the tool, perhaps with a prefix of its agent (``mcp__env__add``)."""
+    """Return True if the model's name means the tool, possibly with a prefix of its agent (``mcp__env__add``)."""
     asked, tool = (_OTHERS.sub("_", name).lower() for name in (asked, tool))
     return asked == tool or asked.endswith(f"_{tool}")
 
 
 def _results(turn: ModelTurn) -> Iterator[str]:
-    """Yield the ids of the calls whose results a request has."""
+    """Yield the ids of the calls with results in a request."""
     messages = turn.request.get(CONVERSATION[turn.api])
-    # Results of Gemini's API have no ids as a rule, and no upper bound then.
+    # Results of Gemini's API usually have no ids, so there is no upper bound.
     for message in messages if isinstance(messages, list) else ():
         if not isinstance(message, dict):
             continue

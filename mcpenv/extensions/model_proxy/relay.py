@@ -1,4 +1,4 @@
-"""The relay: passes one request on to the upstream, and its answer back as it comes."""
+"""The relay: forwards one request to the upstream, and streams its answer back."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _LENGTHS = frozenset((b"content-length", b"content-encoding"))
 class Relay:
     """The ASGI application of all requests to ``/episodes/EPISODE/PATH``.
 
-    Answers are passed on as they are, errors too: status, headers, and each piece of the body when it arrives. An
-    answer that the upstream does not complete is not completed either. A disconnect of the agent cancels its request
-    at the upstream. Each request that asks a model for an answer becomes a turn of its episode.
+    Answers are forwarded unchanged, errors included: status, headers, and each piece of the body on arrival. An answer
+    that the upstream does not complete is not completed either. A disconnect of the agent cancels its request at the
+    upstream. Each request that asks a model for an answer becomes a turn of its episode.
 
     Args:
         upstream: the endpoint.
         http: the client of the endpoint.
-        store: where turns are put.
+        store: the store of turns.
     """
 
     def __init__(self, upstream: Upstream, http: httpx2.AsyncClient, store: TurnStore) -> None:

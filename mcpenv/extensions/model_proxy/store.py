@@ -1,4 +1,4 @@
-"""Stores: where the proxy puts the turns of episodes."""
+"""Stores: the destinations of the turns that the proxy records."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class TurnStore(Protocol):
     """The interface of a store. The proxy calls it in its event loop."""
 
     def knows(self, episode_id: str) -> bool:
-        """Return True if requests of this episode are passed on."""
+        """Return True if requests of this episode are forwarded."""
         ...
 
     def begin(self, episode_id: str) -> None:
-        """Note that a turn has begun, which `add` ends."""
+        """Record that a turn has begun; `add` ends it."""
         ...
 
     def add(self, episode_id: str, turn: ModelTurn) -> None:
@@ -32,7 +32,7 @@ class TurnStore(Protocol):
 
 
 class _Running:
-    """An episode that runs: its turns, and the number of those that are not over."""
+    """A running episode: its turns, and the number of unfinished turns."""
 
     def __init__(self) -> None:
         self.turns = EpisodeTurns()
@@ -49,16 +49,16 @@ class _Running:
 
 
 class TurnMemory:
-    """The store of episodes that run in this process. Requests of other episodes are refused."""
+    """The store for episodes that run in this process. Requests of other episodes are refused."""
 
     def __init__(self) -> None:
         self._episodes: dict[str, _Running] = {}
 
     @contextlib.asynccontextmanager
     async def episode(self, episode_id: str) -> AsyncIterator[EpisodeTurns]:
-        """Keep the turns of an episode while the block runs, and yield them.
+        """Store the turns of an episode while the block runs, and yield them.
 
-        The end waits for turns that are not over, at most `LAST_S`.
+        The end waits for unfinished turns, at most `LAST_S`.
         """
         running = self._episodes[episode_id] = _Running()
         try:
@@ -73,7 +73,7 @@ class TurnMemory:
         return episode_id in self._episodes
 
     def begin(self, episode_id: str) -> None:
-        """Note that a turn of a running episode has begun."""
+        """Record that a turn of a running episode has begun."""
         if (found := self._episodes.get(episode_id)) is not None:
             found.changed(1)
 

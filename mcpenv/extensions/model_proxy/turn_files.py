@@ -1,4 +1,4 @@
-"""Files of turns: what a proxy writes that serves no evaluation, and how it is joined with a record."""
+"""Files of turns: the output of a proxy without an evaluation, and joining it with a record."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FORMAT = 1
 FILES = "turns-*.jsonl"
 
 MAX_EPISODES = 1000
-"""Maximum episodes of which the latest requests are kept in memory. The requests of older ones are written whole."""
+"""Maximum episodes with their latest requests in memory. The requests of older episodes are written in full."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class TurnLine:
 
     Attributes:
         episode_id: the id in the URL.
-        number: the index of the turn among those of the episode in this file, from 0.
+        number: the index of the turn in its episode, counted within this file, from 0.
         turn: the turn. `Repeated.turn` is such an index.
         format: the version of the line's format, `FORMAT`.
     """
@@ -75,7 +75,7 @@ class TurnFile:
         return True
 
     def begin(self, episode_id: str) -> None:
-        """Do nothing: a turn is written when it is over."""
+        """Do nothing: a turn is written when it ends."""
 
     def add(self, episode_id: str, turn: ModelTurn) -> None:
         """Append a turn.
@@ -104,7 +104,7 @@ def read_turns(directory: Path) -> dict[str, list[ModelTurn]]:
 
     Raises:
         ConfigurationError: the folder has no files of turns.
-        DamagedRecord: a line is damaged, or of a format that this version does not know.
+        DamagedRecord: a line is damaged, or in a format unknown to this version.
     """
     files = sorted(directory.glob(FILES))
     if not files:
@@ -114,7 +114,7 @@ def read_turns(directory: Path) -> dict[str, list[ModelTurn]]:
         first = {episode_id: len(turns) for episode_id, turns in found.items()}
         for line in _lines(file):
             repeated, before = line.turn.repeated, first.get(line.episode_id, 0)
-            if repeated is not None and before:  # counted in its file; the list has those of earlier files too
+            if repeated is not None and before:  # its number counts within its file; the list has earlier files too
                 line.turn.repeated = replace(repeated, turn=repeated.turn + before)
             found[line.episode_id].append(line.turn)
     return dict(found)

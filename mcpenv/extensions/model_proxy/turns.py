@@ -1,4 +1,4 @@
-"""Turns: the model turns of one episode, stored without what their requests repeat."""
+"""Turns: the model turns of one episode, stored without repeated parts of their requests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from mcpenv_client.types.model_turns import CONVERSATION, Api, ModelTurn, Repeated
 
 COMPARED = 8
-"""The number of latest turns that a request is compared with. Agents hold several conversations at once."""
+"""The number of latest turns to compare a request with. Agents interleave several conversations."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class _Kept:
 
 @dataclass
 class Shortening:
-    """The latest requests of an episode, which the next ones repeat.
+    """The latest requests of an episode, for comparison with the next ones.
 
     Attributes:
         count: the number of turns so far.
@@ -32,7 +32,10 @@ class Shortening:
     _latest: deque[_Kept] = field(default_factory=lambda: deque(maxlen=COMPARED))
 
     def shortened(self, turn: ModelTurn) -> ModelTurn:
-        """Return the next turn of the episode without what an earlier request has. `request_of` reverses it."""
+        """Return the next turn of the episode without the parts that an earlier request has.
+
+        `request_of` reverses it.
+        """
         kept = _Kept(self.count, turn.api, turn.request)
         same = [each for each in self._latest if each.api == kept.api]
         before = max(same, key=lambda each: (_common(each, kept), each.index), default=None)
@@ -42,13 +45,13 @@ class Shortening:
 
 
 def _messages(kept: _Kept) -> list[Any]:
-    """Return the conversation of a request; an empty one if it is a text, as it may be in the responses API."""
+    """Return the conversation of a request; an empty one if it is a text, which the responses API allows."""
     found = kept.request.get(CONVERSATION[kept.api])
     return found if isinstance(found, list) else []
 
 
 def _common(before: _Kept, now: _Kept) -> int:
-    """Return the number of first messages that two requests have in common."""
+    """Return the length of the common prefix of two requests' messages."""
     pairs = zip(_messages(before), _messages(now), strict=False)
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 

@@ -1,4 +1,4 @@
-"""The upstream: the endpoint to which the proxy passes requests on, with its own key."""
+"""The upstream: the endpoint that receives the proxy's requests, with its own key."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from mcpenv.redaction import hide
 from mcpenv_client.connection.addresses import http_base, without_password
 
 PLACEHOLDER = "mcpenv-placeholder-key"
-"""The key of agents that have none of their own. It is no secret."""
+"""The key of agents that have no key of their own. It is not secret."""
 
 _OPENAI = ("chat/completions", "responses", "completions", "embeddings")
-"""The paths of OpenAI's APIs, whose clients expect the version in the base URL."""
+"""The paths of OpenAI's APIs; their clients expect the version in the base URL."""
 
 _VERSION = "v1"
 
@@ -29,10 +29,10 @@ _OF_CONNECTION = frozenset(
         *(b"content-length", b"accept-encoding", b"proxy-authorization", b"proxy-connection"),
     )
 )
-"""The headers of one connection, which are not passed on."""
+"""The headers of one connection, which are not forwarded."""
 
 _LONG = 16
-"""Minimum characters of an agent's own key that is kept out of records. Shorter ones are words such as ``EMPTY``."""
+"""Minimum characters of an agent's own key to remove it from records. Shorter ones are words such as ``EMPTY``."""
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -43,10 +43,10 @@ class Upstream:
 
     Attributes:
         base_url: the URL to which ``/chat/completions``, ``/responses``, ``/v1/messages`` or Gemini's ``/v1beta/...``
-            is added, as clients of the API do. A ``/v1`` at its end is not doubled.
+            is added, as clients of the API do. A ``/v1`` at its end is not repeated.
         api_key_env: the environment variable with the endpoint's key, which replaces the keys of agents. None: the
-            agents' own keys are passed on.
-        request_fields: further fields of each request that is recorded, such as ``{"logprobs": true}``.
+            agents' own keys are forwarded.
+        request_fields: further fields of each recorded request, such as ``{"logprobs": true}``.
 
     Raises:
         ConfigurationError: the URL cannot be used, or the variable has no key.
@@ -95,7 +95,7 @@ class Upstream:
         """
         base = http_base(self.base_url, f"/{_VERSION}")
         rest = path.removeprefix(f"{_VERSION}/")
-        # Lists of models have one path in all APIs; a base URL with a path has its version there.
+        # Lists of models have one path in all APIs; a base URL with a path includes the version.
         if rest.startswith(_OPENAI) or (rest.startswith("models") and urlsplit(base).path):
             base, path = http_base(self.base_url, ""), rest
         if self.api_key_env is not None:
@@ -105,7 +105,7 @@ class Upstream:
     def headers(self, given: Iterable[tuple[bytes, bytes]], path: str) -> Headers:
         """Return the headers of a request to the endpoint.
 
-        Answers are asked for without compression, so that they are passed on and read as they come.
+        Answers are requested without compression, so that they can be forwarded and read as they arrive.
 
         Args:
             given: the headers of the agent's request, with names in lower case.

@@ -42,7 +42,7 @@ def steps_by_call(episode: RecordedEpisode, messages: Sequence[Mapping[str, Any]
     """Return the step of each tool call in a chat, by the call's id.
 
     The calls of a tool are matched with the steps of that tool in order. Calls without a step (of an agent's own tool,
-    or never sent) are left out.
+    or never sent) are omitted.
     """
     waiting: dict[str, list[StepRecord]] = {}
     for step in episode.trajectory.steps:
@@ -76,7 +76,7 @@ def prompt_of(episode: RecordedEpisode) -> str:
 
 
 def text_of(episode: RecordedEpisode, step: StepRecord) -> str:
-    """Return the text of a step that the agent could read."""
+    """Return the agent-visible text of a step."""
     outcome = step.outcome
     if outcome.error is not None:
         return outcome.error.message

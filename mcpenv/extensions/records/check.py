@@ -1,4 +1,4 @@
-"""Checks: whether the episodes of a record are sound, before they are trained on or reported."""
+"""Checks: find unsound episodes of a record before they are trained on or reported."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class Check:
     """The result of a check.
 
     Attributes:
-        episodes: number of episodes that were read, with duplicates.
-        tasks: number of tasks that they have.
-        repeated: number of episodes that repeat an earlier one of the same task and seed call by call. That is no
-            finding: a deterministic agent does it. But such episodes are no new data, and no new evidence.
+        episodes: number of episodes read, duplicates included.
+        tasks: number of their tasks.
+        repeated: number of episodes that repeat an earlier one of the same task and seed call by call. They are not
+            findings: a deterministic agent produces them. But they are not new data, and not new evidence.
         findings: the findings, by kind in the order of `Kind`.
     """
 
@@ -44,7 +44,7 @@ class Check:
 
     @property
     def counts(self) -> dict[str, int]:
-        """The number of findings by kind, without kinds that have none."""
+        """The number of findings by kind; kinds without findings are omitted."""
         counts = Counter(finding.kind for finding in self.findings)
         return {kind.value: counts[kind] for kind in Kind if counts[kind]}
 
@@ -70,7 +70,7 @@ def check_record(record: Path | str, *, on_torn: Callable[[TornTail], None] | No
 
     Args:
         record: a record's folder, or one of its files.
-        on_torn: called with the incomplete end of a segment, whose writer died or is writing it; None: ignored.
+        on_torn: called with the incomplete end of a segment: its writer has crashed or is still writing; None: ignored.
 
     Raises:
         ConfigurationError: there is no such record, or it has no episode.
@@ -90,7 +90,7 @@ def check_record(record: Path | str, *, on_torn: Callable[[TornTail], None] | No
 
 @dataclass
 class _Task:
-    """The statuses of a task's episodes so far, and their ids."""
+    """The statuses of a task's episodes so far, with their ids."""
 
     statuses: Counter[Status] = field(default_factory=Counter)
     broken: list[str] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""The command ``mcpenv trajectories check``: find what is wrong with the episodes of a record."""
+"""The command ``mcpenv trajectories check``: find unsound episodes of a record."""
 
 from __future__ import annotations
 

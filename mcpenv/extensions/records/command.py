@@ -39,10 +39,10 @@ class Which:
     """The options that select episodes of a record.
 
     Attributes:
-        id: Only the episode with this id, or those whose id starts with it.
+        id: Only the episode with this id, or with an id that starts with it.
         task: Only episodes of the task with this id.
         split: Only episodes of tasks of this split.
-        min_return: Only episodes whose rewards add up to at least this.
+        min_return: Only episodes with a return of at least this.
         ended: Only episodes with this ending.
         limit: Maximum number of episodes.
     """
@@ -67,7 +67,7 @@ class Which:
 
 
 EVERY = Which()
-"""No condition."""
+"""The filter without conditions."""
 
 
 def list_episodes(
@@ -105,7 +105,7 @@ def show(
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> int:
-    """Show one episode: its prompt, each call with its result and reward, its end, and what its model was asked.
+    """Show one episode: its prompt, each call with result and reward, its end, and the requests to its model.
 
     Args:
         record: Folder that was given as --record, or one of its files.

@@ -1,4 +1,4 @@
-"""Costs: steps, seconds and tokens of episodes, and those that are far above the others."""
+"""Costs: steps, seconds and tokens of episodes, and outliers among them."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from .finding import Finding, Kind
 from .statistics import percentile
 
 ENOUGH = 8
-"""Among fewer episodes none is called an outlier."""
+"""Minimum number of episodes for finding outliers."""
 
 AT_LEAST, AT_MOST = 3, 10
-"""The bounds of the limit, in medians: costs below the first are no outliers, and above the second they are."""
+"""The bounds of the limit, in medians: lower costs are never outliers, higher costs always are."""
 
 FENCE = 3
-"""The interquartile ranges between the upper quartile and the fence."""
+"""Distance of the fence from the upper quartile, in interquartile ranges."""
 
 LEAST = {"steps": 10, "seconds": 10.0, "tokens": 1000}
-"""Cheaper episodes are no outliers, by cost: their spread is that of the machine or of single calls."""
+"""Costs below which an episode is no outlier: their spread comes from the machine or from single calls."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Costs:
     """The costs of the episodes seen so far, by environment.
 
     A cost is an outlier if it lies beyond the outer fence of Tukey (1977, Exploratory Data Analysis, section 2D). The
-    fence is that of logarithms, because costs are skewed, and is kept between 3 and 10 times the median.
+    fence is computed from logarithms, because costs are skewed, and is kept between 3 and 10 times the median.
     """
 
     def __init__(self) -> None:
@@ -63,12 +63,12 @@ class Costs:
 
 
 def _limit(costs: list[float]) -> _Limit:
-    # Free episodes count as cheap ones: a logarithm needs a positive number.
+    # Costs of 0 count as small ones: a logarithm needs a positive number.
     smallest = min((cost for cost in costs if cost > 0), default=1.0)
     logs = sorted(math.log(max(cost, smallest)) for cost in costs)
     low, middle, high = (percentile(logs, share) for share in (25, 50, 75))
     median = math.exp(middle)
-    # The logarithm of a fence can be too large for a float, but not that of the bound.
+    # exp() of the fence could overflow; exp() of the bound cannot.
     fence = math.exp(min(high + FENCE * (high - low), middle + math.log(AT_MOST)))
     return _Limit(max(fence, AT_LEAST * median), median)
 

@@ -1,4 +1,4 @@
-"""Duplicates: episodes that are in a record more than once, and episodes that repeat another one call by call."""
+"""Duplicates: episodes that a record contains more than once, and episodes that repeat another call by call."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class _Original:
 
 
 class Duplicates:
-    """The episodes seen so far, by id and by what happened when. Keeps two hashes of each episode.
+    """The episodes seen so far, by id and by content with times. Keeps two hashes of each episode.
 
     Attributes:
         repeated: number of episodes that repeat an earlier one of the same task and seed call by call, with the same
-            results. That is no fault: a deterministic agent does it.
+            results. They are not faults: a deterministic agent produces them.
     """
 
     def __init__(self) -> None:
@@ -88,7 +88,7 @@ def _times_of(trajectory: Trajectory) -> bytes | None:
 
 
 def _content_of(episode: RecordedEpisode) -> bytes | None:
-    """Return a hash of what happened, without times; None for an episode without calls."""
+    """Return a hash of the content without times; None for an episode without calls."""
     trajectory, observations = episode.trajectory, episode.extra.get(OBSERVATIONS, {})
     if not trajectory.steps:
         return None

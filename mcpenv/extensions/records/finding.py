@@ -1,4 +1,4 @@
-"""Findings: what is wrong with episodes of a record, by kind."""
+"""Findings: faults of episodes in a record, by kind."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Kind(StrEnum):
     ALWAYS_FAILS = "always_fails"
     """Every episode of a task ended by an error of the environment or of its judge."""
     REWARD_OUT_OF_RANGE = "reward_out_of_range"
-    """An end is worth more or less than the ``reward_range`` of its task allows."""
+    """The value of an end is outside the ``reward_range`` of its task."""
     WRONG_RETURN = "wrong_return"
     """The recorded return is not the sum of the recorded rewards."""
     COST_OUTLIER = "cost_outlier"

@@ -22,7 +22,7 @@ class Image:
         step: the number of its step; 0 for the observation of the reset.
         number: its number in the step, from 1.
         mime_type: as the tool gave it.
-        data: None if the record has not the data.
+        data: None if the record lacks the data.
         blob: the file of the record with the data, if the data is missing.
     """
 

@@ -1,4 +1,7 @@
-"""The index of a record: a row for each episode, and where its line is, so that a page of 10,000 reads only itself."""
+"""The index of a record: a row for each episode with the position of its line.
+
+A page therefore reads only its own lines.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +22,10 @@ from mcpenv.trajectories.summary import summary_of
 logger = logging.getLogger("mcpenv")
 
 MAX_INDEXED = 100_000
-"""Maximum rows. Of a larger record, the oldest episodes are left out."""
+"""Maximum rows. Of a larger record, the oldest episodes are omitted."""
 
 MAX_LEFT_OUT = 20
-"""Maximum parts of a record that an answer names as left out."""
+"""Maximum parts of a record that an answer names as omitted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +34,8 @@ class Row:
 
     Attributes:
         path, offset, line: its segment, the piece there in bytes, and the line in that piece.
-        summary: as `summary_of`; ``agent``, its name; ``tools``, the names of those called; and ``place``, the key of
-            this very row, because two episodes may have the same id.
+        summary: as `summary_of`; ``agent``, its name; ``tools``, the names of called tools; and ``place``, the key of
+            the row itself, because two episodes may have the same id.
     """
 
     path: Path
@@ -47,7 +50,7 @@ class RowFilter:
 
     Attributes:
         task: a part of the task's id.
-        text: a part of the episode's line as it is recorded, in any case.
+        text: a substring of the recorded line, ignoring case.
         agent, not_agent: the name of the agent, and a name that it must not have.
     """
 
@@ -79,10 +82,10 @@ class RowPage:
     """A page of rows.
 
     Attributes:
-        total: the number of all rows that are wanted.
+        total: the number of matching rows.
         rows: the summaries of the page, the newest first.
         damaged: the number of lines and segments that cannot be read.
-        left_out: what no row stands for: ``where`` (file and place) and ``why``, at most `MAX_LEFT_OUT`.
+        left_out: the parts of the record without rows: ``where`` (file and place) and ``why``, at most `MAX_LEFT_OUT`.
     """
 
     total: int
@@ -92,10 +95,10 @@ class RowPage:
 
 
 class RecordIndex:
-    """The rows of a record, also while episodes are being written. Its methods block, and may be called at once.
+    """The rows of a record, even while episodes are being written. Its methods block, and may be called at once.
 
     Args:
-        directory: the folder of the record. Nothing outside of it is read, whatever links are in it.
+        directory: the folder of the record. Nothing outside of it is read, whatever its links refer to.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -109,7 +112,7 @@ class RecordIndex:
         self._searched: tuple[str, dict[str, bool]] = ("", {})
 
     def find(self, wanted: RowFilter, offset: int, limit: int) -> RowPage:
-        """Return a page of the rows that are wanted."""
+        """Return a page of the matching rows."""
         with self._lock:
             self._refresh()
             rows = [row for row in self._rows if wanted.means(row.summary)]
@@ -124,10 +127,10 @@ class RecordIndex:
         """Return the line of an episode, and the episode; None if there is none.
 
         Args:
-            name: the id, of which the newest episode is meant, or the ``place`` of a row.
+            name: the id, which stands for the newest episode with it, or the ``place`` of a row.
 
         Raises:
-            DamagedRecord: its segment is not what it was.
+            DamagedRecord: its segment has changed.
         """
         with self._lock:
             self._refresh()
@@ -141,7 +144,7 @@ class RecordIndex:
         return line, episode
 
     def _refresh(self) -> None:
-        """Read what was appended to the segments since, and forget those that are gone."""
+        """Read data appended to the segments since the last call, and forget deleted segments."""
         found = {path for pattern in PATTERNS for path in self._directory.glob(pattern)}
         changed = False
         for path in sorted(found | self._segments.keys()):
@@ -174,7 +177,7 @@ class RecordIndex:
         return found
 
     def _with_text(self, rows: list[Row], text: str) -> list[Row]:
-        """Return the rows whose line has a text. The last search is kept, for the further pages of it."""
+        """Return the rows with lines that contain a text. The last search is cached for its further pages."""
         if self._searched[0] != text:
             self._searched = (text, {})
         known = self._searched[1]
@@ -190,12 +193,12 @@ class RecordIndex:
 
 
 class _Segment:
-    """What is known of one segment.
+    """The cached state of one segment.
 
     Attributes:
-        size: up to where it was read, in bytes.
-        rows: those of its episodes.
-        damaged, torn: what of it no row stands for.
+        size: the number of bytes read so far.
+        rows: the rows of its episodes.
+        damaged, torn: its parts without rows.
     """
 
     def __init__(self, directory: Path, path: Path) -> None:
@@ -209,7 +212,7 @@ class _Segment:
         self.torn: list[dict[str, str]] = []
 
     def read_on(self, size: int) -> None:
-        """Read what was appended."""
+        """Read the appended data."""
         self.size = size
         if self._unreadable:
             return
@@ -226,7 +229,7 @@ class _Segment:
                     return
                 offset, text = piece
                 if offset == last:
-                    continue  # the last one that was read; its end is not known
+                    continue  # the last line read; its end is unknown
                 self._last = offset
                 self.rows += self._rows_of(offset, text)
         except (DamagedRecord, OSError) as error:
@@ -267,7 +270,7 @@ def _lines_at(path: Path, offset: int) -> Iterator[tuple[int, bytes]]:
     """Yield the lines of a piece of a segment with their numbers.
 
     Raises:
-        DamagedRecord: the segment is not what it was.
+        DamagedRecord: the segment has changed.
     """
     try:
         piece = next(pieces(path, offset), None)

@@ -55,7 +55,8 @@ def rescore(
     Args:
         record: Folder that was given as --record, or one of its files.
         rubric: MODULE:NAME or FILE.py:NAME of a rubric, or of a class or function without arguments that makes one.
-        out: Folder to write the new record to.
+        out: MODULE:NAME or FILE.py:NAME of a rubric, or of a class or function that returns one when called without
+            arguments.
         as_json: Print one JSON document.
         debug: Show logs, and the traceback when something fails.
     """

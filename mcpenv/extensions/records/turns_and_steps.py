@@ -1,4 +1,4 @@
-"""The order of the turns of a model and the steps of its episode."""
+"""The order of a model's turns and the steps of its episode."""
 
 from __future__ import annotations
 

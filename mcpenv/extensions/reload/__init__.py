@@ -1,1 +1,1 @@
-"""Reload: the watcher of files, the fork server that it tells of changes, and the generations that this forks."""
+"""Reload: the file watcher, the fork server that it notifies of changes, and the generations that the server forks."""

@@ -19,7 +19,7 @@ def is_authors(name: str, root: Path) -> bool:
     """Return True if a file, as modules and tracebacks name it, is an author's.
 
     Args:
-        root: the watched folder. What stands in it is the author's even inside mcpenv's own package.
+        root: the watched folder. Its files are the author's even inside mcpenv's own package.
     """
     file = Path(name)
     if not file.is_absolute():  # such as <string>, <frozen importlib>

@@ -1,4 +1,4 @@
-"""The changes of the files that an environment is made of."""
+"""The changes to the source files of an environment."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from watchfiles import Change, DefaultFilter, awatch
 from mcpenv.errors import ConfigurationError
 
 SUFFIXES = (".py", ".pyx", ".pyd", ".yaml", ".yml", ".jsonl", ".md")
-"""The suffixes of files that an environment is made of."""
+"""The suffixes of an environment's source files."""
 
 DEBOUNCE_MS, STEP_MS = 60, 20
-"""Changes are reported after the second time without another one, and after the first one at the latest."""
+"""Changes are reported after the second time without another change, and after the first time at the latest."""
 
 REAPPEAR_S = 0.25
-"""Seconds that a deleted file may take to be there again. Some editors save by deleting and writing anew."""
+"""Maximum seconds for a deleted file to reappear. Some editors save by deleting and rewriting a file."""
 
 
 @dataclass(frozen=True)
@@ -28,9 +28,9 @@ class Sources:
     """The files that are watched.
 
     Attributes:
-        root: a folder, of which every file with one of `SUFFIXES` counts; or one file.
+        root: a folder, in which every file with one of `SUFFIXES` counts; or one file.
         files: further files, such as tasks in another folder.
-        ignored: a folder below the root whose files do not count, such as that of a record.
+        ignored: a folder below the root with files that do not count, such as a record's folder.
     """
 
     root: Path
@@ -39,12 +39,12 @@ class Sources:
 
     @property
     def tree(self) -> Path | None:
-        """The folder that is watched with all that is below it."""
+        """The folder that is watched recursively."""
         return self.root if self.root.is_dir() else None
 
     @property
     def single(self) -> frozenset[Path]:
-        """The files that count wherever they are."""
+        """The files that count in any folder."""
         return self.files if self.root.is_dir() else self.files | {self.root}
 
 
@@ -59,7 +59,7 @@ class Changes:
         self._moved = asyncio.Event()
 
     def learn(self, files: Iterable[Path]) -> None:
-        """Watch imported files that are outside of the root, instead of those that were learned before."""
+        """Watch imported files outside of the root, instead of the previously imported ones."""
         root = self._sources.tree
         outside = frozenset(file for file in files if root is None or not file.is_relative_to(root))
         if outside != self._imported:
@@ -67,10 +67,12 @@ class Changes:
             self._moved.set()
 
     async def watch(self, on_change: Callable[[list[Path]], None]) -> None:
-        """Call ``on_change`` with the files that have changed, until cancelled. A file that was only touched has not.
+        """Call ``on_change`` with the files that have changed, until cancelled.
+
+        A touched file without new content does not count.
 
         Raises:
-            ConfigurationError: the system does not let them be watched.
+            ConfigurationError: the system refuses to watch the files.
         """
         tasks = [asyncio.create_task(each) for each in (self._follow_tree(), self._follow_files())]
         tasks.append(asyncio.create_task(self._report(on_change)))
@@ -89,7 +91,7 @@ class Changes:
                 on_change(changed)
 
     async def _settled(self) -> set[Path]:
-        """Return the next files that changed, once those that were deleted are there again, or stay away."""
+        """Return the next changed files, after waiting for deleted files to reappear."""
         files = await self._found.get()
         with contextlib.suppress(TimeoutError):  # deleted for good, which is a change too
             async with asyncio.timeout(REAPPEAR_S):
@@ -98,7 +100,7 @@ class Changes:
         return files
 
     def _differs(self, file: Path) -> bool:
-        """Return True if a file has other contents than when this was last asked, or was not asked about before."""
+        """Return True if a file's content has changed since the last call, or the file is new to this method."""
         try:
             digest = hashlib.sha256(file.read_bytes()).digest()
         except OSError:  # deleted, or replaced by a folder
@@ -113,7 +115,7 @@ class Changes:
             await self._follow({root}, _OfTree(self._sources), recursive=True)
 
     async def _follow_files(self) -> None:
-        """Watch the folders of single files, because a file that an editor replaces is another one to the system."""
+        """Watch the folders of single files: a file that an editor replaces is a different file to the system."""
         while True:
             self._moved.clear()
             files = self._sources.single | self._imported
@@ -154,7 +156,7 @@ class _OfTree(DefaultFilter):
         file = Path(path)
         if not path.endswith(SUFFIXES) or (self._ignored is not None and file.is_relative_to(self._ignored)):
             return False
-        # Only folders below the root are looked at: the root itself may be in one that is called as those to ignore.
+        # Only folders below the root are checked: the root itself may be in a folder with an ignored name.
         return super().__call__(change, str(file.relative_to(self._root) if file.is_relative_to(self._root) else file))
 
 

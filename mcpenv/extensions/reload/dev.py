@@ -1,4 +1,4 @@
-"""The command ``mcpenv dev``: serve an environment while it is written."""
+"""The command ``mcpenv dev``: serve an environment while its author edits it."""
 
 from __future__ import annotations
 
@@ -33,13 +33,14 @@ def dev(
     sessions: Sessions = Sessions(),  # noqa: B008
     limits: Limits = Limits(),  # noqa: B008
 ) -> int:
-    """Serve an environment with the console, and load its code anew after each change.
+    """Serve an environment with the console, and reload its code after each change.
 
-    Code that does not load is reported with file and line; the code before it goes on serving. Sessions end when new
-    code serves. Watched are the target's folder (Python, YAML, JSONL and Markdown files) and what it imports beside it.
+    Code that does not load is reported with file and line; the previous code continues to serve. Sessions end when new
+    code serves. Watched are the target's folder (Python, YAML, JSONL and Markdown files) and imported files outside of
+    it.
 
     Args:
-        target: As of mcpenv run, but with code of its own that can change. Default: the current folder.
+        target: As for mcpenv run, but with code of its own that can change. Default: the current folder.
         mode: simulation for orchestrators, production for live clients. Default: MCPENV_MODE, or simulation.
         settings: name=value for the environment's constructor. May be given several times.
         tasks: Tasks to use instead of the environment's own: a .jsonl file, a .parquet file or a dataset's folder.

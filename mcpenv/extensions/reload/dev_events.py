@@ -1,4 +1,4 @@
-"""The event stream with which a development server tells its pages that code was reloaded, or does not load."""
+"""The event stream by which a development server reports to its pages that code was reloaded, or does not load."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mcpenv.server.control.event_stream import PING, PING_S, event, streaming
 from mcpenv.server.extension import Access, Extension, ServerRoute
 
 MAX_WAITING = 100
-"""Events that a page may be behind. The stream of one that is further behind ends, and it connects again."""
+"""Maximum pending events of a page. The stream of a slower page ends, and the page reconnects."""
 
 
 class DevEvents:
@@ -27,7 +27,7 @@ class DevEvents:
         self._pages: set[asyncio.Queue[bytes | None]] = set()
 
     def reloaded(self, *, server: str, generation: int, changed: list[str], took_s: float | None) -> None:
-        """Set the first event of every stream: which code is served."""
+        """Set the first event of every stream, which names the served code."""
         data = {"server": server, "generation": generation, "changed": changed, "took_s": took_s}
         self._reloaded = event("reloaded", None, data)
 
@@ -37,7 +37,7 @@ class DevEvents:
         self._publish(event("loading", None, {"changed": changed}))
 
     def failed(self, changed: list[str], failure: dict[str, Any]) -> None:
-        """Report that new code does not load. Pages that connect later are told, too."""
+        """Report that new code does not load. Pages that connect later receive this, too."""
         self._failed = event("failed", None, {"changed": changed, **failure})
         self._publish(self._failed)
 
@@ -48,7 +48,7 @@ class DevEvents:
             self._close(page)
 
     async def events(self, request: Request) -> Response:
-        """Answer a stream."""
+        """Answer a request for the stream."""
         return streaming(self._stream())
 
     def extension(self, server: EnvServer) -> Extension:

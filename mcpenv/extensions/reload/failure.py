@@ -1,4 +1,4 @@
-"""The failure of an author's code to load, with its place and without frames of mcpenv."""
+"""The failure of an author's code to load, with its place, without frames of mcpenv."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Failure(BaseModel):
     """The reason why code does not load, or no longer runs.
 
     Attributes:
-        file: the author's file, relative to the working directory where it stands below that; None if none is known.
-        line: its line, from 1; None if it is not known.
+        file: the author's file, relative to the working directory if it is below it; None if unknown.
+        line: its line, from 1; None if unknown.
         message: one line: the exception's type and text.
         source: the text of that line.
         traceback: the author's frames and the exception; empty if there are none.
@@ -35,7 +35,7 @@ class Failure(BaseModel):
 
 
 def failure_of(error: BaseException, root: Path) -> Failure:
-    """Return the failure that an exception reports: that of its innermost cause which was raised in an author's file.
+    """Return the failure for an exception: the innermost cause that was raised in an author's file.
 
     Args:
         root: the watched folder.

@@ -1,4 +1,4 @@
-"""The end of a process whose code does not load: it serves the failure until other code takes its place."""
+"""The end of a process with code that does not load: it serves the failure until other code replaces it."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from mcpenv.server.uvicorn_server import HTTPServer
 
 
 class FaultEnding:
-    """Ends the servers of a failure. As `Ending`, but without sessions that could finish."""
+    """Ends the servers of a failure. Like `Ending`, but without sessions to finish."""
 
     def __init__(self, servers: Sequence[HTTPServer], admitted: asyncio.Future[bool]) -> None:
         self._servers = servers
         self._admitted = admitted
 
     def begin(self) -> None:
-        """End, also if the servers were never admitted."""
+        """End, even if the servers were never admitted."""
         for server in self._servers:
             server.should_exit = True
         if not self._admitted.done():

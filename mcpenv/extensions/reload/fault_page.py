@@ -1,4 +1,4 @@
-"""The answer of a development server whose code has not loaded yet: the failure, as a page and as JSON."""
+"""The answer of a development server before its code has loaded: the failure, as a page and as JSON."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .failure import Failure
 CODE = "CODE_NOT_LOADED"
 
 LOOK_S = 2
-"""Seconds after which the page asks again, so that it becomes the console once the code is mended."""
+"""Seconds after which the page reloads, so that it becomes the console once the code is fixed."""
 
 _ELSEWHERE = Failure(message="the environment's code does not load; the terminal of mcpenv dev says why")
 
@@ -28,15 +28,15 @@ def fault_application(failure: Failure, *, local: bool) -> Starlette:
     """Return the application that answers every request with the failure and status 503.
 
     Args:
-        local: only this machine can connect. Others are not shown the author's code.
+        local: True if only this machine can connect. Other machines do not see the author's code.
     """
-    # Who may ask by which name is known once the code's settings are; until then strangers are told nothing.
+    # The allowed hosts are known only after the code's settings are loaded; until then other hosts see no details.
     answer = Guard(_Answer(failure)) if local else _Answer(_ELSEWHERE)
     return application([Route("/{path:path}", answer), WebSocketRoute("/{path:path}", answer)])
 
 
 class _Answer:
-    """The answer to everything."""
+    """The answer to all requests."""
 
     def __init__(self, failure: Failure) -> None:
         self._failure = failure

@@ -2,7 +2,7 @@
 
 Each change forks a generation. One generation serves at a time:
 
-    load ──> ready ──> (the one before accepts no more) ──> serving ──> (accepts no more) ──> ends
+    load ──> ready ──> (the one before stops accepting) ──> serving ──> (stops accepting) ──> ends
       └────> failed: the one before goes on serving; without one, its process serves the failure
 
 Connections that come between two generations wait in the backlog of the listening socket, which all of them share.
@@ -42,10 +42,10 @@ from .messages import (
 )
 
 STOP_S = 1.0
-"""Seconds that a generation may take to stop accepting, after which the next one accepts beside it."""
+"""Maximum seconds for a generation to stop accepting; after that, both it and the next one accept connections."""
 
 LEAVE_S = 5.0
-"""Seconds more than the shutdown timeout after which a generation is killed."""
+"""Seconds in addition to the shutdown timeout after which a generation is killed."""
 
 DISMISS_S = 2.0
 """Seconds after which a generation that was never admitted is killed."""
@@ -53,13 +53,13 @@ DISMISS_S = 2.0
 
 @dataclass(frozen=True)
 class Birth:
-    """What a forked process is born with.
+    """The initial data of a forked process.
 
     Attributes:
         channel: to the fork server.
         server: the random name of this run of the fork server.
         number: of the generation, from 1.
-        changed: the names of the files whose change it loads; empty at the start.
+        changed: the names of the changed files that it loads; empty at the start.
         first: True if no generation has served yet.
         began: the monotonic time at which the change was reported.
     """
@@ -77,12 +77,12 @@ class _Process:
     """The process of a generation.
 
     Attributes:
-        ready: it has loaded.
-        failed: it has reported why it does not load.
-        report: what is told of its failure once it answers with that.
-        leaving: it was told to end.
-        silent: its end of the channel is closed.
-        kill_at: the monotonic time at which it is killed; None: it is not.
+        ready: True once it has loaded.
+        failed: True once it has reported that it does not load.
+        report: the report of its failure, sent once it answers requests with that failure.
+        leaving: True once it was told to end.
+        silent: True once its end of the channel is closed.
+        kill_at: the monotonic time at which it is killed; None if it is not.
     """
 
     pid: int
@@ -98,7 +98,7 @@ class _Process:
 
 
 class ForkServer:
-    """The fork server. It waits for messages, signals and deadlines in one place.
+    """The fork server. It waits for messages, signals and deadlines in one loop.
 
     Args:
         watcher: the channel to the process that watches the files.
@@ -112,7 +112,7 @@ class ForkServer:
         self._numbers = itertools.count(1)
         self._processes: list[_Process] = []
         self._loading: _Process | None = None
-        self._waiting: _Process | None = None  # ready, until the one that serves has stopped
+        self._waiting: _Process | None = None  # loaded, and waiting until the serving generation has stopped
         self._stopping: _Process | None = None
         self._serving: _Process | None = None
         self._stop_by = 0.0
@@ -124,7 +124,7 @@ class ForkServer:
         """Fork until the watcher ends, or SIGTERM comes.
 
         Returns:
-            In each forked process its birth; in the fork server None, once all the others have ended.
+            In each forked process, return its birth; in the fork server, return None after all others have ended.
         """
         _freeze()
         with _signals() as woken:
@@ -192,7 +192,7 @@ class ForkServer:
         sys.stderr.flush()
         pid = os.fork()
         if pid == 0:
-            # An end that stayed open here would hide from the others that this process's peer has ended.
+            # An inherited end that stays open would hide the end of this process's peer from the others.
             ours.close()
             self._watcher.close()
             for process in self._processes:
@@ -204,7 +204,7 @@ class ForkServer:
         return None
 
     def _tell(self, message: Message) -> None:
-        """Send a message to the watcher, and to the generation that serves, for its pages."""
+        """Send a message to the watcher, and to the serving generation for its pages."""
         self._watcher.send(message)
         if self._serving is not None:
             self._serving.channel.send(message)
@@ -234,13 +234,13 @@ class ForkServer:
                     self._failed(process, message)
 
     def _failed(self, process: _Process, message: Failed) -> None:
-        """Report that code does not load. Let its process answer with that, unless other code is served."""
+        """Report that code does not load. Let its process answer with the failure, unless other code is served."""
         dismissed, served = process is not self._loading, self._code_serves()
         if dismissed or served:
             self._break(process, message.failure)
             process.channel.send(End())
         else:
-            # It is told at the admission: until then another process may answer, with the failure before this one.
+            # Report the failure only on admission: until then another process may answer, with an earlier failure.
             process.report = Broken(
                 generation=process.number,
                 changed=process.changed,
@@ -273,7 +273,7 @@ class ForkServer:
         self._stopping, self._stop_by = self._serving, time.monotonic() + STOP_S
 
     def _admit(self) -> None:
-        """Let the generation that waits accept connections."""
+        """Let the waiting generation accept connections."""
         self._stopping = None
         self._serving, self._waiting = self._waiting, None
         if self._serving is not None:
@@ -282,7 +282,7 @@ class ForkServer:
                 self._watcher.send(self._serving.report)
 
     def _break(self, process: _Process, failure: Failure) -> None:
-        """Report that a generation has failed, and that nothing answers with that."""
+        """Report that a generation has failed, and that no process serves the failure."""
         if process.leaving:
             return
         if process is self._loading:
@@ -291,12 +291,12 @@ class ForkServer:
         self._tell(Broken(generation=process.number, changed=process.changed, failure=failure, serving=serving))
 
     def _bury(self) -> None:
-        """Forget the processes that have ended."""
+        """Forget ended processes."""
         for process in list(self._processes):
             pid, status = os.waitpid(process.pid, os.WNOHANG)
             if pid == 0:
                 continue
-            # What the author's code has forked may hold the channel open: no end of it can be waited for.
+            # Children of the author's code may hold the channel open, so waiting for its end could block.
             while not process.silent and select.select([process.channel], [], [], 0)[0]:
                 self._hear(process)
             self._processes.remove(process)
@@ -324,7 +324,7 @@ class ForkServer:
             self._ask_to_leave(process, self._leave_s if process.ready else DISMISS_S)
 
     def _abandon(self) -> None:
-        """End because the watcher was killed: nobody waits for running steps."""
+        """End because the watcher was killed, without waiting for running steps."""
         self._ending = True
         for process in self._processes:
             self._ask_to_leave(process, DISMISS_S)
@@ -335,10 +335,10 @@ class ForkServer:
         if process.ready:
             process.channel.send(End())
         else:
-            os.kill(process.pid, signal.SIGTERM)  # code that loads hears no message
+            os.kill(process.pid, signal.SIGTERM)  # code that is loading receives no messages
 
     def _import(self, modules: list[str]) -> None:
-        """Import the modules of libraries that a generation has needed, so that the next one has them."""
+        """Import the library modules that a generation has needed, so that the next one inherits them."""
         for name in modules:
             if name.partition(".")[0] in self._libraries and name not in sys.modules:
                 with contextlib.suppress(ImportError):  # not every name in sys.modules can be imported
@@ -347,7 +347,7 @@ class ForkServer:
 
 
 def _freeze() -> None:
-    """Keep what is imported out of the garbage collector, which would write to its memory and so copy it."""
+    """Exclude imported objects from garbage collection, which would write to their memory and so copy it."""
     gc.collect()
     gc.freeze()
 
@@ -363,7 +363,7 @@ def _ending_of(status: int) -> str:
 def _signals() -> Iterator[socket.socket]:
     """Yield a socket that has a byte for each SIGTERM and each child process that ends; ignore Ctrl-C.
 
-    The watcher and the generations get Ctrl-C from the terminal themselves.
+    The watcher and the generations receive Ctrl-C from the terminal themselves.
     """
     woken, waker = socket.socketpair()
     waker.setblocking(False)

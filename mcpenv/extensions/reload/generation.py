@@ -1,4 +1,4 @@
-"""The generation: the process that loads an author's code once, serves it, and makes room for the next one."""
+"""The generation: the process that loads an author's code once, serves it, and ends when the next one is ready."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from .fork_server import Birth
 from .messages import Admit, Broken, End, Failed, Loading, Message, Ready, Serving, StopAccepting, Stopped
 
 FINISH_S = 1.0
-"""Seconds that HTTP requests may take to be answered before new sessions are refused, and those of sessions awaited."""
+"""Maximum seconds for answering HTTP requests; then new sessions are refused, and requests of sessions are awaited."""
 
 IDLE_S = 0.25
 """Seconds that a connection may take to send a request. Its client cannot know that it will be closed."""
 
 LOOK_S = 0.02
-"""Seconds between two looks at the open connections."""
+"""Seconds between two checks of the open connections."""
 
 ORPHAN_S = 1.5
-"""Seconds until a generation ends whose fork server is gone, whatever it does."""
+"""Seconds after which a generation without a fork server ends unconditionally."""
 
 FAILED = 1
 """The exit status of a generation that did not load, or lost its fork server."""
@@ -49,9 +49,9 @@ class Loaded:
     """The loaded environment, and its introduction.
 
     Attributes:
-        config: as the options and the manifest say, which may have changed.
+        config: according to the options and the manifest, which may have changed.
         name: the environment's.
-        addresses: returns URLs by what is there, for the ports of the agent plane and of the control plane.
+        addresses: returns URLs by purpose, for the ports of the agent plane and of the control plane.
         introduce: called as `mcpenv.server.serve.OnStarted`, by the first generation that serves.
     """
 
@@ -66,7 +66,7 @@ class Generation:
     """The generation in its process.
 
     Args:
-        doors: the listening socket of agents, and that of the control plane if it is separate.
+        doors: the listening socket of agents, and the control plane's socket if it is separate.
         root: the watched folder.
     """
 
@@ -78,7 +78,7 @@ class Generation:
         self._root = root
         self._events = DevEvents()
         self._inherited = frozenset(sys.modules)
-        self._loop: asyncio.AbstractEventLoop | None = None  # set once messages can be obeyed
+        self._loop: asyncio.AbstractEventLoop | None = None  # set once messages can be processed
         self._servers: list[HTTPServer] = []
         self._ending: Ending | FaultEnding
         self._admitted: asyncio.Future[bool]
@@ -87,13 +87,14 @@ class Generation:
 
     def serve(self, load: Callable[[], Loaded]) -> int:
         """Load and serve until the fork server or a signal ends it; return the exit status."""
-        # Bytecode is dated to the second: two changes in one second could not be told apart by it.
+        # Bytecode has timestamps in seconds: it could not distinguish two changes in one second.
         sys.dont_write_bytecode = True
         importlib.invalidate_caches()
         threading.Thread(target=self._listen, name="mcpenv-generation", daemon=True).start()
         try:
             loaded = load()
-            # The environment's FastMCP server may authenticate agents. That is known once the environment is.
+            # The environment's FastMCP server may authenticate agents. This is known only once the environment is
+            # loaded.
             self._listening.check(loaded.config, agents_need_token=None if loaded.served.auth is None else True)
             with asyncio.Runner(loop_factory=loop_factory()) as runner, tuned_gc():
                 runner.run(self._serve(loaded))
@@ -107,7 +108,10 @@ class Generation:
         return 0
 
     async def _serve_failure(self, failure: Failure) -> None:
-        """Report why the code does not load. If no other code is served, answer requests with that until it is."""
+        """Report why the code does not load.
+
+        If no other code is served, answer requests with the failure until other code is.
+        """
         local = self._listening.is_local
         applications = [fault_application(failure, local=local) for _ in self._doors]
         self._servers = [HTTPServer(settings_of(app, ServerConfig())) for app in applications]
@@ -189,7 +193,7 @@ class Generation:
     # -- messages of the fork server
 
     def _listen(self) -> None:
-        """Pass messages on to the event loop. Run by a thread, which ends the process if the fork server is gone."""
+        """Pass messages on to the event loop. Runs in a thread, which ends the process if the fork server is gone."""
         while (messages := self._channel.receive(wait=True)) is not None:
             for message in messages:
                 self._pass(message)
@@ -216,14 +220,14 @@ class Generation:
                 self._events.failed(message.changed, message.failure.model_dump())
 
     def _release(self) -> None:
-        """Serve not at all if the end comes before the admission."""
+        """Skip serving if the end comes before the admission."""
         if not self._admitted.done():
             self._admitted.set_result(False)
 
     async def _make_room(self) -> None:
-        """Accept no more connections, answer what has come, and end.
+        """Stop accepting connections, answer pending requests, and end.
 
-        Sessions are refused from the end of this on. Until then every request that was accepted is answered as usual.
+        Sessions are refused after this has finished. Until then every accepted request is answered as usual.
         """
         await self._accepting.wait()  # another change may come before this one is served
         for server in self._servers:

@@ -24,7 +24,7 @@ class Message(BaseModel):
 
 
 class Load(Message):
-    """Load the code anew.
+    """Reload the code.
 
     Attributes:
         changed: the names of the changed files; empty at the start.
@@ -35,7 +35,7 @@ class Load(Message):
 
 
 class End(Message):
-    """End after running steps have finished. The fork server passes it on to its generations."""
+    """End after running steps have finished. The fork server forwards it to its generations."""
 
     type: Literal["end"] = "end"
 
@@ -50,7 +50,7 @@ class Admit(Message):
 
 
 class StopAccepting(Message):
-    """Accept no more connections, say so by `Stopped`, and end."""
+    """Stop accepting connections, confirm with `Stopped`, and end."""
 
     type: Literal["stop_accepting"] = "stop_accepting"
 
@@ -69,10 +69,10 @@ class Serving(Message):
 
     Attributes:
         name: the environment's.
-        addresses: URLs by what is there.
+        addresses: URLs by purpose.
         took_s: seconds since the change was reported.
         sources: the author's files that were imported.
-        modules: the modules of libraries that were imported, which the fork server can import beforehand.
+        modules: the imported library modules, which the fork server can import in advance.
     """
 
     type: Literal["serving"] = "serving"
@@ -84,7 +84,7 @@ class Serving(Message):
 
 
 class Stopped(Message):
-    """No more connections are accepted."""
+    """Confirms that connections are refused."""
 
     type: Literal["stopped"] = "stopped"
 
@@ -93,7 +93,7 @@ class Failed(Message):
     """The code does not load, or its environment does not start. The process waits for `Admit` or `End`.
 
     Attributes:
-        url: where the process would answer with the failure.
+        url: the URL at which the process would serve the failure.
     """
 
     type: Literal["failed"] = "failed"
@@ -101,7 +101,7 @@ class Failed(Message):
     url: str
 
 
-# -- of the fork server to the watcher, and to the generation that serves meanwhile
+# -- of the fork server to the watcher, and to the currently serving generation
 
 
 class Loading(Message):
@@ -113,7 +113,7 @@ class Loading(Message):
 
 
 class Reloaded(Message):
-    """A generation accepts connections. The other fields are those of `Loading` and `Serving`.
+    """A generation accepts connections. The other fields are the same as in `Loading` and `Serving`.
 
     Attributes:
         first: True if no generation has served before.
@@ -130,11 +130,11 @@ class Reloaded(Message):
 
 
 class Broken(Message):
-    """A generation does not load, or ended by itself.
+    """A generation does not load, or ended without a request.
 
     Attributes:
-        serving: True if an earlier generation goes on serving.
-        url: where the failure is served instead, if no generation serves; None if it is not.
+        serving: True if an earlier generation continues to serve.
+        url: the URL at which the failure is served if no generation serves; None if it is not served.
     """
 
     type: Literal["broken"] = "broken"
@@ -173,7 +173,7 @@ class Channel:
         """Return the messages that have arrived; None once the other process has ended.
 
         Args:
-            wait: wait for bytes if there are none.
+            wait: True to wait for bytes if there are none.
         """
         try:
             data = self._end.recv(PIECE, 0 if wait else socket.MSG_DONTWAIT)

@@ -1,4 +1,4 @@
-"""Serving with reload, for ``mcpenv dev`` and ``mcpenv run --reload``: how code is loaded, and what is printed."""
+"""Serving with reload, for ``mcpenv dev`` and ``mcpenv run --reload``: loading the code, and printing events."""
 
 from __future__ import annotations
 
@@ -45,22 +45,22 @@ def run_reloading(request: RunRequest) -> int:
 
 @dataclass(frozen=True)
 class Program:
-    """The code of an environment, which is loaded once for each change.
+    """The code of an environment, loaded once for each change.
 
     Attributes:
         request: the options.
-        quiet: print no introduction.
+        quiet: True to print no introduction.
     """
 
     request: RunRequest
     quiet: bool = False
 
     def serve(self, on_event: Callable[[Event], None]) -> int:
-        """Serve until a signal comes, and load the code anew after each change; return the exit status.
+        """Serve until a signal comes, and reload the code after each change; return the exit status.
 
         Raises:
-            StartupError: an option cannot be used, the target is not there, or a port is in use. Code that does not
-                load is no reason: the next change may repair it.
+            StartupError: an option cannot be used, the target does not exist, or a port is in use. Code that does not
+                load raises nothing: the next change may repair it.
         """
         if not CAN_FORK:
             raise ConfigurationError(
@@ -68,7 +68,7 @@ class Program:
             )
         request = self.request
         root = watched_path(request.target)
-        # Tokens are taken out of the environment before user code is loaded, so that it cannot read them.
+        # Remove tokens from the environment before loading user code, so that it cannot read them.
         config, agents = request.credentials.read(request.config(None))
         request.listening.check(config, agents_need_token=None if agents() is None else True)
         files = frozenset() if request.tasks is None else frozenset({request.tasks.absolute()})
@@ -109,11 +109,11 @@ def _nothing(port: int, control_port: int, agents_need_token: bool) -> None:
     """Print no introduction."""
 
 
-# -- what is printed
+# -- printing
 
 
 def print_event(event: Event) -> None:
-    """Print what has happened for a person, on stderr. The first process that serves prints an introduction itself."""
+    """Print an event for a person, on stderr. The first process that serves prints an introduction itself."""
     match event:
         case Loading() if event.changed:
             note(f"{', '.join(event.changed)} changed, loading.")
@@ -134,7 +134,7 @@ def print_event(event: Event) -> None:
 
 
 def print_event_as_json(event: Event) -> None:
-    """Print what has happened as one JSON object, on stdout."""
+    """Print an event as one JSON object, on stdout."""
     print(json.dumps(_plain(event), ensure_ascii=False), flush=True)
 
 

@@ -22,7 +22,7 @@ def run_restarting(target: str) -> int:
     command = [sys.executable, "-m", "mcpenv", *arguments]
     # watchfiles takes one string and splits it as the system's shell does.
     text = subprocess.list2cmdline(command) if sys.platform == "win32" else shlex.join(command)
-    # A child process that fails has reported why itself.
+    # A failing child process has reported the reason itself.
     logging.getLogger("watchfiles").setLevel(logging.ERROR)
     note(f"Watching {watched} for changes.")
     run_process(

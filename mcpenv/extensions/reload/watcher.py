@@ -1,4 +1,4 @@
-"""The watcher: the process of the command, which watches the files and tells the fork server of changes."""
+"""The watcher: the process of the command, which watches the files and notifies the fork server of changes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .generation import Generation, Loaded
 from .messages import Broken, Channel, End, Load, Loading, Reloaded
 
 Event = Loading | Reloaded | Broken
-"""What a command is told: code is being loaded, is served, or is broken."""
+"""An event of a command: code is being loaded, is served, or is broken."""
 
 CAN_FORK = sys.platform != "win32"
 
@@ -33,14 +33,14 @@ def serve_reloading(
     shutdown_timeout_s: float,
     on_event: Callable[[Event], None],
 ) -> int:
-    """Serve, and load the code anew after each change, until a signal comes; return the exit status.
+    """Serve, and reload the code after each change, until a signal comes; return the exit status.
 
-    Called before the process has threads. It returns in this process, and in each process that is forked: a caller
-    does nothing afterwards but exit with the status.
+    Called before the process has threads. It returns in this process, and in each forked process: the caller must then
+    do nothing but exit with the status.
 
     Args:
         load: loads the code in a new process.
-        sources: what is watched.
+        sources: the files to watch.
         shutdown_timeout_s: seconds that running steps may take to finish.
         on_event: called in this process.
 
@@ -63,7 +63,7 @@ def serve_reloading(
 
 
 class Watcher:
-    """The parent of the fork server. It has threads, which watch files, and therefore does not fork.
+    """The parent of the fork server. It has threads that watch files, and therefore does not fork.
 
     Args:
         pid: the fork server's.
@@ -91,7 +91,7 @@ class Watcher:
             self._channel.send(Load())
             await asyncio.wait({watching, gone}, return_when=asyncio.FIRST_COMPLETED)
             if not self._gone.is_set():
-                self._end()  # what is no longer watched is no longer served
+                self._end()  # unwatched code must not be served
                 await gone
         _, status = await asyncio.to_thread(os.waitpid, self._pid, 0)
         if watching.done():

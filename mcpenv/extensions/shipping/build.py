@@ -53,7 +53,7 @@ def build(
         base: Base image, instead of the Dockerfile's. A digest (NAME@sha256:...) pins it exactly.
         wheels: Wheel to install from instead of the package index; may be given several times.
         build_options: Further option of the engine's build; may be given several times.
-        check: Show what would be in the image, and write and build nothing. Status 2 if a file is refused.
+        check: Show the content of the image, and write and build nothing. Status 2 if a file is refused.
         write_only: Write the files, and build nothing.
         force: Overwrite a Dockerfile, .dockerignore or constraints.txt that you have changed.
         as_json: Print one JSON document.
@@ -96,15 +96,15 @@ def build(
 
 
 def write_files(plan: ImagePlan, *, force: bool = False) -> dict[str, Written]:
-    """Write the files of an image that its author has not changed; return what became of each."""
+    """Write the files of an image, except files that the author has changed; return the result for each."""
     pins, own = plan.folder / CONSTRAINTS, plan.folder / DOCKERFILE
-    # The pins are those of the Python with which they were made, so its base stays as well.
+    # The pins are specific to the Python that resolved them, so its base image is kept as well.
     base = base_of(own.read_text(encoding="utf-8")) if own.is_file() and not force else BASE
     written = {
         DOCKERFILE: write_text(own, dockerfile(plan, base=base), force=force),
         DOCKERIGNORE: write_text(plan.folder / DOCKERIGNORE, dockerignore(), force=force),
     }
-    # Pins are changed on purpose only, so that an image can be built again.
+    # Pins change only on request, so that an image can be built again.
     if force or not pins.exists():
         written[CONSTRAINTS] = Written.UPDATED if pins.exists() else Written.NEW
         pins.write_text(constraints(*plan.needs), encoding="utf-8")
@@ -124,7 +124,7 @@ def build_image(
     *,
     show: bool,
 ) -> int | None:
-    """Build an image of exactly these files, and return its bytes; None if the engine does not tell.
+    """Build an image of exactly these files, and return its bytes; None if the engine does not report them.
 
     Raises:
         ConfigurationError: the build failed.
@@ -139,7 +139,7 @@ def engine_of(name: str | None) -> ImageEngine:
     """Return the engine of that name, or the first that works here.
 
     Raises:
-        ConfigurationError: there is none.
+        ConfigurationError: the engine is not installed or does not work.
     """
     found = find_engine(name)
     if found is None:

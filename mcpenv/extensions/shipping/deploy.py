@@ -28,11 +28,11 @@ Flag = Annotated[bool, Parameter(negative=(), show_default=False)]
 @Parameter(name="*", group=_PODS)
 @dataclass(frozen=True, kw_only=True)
 class Pods:
-    """The options for pods. What is not given is as the manifest says.
+    """The options for pods. The manifest provides defaults.
 
     Attributes:
-        replicas: Pods; with autoscaling, the least. Default: 2.
-        max_replicas: The most pods, with autoscaling or scaled by hand. Default: 4 with autoscaling, else --replicas.
+        replicas: Pods; with autoscaling, the minimum. Default: 2.
+        max_replicas: Maximum pods, with autoscaling or scaled by hand. Default: 4 with autoscaling, else --replicas.
         max_sessions: Sessions of one pod. Autoscaling needs it.
         mode: simulation for orchestrators, production for live clients.
         settings: name=value for the environment's constructor; may be given several times.
@@ -40,7 +40,7 @@ class Pods:
         cpu: Processors that a pod requests; it may use twice as many. Default: 0.5.
         drain_s: Seconds that running episodes have to end when a pod is replaced.
         runtime_class: RuntimeClass of pods: gvisor, kata (both are written), or one that the cluster has.
-        pre_pull: Have every node pull the image beforehand.
+        pre_pull: Make every node pull the image beforehand.
         warm: Sandboxes that are kept ready, with --sandbox. Default: 2.
     """
 
@@ -103,7 +103,7 @@ def k8s(
     status 0: written. 2: refused.
 
     Args:
-        target: Folder with mcpenv.yaml, whose limits, needs and secrets are in force; or any other target with --name.
+        target: Folder with mcpenv.yaml, which provides limits, needs and secrets; or any other target with --name.
         image: Image of the environment, as mcpenv build makes it, at a registry that the cluster reaches.
         name: Name of all objects. Default: the manifest's, with - for _.
         namespace: Namespace to write into the objects. Default: none, so that kubectl decides.

@@ -1,4 +1,4 @@
-"""Spaces of Hugging Face on the command line: the library on use, and consent to run code of somebody else."""
+"""Spaces of Hugging Face on the command line: loading the library, and consent to run third-party code."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def hub() -> ModuleType:
 
 
 def consent(what: str, trusted: bool) -> None:
-    """Ask on a terminal whether code of somebody else may run with this user's rights, unless ``--trust`` says so.
+    """Ask on a terminal for permission to run third-party code with this user's rights, unless ``--trust`` grants it.
 
     Raises:
-        ConfigurationError: it may not.
+        ConfigurationError: permission is denied.
     """
     if trusted:
         return

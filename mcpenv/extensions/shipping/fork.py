@@ -1,4 +1,4 @@
-"""The command ``mcpenv fork``: copy somebody's environment into a folder, to go on from there."""
+"""The command ``mcpenv fork``: copy an environment from a Space into a folder, for further work."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def fork(
     as_json: Annotated[bool, Parameter(name="--json", negative=(), show_default=False)] = False,
     debug: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
 ) -> int:
-    """Copy the environment of a Space of Hugging Face into a new folder. Nothing of it is run.
+    """Copy the environment of a Space of Hugging Face into a new folder. None of its code is run.
 
     Args:
         space: hub:OWNER/NAME, or hub:OWNER/NAME@REVISION.
-        folder: Folder to make. It must not exist, or be empty.
+        folder: Folder to make. It must be missing or empty.
         as_json: Print one JSON document.
         debug: Show the traceback when something fails.
     """

@@ -37,13 +37,13 @@ def init(
 ) -> int:
     """Make the folder of a new environment: code, tests, manifest, README, Dockerfile. It runs at once.
 
-    On a terminal it asks for the template and the description that were not given.
+    On a terminal it asks for a missing template and description.
 
     Args:
         name: Name of the environment and of its Python package, such as my_env.
-        template: minimal, tasks, database, mcp-server or http-api; --list says what they are. Default: minimal.
-        description: One line that says what the environment is for.
-        into: Folder to make. It must not exist, or be empty. Default: the name, in the working directory.
+        template: minimal, tasks, database, mcp-server or http-api; --list describes them. Default: minimal.
+        description: One line about the purpose of the environment.
+        into: Folder to make. It must be missing or empty. Default: the name, in the working directory.
         list_templates: List the templates.
         as_json: Print one JSON document, and ask nothing.
         debug: Show the traceback when something fails.
@@ -127,7 +127,7 @@ def _answer(question: str) -> str:
 
 
 def _next(made: Scaffold) -> list[str]:
-    """Return the commands to go on with."""
+    """Return the commands to continue with."""
     return [
         f"cd {shlex.quote(str(made.folder))}",
         *(f"export {name}=any" for name in made.secrets),

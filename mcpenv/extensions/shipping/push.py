@@ -1,4 +1,4 @@
-"""The command ``mcpenv push``: send an environment to a registry of images, or to a Space of Hugging Face."""
+"""The command ``mcpenv push``: send an environment to an image registry, or to a Space of Hugging Face."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ def push(
 ) -> int:
     """Send an environment to a registry, as an image that is built first, or to a Space of Hugging Face.
 
-    A Space gets MCPENV_CONTROL_TOKEN, MCPENV_AGENT_TOKENS and the manifest's secrets, whose values are read from
-    the environment variables of those names. They are not printed.
+    A Space gets MCPENV_CONTROL_TOKEN, MCPENV_AGENT_TOKENS and the manifest's secrets, each from the environment
+    variable of that name. Their values are not printed.
 
     Args:
         target: Folder with mcpenv.yaml or environment.py, or a .py file.
         destination: Reference of an image, such as registry.example/team/weather:1, or hub:OWNER/NAME for a Space.
-        public: Let everybody see the code of a new Space, and connect to it. By default only its owner can.
+        public: Make a new Space public: anyone can see its code and connect to it. By default only its owner can.
         engine: Program that builds and pushes. Default: the first of docker, podman and buildah that works here.
         base: Base image, instead of the Dockerfile's.
         wheels: Wheel to install from instead of the package index; may be given several times.
         build_options: Further option of the engine's build; may be given several times.
-        dry_run: Show what would be sent, and send nothing.
+        dry_run: Show the data to be sent, and send nothing.
         as_json: Print one JSON document.
         debug: Show the traceback when something fails.
     """

@@ -1,7 +1,7 @@
 """Make the folder of a new environment from a template.
 
-A template is a real environment in ``templates/``: it runs, and is linted, typed and tested as it stands. It is copied
-with ``my_env`` and ``MyEnv`` replaced in the names and texts of its files, and its description where another is given.
+A template is a real environment in ``templates/``: it runs, and is linted, typed and tested as it stands. Copying
+replaces ``my_env`` and ``MyEnv`` in the names and texts of its files, and its description if another is given.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TEMPLATES = {
     "mcp-server": "an MCP server that is a process, proxied for each episode, and scored",
     "http-api": "tools that call an HTTP API, with its token from a secret",
 }
-"""The templates, each with one line that says what is in it."""
+"""The templates, each with a one-line description."""
 
 PACKAGE, CLASS = "my_env", "MyEnv"
 """The names in a template that are replaced."""
@@ -75,7 +75,7 @@ def make_scaffold(name: str, template: str, folder: Path, description: str | Non
         name: the name of the environment and of its package.
         template: one of `TEMPLATES`.
         folder: the folder to make; an existing one must be empty.
-        description: one line that says what the environment is for; the template's own by default.
+        description: a one-line description of the environment; by default the template's own.
 
     Raises:
         ConfigurationError: a name, the template, the description or the folder cannot be used.
@@ -93,7 +93,7 @@ def make_scaffold(name: str, template: str, folder: Path, description: str | Non
         replaced[manifest.description] = description
     try:
         with ExitStack() as undo:
-            # Whatever stops this, Ctrl-C included, leaves the disk as it was.
+            # After any interruption, Ctrl-C included, the disk is as before.
             undo.callback(_remove, folder, _first_missing(folder))
             folder.mkdir(parents=True, exist_ok=True)
             shutil.copytree(source, folder, ignore=_LEFT_BEHIND, dirs_exist_ok=True)
@@ -119,7 +119,7 @@ def check_name(name: str) -> None:
     """Raise if a package cannot have a name.
 
     Raises:
-        ConfigurationError: it is no identifier, or the name of a module or an environment that is installed.
+        ConfigurationError: it is not an identifier, or is the name of an installed module or environment.
     """
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name) or keyword.issoftkeyword(name):
         near = re.sub(r"\W+|^(?=\d)", "_", name.lower(), flags=re.ASCII).strip("_")
@@ -134,7 +134,7 @@ def check_name(name: str) -> None:
     if name in sys.stdlib_module_names:
         raise ConfigurationError(f"{name!r} is a module of Python, which a package of that name would hide")
     registered = installed_environments().get(name)
-    # A package's own registration is no conflict: the check of modules below knows whether it is another one.
+    # A package's own registration is no conflict: the check of modules below detects a different package.
     if registered is not None and registered.module.partition(".")[0] != name:
         raise ConfigurationError(
             f"{name!r} is the name of an installed environment ({registered.value}): where both are installed, `mcpenv "
@@ -148,7 +148,7 @@ def check_description(description: str) -> None:
     """Raise if a text cannot be a description.
 
     Raises:
-        ConfigurationError: it is empty, too long, more than a line, or has characters that end a string.
+        ConfigurationError: it is empty, too long, longer than a line, or has characters that end a string.
     """
     if not description.strip() or len(description) > MAX_DESCRIPTION:
         raise ConfigurationError(f"the description must have from 1 to {MAX_DESCRIPTION} characters")
@@ -170,7 +170,7 @@ def check_folder(folder: Path) -> None:
 
 
 def _is_installed(name: str) -> bool:
-    """Return True if a top-level module of that name is installed. The working directory is not looked at."""
+    """Return True if a top-level module of that name is installed. The working directory is not searched."""
     found = importlib.util.find_spec(name)
     if found is None:
         return False
@@ -180,7 +180,7 @@ def _is_installed(name: str) -> bool:
 
 
 def _replace_in(folder: Path, replaced: dict[str, str]) -> None:
-    """Replace texts in all files, then in the names of files and folders, the innermost first."""
+    """Replace texts in all files, then in the names of files and folders, innermost first."""
     for path in sorted(folder.rglob("*"), key=lambda path: -len(path.parts)):
         if path.is_file():
             path.write_text(_with(path.read_text(encoding="utf-8"), replaced), encoding="utf-8")
@@ -199,7 +199,7 @@ def _first_missing(folder: Path) -> Path | None:
 
 
 def _remove(folder: Path, made: Path | None) -> None:
-    """Remove a folder that was made, or empty one that existed."""
+    """Remove a folder that was created, or empty one that existed."""
     for path in [made] if made is not None else list(_entries(folder)):
         if path.is_dir():
             shutil.rmtree(path)

@@ -1,4 +1,4 @@
-"""Find secrets in the files of an environment: files that hold them by custom, and texts that have their form."""
+"""Find secrets in the files of an environment: files with conventional names, and texts in a known format."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ SECRET_FOLDERS = (".aws", ".ssh", ".gnupg", ".kube", ".docker")
 
 _PRIVATE_KEY = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----")
 _HEAD = 4096
-"""Bytes at the beginning of a file in which a private key is looked for."""
+"""Bytes at the beginning of a file that are searched for a private key."""
 
 EXAMPLES = ("*.example", "*.sample", "*.template", "*.dist")
-"""Names of files that show which secrets a file has, without them."""
+"""Names of files that list required secrets without their values."""
 
 FORMS = {
     "a key of AWS": re.compile(r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b"),
@@ -34,12 +34,12 @@ FORMS = {
     "a token of Slack": re.compile(r"\bxox[abprs]-[A-Za-z0-9-]{20,}\b"),
     "a key of Google": re.compile(r"\bAIza[0-9A-Za-z_-]{35}\b"),
 }
-"""The forms of secrets."""
+"""The formats of secrets."""
 
 MAX_BYTES = 1024 * 1024
 """Longer files are data, and are not read."""
 LEAST = 16
-"""Shortest value of a variable that is looked for, in characters."""
+"""Minimum characters of a variable's value to search for."""
 
 
 def why_secret(file: Path, path: str) -> str | None:
@@ -52,11 +52,11 @@ def why_secret(file: Path, path: str) -> str | None:
 
 
 def secrets_in(folder: Path, variables: Iterable[str] = ()) -> Iterator[tuple[str, str]]:
-    """Yield the place of each secret in a folder, and why it is taken for one. The secret itself is not part of it.
+    """Yield the place of each secret in a folder, with the reason for the finding. The secret itself is not included.
 
     Args:
         folder: the folder.
-        variables: names of environment variables whose values must not stand in a file.
+        variables: names of environment variables; no file may contain their values.
     """
     values = {name: value for name in variables if len(value := os.environ.get(name, "")) >= LEAST}
     for file in shipped_files(folder):

@@ -26,7 +26,7 @@ from .download import consent, hub
 from .hub.space import SpaceName
 
 WATCH_S = 1.0
-"""Seconds between two looks at whether the container runs."""
+"""Seconds between two checks that the container runs."""
 
 _UNFIT = ("transport", "tasks", "record", "workers", "reload", "console")
 _FIT = {"port", "control_token", "control_token_file"}
@@ -45,10 +45,10 @@ def environment_of(names: Sequence[str]) -> dict[str, str]:
 
 
 def refuse_for_image(request: RunRequest) -> None:
-    """Raise if an option was given that has no effect on a container. The port and the control token have one.
+    """Raise if an option was given that has no effect on a container. The port and the control token are allowed.
 
     Raises:
-        ConfigurationError: with the option.
+        ConfigurationError: an option was given; the text names it.
     """
     usual = {field.name: field.default for field in fields(RunRequest)}
     given = [name for name in _UNFIT if getattr(request, name) != usual[name]]
@@ -63,7 +63,7 @@ def run_image(request: RunRequest) -> int:
     """Run a container until a signal comes, then remove it.
 
     Raises:
-        ConfigurationError: something is missing, or the container does not start.
+        ConfigurationError: a requirement is missing, or the container does not start.
     """
     refuse_for_image(request)
     token = request.credentials.read(ServerConfig())[0].control_token
@@ -88,10 +88,10 @@ def run_image(request: RunRequest) -> int:
 
 
 def downloaded(request: RunRequest) -> str:
-    """Return the folder with the code of a Space, which may be run.
+    """Return the folder with the code of a Space, after permission to run it.
 
     Raises:
-        ConfigurationError: there is no such Space, or it may not be run.
+        ConfigurationError: there is no such Space, or permission is denied.
     """
     request.refuse_env()
     if request.reload:

@@ -1,4 +1,4 @@
-"""Pages: episodes as one HTML file to share, without a script and without anything that a browser would fetch."""
+"""Pages: episodes as one HTML file to share, without scripts and external resources."""
 
 from .markup import policy
 from .overview import Placed

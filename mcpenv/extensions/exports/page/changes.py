@@ -8,7 +8,7 @@ from typing import Any, Final
 
 
 class _Absent:
-    """The value of a key or an index that is not there."""
+    """The value of a missing key or index."""
 
 
 ABSENT: Final = _Absent()
@@ -16,7 +16,7 @@ ABSENT: Final = _Absent()
 
 @dataclass(frozen=True)
 class Change:
-    """One change. A side that is not there is `ABSENT`."""
+    """One change. A missing side is `ABSENT`."""
 
     path: str
     before: Any

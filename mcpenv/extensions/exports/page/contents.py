@@ -29,7 +29,7 @@ _BASE64 = re.compile(r"[A-Za-z0-9+/]*={0,2}")
 
 
 class Contents:
-    """The contents of one page, which has only so much room for images."""
+    """The contents of one page, with a limit for images."""
 
     def __init__(self) -> None:
         self._room = MAX_FILES
@@ -84,7 +84,7 @@ class Contents:
 
 
 def text_of(text: str) -> Element:
-    """Return a text; one that is JSON is indented."""
+    """Return a text; JSON is indented."""
     if not text:
         return el("p", "An empty text.", class_="muted")
     if text.lstrip()[:1] in ("{", "["):

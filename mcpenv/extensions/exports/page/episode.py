@@ -44,7 +44,7 @@ def episode_element(episode: RecordedEpisode, contents: Contents, fragment: str)
 
 
 _EXTRA = frozenset({NOT_RECORDED, CONTEXT})
-"""Further data that a reader has to know of. The observations stand at their steps."""
+"""Further data that readers need. The observations are shown at their steps."""
 
 
 def _facts(episode: RecordedEpisode) -> Element:

@@ -1,7 +1,7 @@
-"""Elements, and the frame of a page around them.
+"""Elements, and the frame of a page that contains them.
 
-A page is made of elements and never of text with tags in it, so that whatever a record has is text or the value of an
-attribute, which the serializer escapes. Names of tags and attributes are those of this package.
+Pages consist of elements, never of text with tags: recorded data is always text or an attribute's value, which the
+serializer escapes. Names of tags and attributes come from this package only.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ def el(tag: str, *children: Child, **attributes: str | None) -> Element:
     """Return an element.
 
     Args:
-        children: texts and elements; None is left out.
-        attributes: by name, with ``_`` for ``-``; ``class_`` is ``class``. None leaves an attribute out.
+        children: texts and elements; None is skipped.
+        attributes: by name, with ``_`` for ``-``; ``class_`` is ``class``. None omits an attribute.
     """
     element = Element(tag)
     for name, value in attributes.items():
@@ -36,13 +36,13 @@ def el(tag: str, *children: Child, **attributes: str | None) -> Element:
 
 
 def pre(text: str, label: str) -> Element:
-    """Return a text as it is, in a place that scrolls by the keyboard too."""
+    """Return a text unchanged, in a block that can also be scrolled by the keyboard."""
     # A parser drops the first line feed of the element.
     return el("pre", "\n" + text, tabindex="0", role="region", aria_label=label)
 
 
 def table(label: str, headings: Iterable[str], rows: Iterable[Iterable[Child]], numbers: Iterable[int] = ()) -> Element:
-    """Return a table, of which the first column names the rows. It scrolls sideways, by the keyboard too.
+    """Return a table, of which the first column names the rows. It scrolls sideways, also by the keyboard.
 
     Args:
         label: its name for screen readers.
@@ -63,7 +63,7 @@ def table(label: str, headings: Iterable[str], rows: Iterable[Iterable[Child]], 
 
 
 def facts(pairs: Iterable[tuple[str, Child]]) -> Element:
-    """Return names with their values, without those whose value is None or empty."""
+    """Return names with their values; None and empty values are omitted."""
     found = [(name, value) for name, value in pairs if value is not None and not (isinstance(value, str) and not value)]
     return el("dl", *(each for name, value in found for each in (el("dt", name), el("dd", value))), class_="facts")
 
@@ -74,7 +74,7 @@ def html_of(element: Element) -> str:
 
 
 def head_of(title: str) -> str:
-    """Return a page up to where its content begins."""
+    """Return the beginning of a page, up to its content."""
     meta = (
         el("meta", charset="utf-8"),
         el("meta", name="viewport", content="width=device-width, initial-scale=1"),
@@ -87,12 +87,12 @@ def head_of(title: str) -> str:
 
 
 FOOT = "</main></body></html>\n"
-"""A page from where its content ends."""
+"""The end of a page, after its content."""
 
 
 @functools.cache
 def policy() -> str:
-    """Return the Content-Security-Policy of a page: its own style and the media in it, and nothing else."""
+    """Return the Content-Security-Policy of a page: it allows the page's own style and embedded media only."""
     digest = base64.b64encode(hashlib.sha256(_style().encode()).digest()).decode()
     return (
         f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; media-src data:; base-uri 'none'; "

@@ -23,14 +23,14 @@ _SHORT, _LONG = 100, 2000
 _OBSERVATION = "observation"
 
 Value = tuple[int, Any]
-"""The number of a step, and what it said of the world."""
+"""The number of a step, and its report of the world."""
 
 
 class Steps:
-    """The steps of an episode as elements. They are asked for in their order.
+    """The steps of an episode as elements. Request them in order.
 
-    A record has no states. So a step is compared with the last one that asked the same: the same call, or for an
-    action of the environment's own the last observation.
+    A record has no states. So a step is compared with the last step of the same call, or for one of the environment's
+    own actions, with the last observation.
     """
 
     def __init__(self, episode: RecordedEpisode, contents: Contents, fragment: str) -> None:
@@ -89,7 +89,7 @@ def reward_text(reward: Reward) -> str:
 
 
 def status_text(status: Status) -> str:
-    """Return a status with all that is known of it."""
+    """Return a status with all its details."""
     limit = "" if status.limit is None else f" ({status.limit})"
     stage = "" if status.stage is None else f", stage {status.stage.value}"
     return f"{status.code.value}{limit}{stage}{', a retry may help' if status.retryable else ''}"
@@ -168,7 +168,7 @@ def _text(text: str) -> dict[str, str]:
 
 
 def _says(text: str, value: Any) -> bool:
-    """Return True if a text is the JSON of a value, or of what wraps it."""
+    """Return True if a text is the JSON of a value, or of an object that wraps the value."""
     plain = value["result"] if isinstance(value, dict) and value.keys() == {"result"} else value
     return text in (line_of(value), line_of(plain), plain) or _parsed(text) in (value, plain)
 

@@ -1,4 +1,4 @@
-"""The turns of a model on a page: the messages of its chat, or its requests, with the steps that it asked for."""
+"""The turns of a model on a page: the messages of its chat, or its requests, with the steps that they led to."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ Turn = Mapping[str, Any] | tuple[int, ModelTurn] | StepRecord
 def turns_of(episode: RecordedEpisode) -> Iterator[Turn]:
     """Yield the messages or requests and the steps of an episode, each once and in order.
 
-    An answer that is what its step returned is left out. Steps that the chat does not have, of another caller, come
-    where their number puts them.
+    An answer equal to the result of its step is omitted. Steps that the chat lacks, of another caller, are placed by
+    their number.
     """
     waiting = {step.call.step: step for step in episode.trajectory.steps}
     if episode.messages is not None:

@@ -1,1 +1,1 @@
-"""The answers of models, by API: put together from their event streams, and read."""
+"""The answers of models, by API: assembling them from event streams, and reading them."""

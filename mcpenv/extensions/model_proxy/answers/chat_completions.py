@@ -22,7 +22,7 @@ _NOT_JOINED = ("role", "id", "type", "name")
 
 
 def assembled(events: Iterable[JSON]) -> JSON:
-    """Return the answer that a stream of chunks makes, in the shape of one that is not streamed."""
+    """Return the answer that a stream of chunks represents, in the format of an answer without streaming."""
     answer: JSON = {}
     choices: dict[int, JSON] = {}
     for chunk in events:
@@ -83,7 +83,7 @@ def _joined_list(before: list[Any], parts: list[Any]) -> list[Any]:
 
 
 def read(answer: JSON) -> Reading:
-    """Return what an answer says, and remove from it the tokens that the reading has."""
+    """Return the content of an answer, and remove from it the tokens that the reading contains."""
     reading = Reading(text_or_none(answer.get("model")), error=error_of(answer))
     reading.usage = usage_of(answer.get("usage"), "prompt_tokens", "completion_tokens", "prompt_tokens_details")
     reading.prompt_ids = ids_of(answer.pop("prompt_token_ids", None))
@@ -105,7 +105,7 @@ def read(answer: JSON) -> Reading:
 
 
 def text(answer: JSON) -> str:
-    """Return what the model says in its first choice; empty if it says nothing."""
+    """Return the text of the first choice; empty if it has none."""
     for choice in objects(answer.get("choices")):
         message = choice.get("message")
         return (text_or_none(message.get("content")) or "") if isinstance(message, dict) else ""

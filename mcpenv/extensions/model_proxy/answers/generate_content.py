@@ -11,7 +11,7 @@ from .reading import JSON, Reading, call_of, error_of, number_of, objects, text_
 
 
 def assembled(events: Iterable[JSON]) -> JSON:
-    """Return the answer that a stream of partial answers makes, in the shape of one that is not streamed."""
+    """Return the answer that a stream of partial answers represents, in the format of an answer without streaming."""
     answer: JSON = {}
     candidates: dict[int, JSON] = {}
     for event in events:
@@ -39,7 +39,7 @@ def _add(candidate: JSON, part: JSON) -> None:
 
 
 def _joined(before: list[JSON], parts: list[JSON]) -> list[JSON]:
-    """Return the parts of a message with texts that follow each other joined, thoughts apart from the others."""
+    """Return the parts of a message with consecutive texts joined, thoughts separate from the others."""
     joined = list(before)
     for part in parts:
         last = joined[-1] if joined else {}
@@ -52,7 +52,7 @@ def _joined(before: list[JSON], parts: list[JSON]) -> list[JSON]:
 
 
 def read(answer: JSON) -> Reading:
-    """Return what an answer says, and remove from it the tokens that the reading has."""
+    """Return the content of an answer, and remove from it the tokens that the reading contains."""
     reading = Reading(text_or_none(answer.get("modelVersion")), error=error_of(answer))
     reading.usage = _usage(answer.get("usageMetadata"))
     for candidate in objects(answer.get("candidates")):
@@ -73,7 +73,7 @@ def read(answer: JSON) -> Reading:
 
 
 def text(answer: JSON) -> str:
-    """Return what the model says in its first candidate, without thoughts; empty if it says nothing."""
+    """Return the text of the first candidate, without thoughts; empty if it has none."""
     for candidate in objects(answer.get("candidates")):
         return "".join(text_or_none(part.get("text")) or "" for part in _parts(candidate) if not part.get("thought"))
     return ""

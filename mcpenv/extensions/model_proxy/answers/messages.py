@@ -16,7 +16,7 @@ _CACHES = ("cache_read_input_tokens", "cache_creation_input_tokens")
 
 
 def assembled(events: Iterable[JSON]) -> JSON:
-    """Return the answer that a stream of events makes, in the shape of one that is not streamed."""
+    """Return the answer that a stream of events represents, in the format of an answer without streaming."""
     answer: JSON = {}
     blocks: dict[Any, JSON] = {}
     for event in events:
@@ -50,7 +50,7 @@ def _add(block: JSON, delta: JSON) -> None:
 
 
 def _finished(block: JSON) -> JSON:
-    """Return a block with its input read. A text that was cut, and is no JSON, stays as it is."""
+    """Return a block with its input parsed. A truncated text that is not JSON stays unchanged."""
     text = block.pop(_PARTIAL, None)
     if text:
         try:
@@ -61,7 +61,7 @@ def _finished(block: JSON) -> JSON:
 
 
 def read(answer: JSON) -> Reading:
-    """Return what an answer says. This API gives no tokens."""
+    """Return the content of an answer. This API gives no tokens."""
     reading = Reading(text_or_none(answer.get("model")), text_or_none(answer.get("stop_reason")), error_of(answer))
     reading.usage = _usage(answer.get("usage"))
     for block in objects(answer.get("content")):
@@ -71,7 +71,7 @@ def read(answer: JSON) -> Reading:
 
 
 def _usage(usage: Any) -> TurnUsage | None:
-    """Return the usage. This API counts the tokens of caches apart from the others."""
+    """Return the usage. This API counts cached tokens separately."""
     found = usage_of(usage, "input_tokens", "output_tokens", "")
     if found is None:
         return None
@@ -83,7 +83,7 @@ def _usage(usage: Any) -> TurnUsage | None:
 
 
 def text(answer: JSON) -> str:
-    """Return what the model says; empty if it says nothing."""
+    """Return the text of an answer; empty if it has none."""
     return "".join(text_or_none(block.get("text")) or "" for block in objects(answer.get("content")))
 
 

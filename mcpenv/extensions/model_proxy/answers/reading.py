@@ -1,4 +1,4 @@
-"""Reading: what an answer says, in the words of no API."""
+"""Reading: the content of an answer in an API-independent form."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from mcpenv_client.types.model_turns import TurnCall, TurnTokens, TurnUsage
 JSON = dict[str, Any]
 
 TOKEN_ID = "token_id:"
-"""The beginning of a token's text where vLLM was asked for ids in place of texts."""
+"""The prefix of a token's text if vLLM was asked for ids in place of texts."""
 
 
 @dataclass
 class Reading:
-    """What an answer says. The fields are those of `ModelTurn`."""
+    """The content of an answer. The fields are defined in `ModelTurn`."""
 
     model: str | None = None
     finish_reason: str | None = None
@@ -30,7 +30,7 @@ class Reading:
 
 
 def call_of(identity: Any, name: Any, arguments: Any) -> TurnCall:
-    """Return a call. Arguments are an object, or the text of one."""
+    """Return a call. Arguments are an object, or the JSON text of one."""
     found = arguments
     if isinstance(arguments, str):
         try:
@@ -83,14 +83,14 @@ def tokens_of(ids: Any, entries: Any) -> TurnTokens | None:
 
 
 def ids_of(value: Any) -> list[int] | None:
-    """Return a list of token ids; None if it is none."""
+    """Return a list of token ids; None if the value is not such a list."""
     return value if isinstance(value, list) and value and all(type(each) is int for each in value) else None
 
 
 def without_tokens(entries: Any) -> list[JSON] | None:
     """Return the log-probabilities of tokens that were not sampled; None if there are none.
 
-    Those of the sampled tokens are stored as `TurnTokens`.
+    The log-probabilities of sampled tokens are stored as `TurnTokens`.
     """
     listed = [entry for entry in entries if isinstance(entry, Mapping)] if isinstance(entries, list) else []
     if not any(entry.get("top_logprobs") for entry in listed):
@@ -99,7 +99,7 @@ def without_tokens(entries: Any) -> list[JSON] | None:
 
 
 def error_of(answer: Mapping[str, Any]) -> str | None:
-    """Return the message of an error; None if the answer is none."""
+    """Return the message of an error; None if the answer is not an error."""
     error = answer.get("error")
     if isinstance(error, Mapping):
         kind, message = text_or_none(error.get("type")), text_or_none(error.get("message"))
@@ -108,17 +108,17 @@ def error_of(answer: Mapping[str, Any]) -> str | None:
 
 
 def objects(values: Any) -> Iterable[JSON]:
-    """Return the objects of a list; nothing if it is none."""
+    """Return the objects of a list; nothing if the value is not a list."""
     return [each for each in values if isinstance(each, dict)] if isinstance(values, list) else []
 
 
 def whole(value: Any) -> int | None:
-    """Return a count; None if it is none."""
+    """Return a count; None if the value is not a count."""
     return value if type(value) is int else None
 
 
 def text_or_none(value: Any) -> str | None:
-    """Return a text; None if it is none, or empty."""
+    """Return a text; None if the value is not a text, or is empty."""
     return value if isinstance(value, str) and value else None
 
 
@@ -131,7 +131,7 @@ def _id_of(entry: Mapping[str, Any]) -> int | None:
 
 
 def number_of(value: Any) -> float | None:
-    """Return a finite number; None if it is none."""
+    """Return a finite number; None if the value is not one."""
     return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
 
 

@@ -11,7 +11,7 @@ _CALLS = ("function_call", "custom_tool_call")
 
 
 def assembled(events: Iterable[JSON]) -> JSON:
-    """Return the answer that a stream makes: its last event has it, or else its items are put together."""
+    """Return the answer that a stream represents: from its last event, or else assembled from its items."""
     answer: JSON = {}
     items: dict[int, JSON] = {}
     for event in events:
@@ -27,7 +27,7 @@ def assembled(events: Iterable[JSON]) -> JSON:
         elif kind == "error":
             answer = {**answer, "error": event.get("error") or event}
     if items and not answer.get("output"):
-        # Some servers leave the items out of the last event; and a stream that was cut has none.
+        # Some servers omit the items from the last event, and a truncated stream has no last event.
         answer = {**answer, "output": [items[index] for index in sorted(items)]}
     return answer
 
@@ -50,7 +50,7 @@ def _add(items: dict[int, JSON], event: JSON) -> None:
 
 
 def read(answer: JSON) -> Reading:
-    """Return what an answer says, and remove from it the tokens that the reading has."""
+    """Return the content of an answer, and remove from it the tokens that the reading contains."""
     reading = Reading(text_or_none(answer.get("model")), error=error_of(answer))
     reading.usage = usage_of(answer.get("usage"), "input_tokens", "output_tokens", "input_tokens_details")
     details = answer.get("incomplete_details")
@@ -73,7 +73,7 @@ def read(answer: JSON) -> Reading:
 
 
 def text(answer: JSON) -> str:
-    """Return what the model says; empty if it says nothing."""
+    """Return the text of an answer; empty if it has none."""
     parts = [part for item in objects(answer.get("output")) for part in objects(item.get("content"))]
     return "".join(text_or_none(part.get("text")) or "" for part in parts)
 

@@ -1,1 +1,1 @@
-"""Spaces of Hugging Face, ``hub:OWNER/NAME``: what is uploaded, and the transfer."""
+"""Spaces of Hugging Face, ``hub:OWNER/NAME``: the uploaded files, and the transfer."""

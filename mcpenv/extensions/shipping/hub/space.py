@@ -21,7 +21,7 @@ HUB = "hub:"
 """The prefix of a Space: ``hub:OWNER/NAME`` or ``hub:OWNER/NAME@REVISION``."""
 
 TOKENS = ("MCPENV_CONTROL_TOKEN", "MCPENV_AGENT_TOKENS")
-"""The secrets that a server needs which other machines reach."""
+"""The secrets that a server needs if other machines can reach it."""
 
 _FRAMED = ("--frame-ancestors", "https://huggingface.co")
 """The page of a Space shows its server in a frame."""
@@ -50,7 +50,7 @@ class SpaceName:
         """Return the name in a target.
 
         Raises:
-            TargetError: it is none.
+            TargetError: the target is not a Space.
         """
         found = _NAME.fullmatch(target)
         if found is None:
@@ -69,15 +69,15 @@ def secrets_of(plan: ImagePlan) -> tuple[str, ...]:
 
 
 def stage_space(plan: ImagePlan, files: ImageFiles, wheels: Sequence[Path], space: SpaceName, place: Path) -> int:
-    """Write what is uploaded into an empty folder, and return the Space's port.
+    """Write the files to upload into an empty folder, and return the Space's port.
 
-    A Dockerfile that its author has changed is uploaded as it is, and serves at the port that it exposes.
+    A Dockerfile that its author has changed is uploaded unchanged, and serves at the port that it exposes.
 
     Raises:
-        TargetError: the author's Dockerfile exposes no port, or the front matter of README.md is no mapping.
+        TargetError: the author's Dockerfile exposes no port, or the front matter of README.md is not a mapping.
     """
     stage(plan, files, wheels, place)
-    # The hub leaves out what .gitignore names, such as wheels.
+    # The hub skips files that .gitignore names, such as wheels.
     (place / ".gitignore").unlink(missing_ok=True)
     own = plan.folder / DOCKERFILE
     if own.is_file() and is_changed(text := own.read_text(encoding="utf-8")):
@@ -96,7 +96,7 @@ def stage_space(plan: ImagePlan, files: ImageFiles, wheels: Sequence[Path], spac
 
 
 def _with_front_matter(plan: ImagePlan, text: str, port: int, file: str) -> str:
-    """Return a README with the settings of a Space. Those that it has already win, but for the port."""
+    """Return a README with the settings of a Space. Existing settings win, except the port."""
     found = _FRONT_MATTER.match(text)
     given: Any = {}
     if found is not None:

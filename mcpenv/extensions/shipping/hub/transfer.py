@@ -28,7 +28,7 @@ class Uploaded:
 
     Attributes:
         url: its page.
-        commit: the commit that was made.
+        commit: the new commit.
     """
 
     url: str
@@ -36,10 +36,10 @@ class Uploaded:
 
 
 def upload(space: SpaceName, folder: Path, secrets: Mapping[str, str], *, private: bool) -> Uploaded:
-    """Make a Space, set its secrets, and replace its files by those of a folder.
+    """Create a Space, set its secrets, and replace its files by the files of a folder.
 
     Args:
-        space: the Space. One that exists keeps its visibility.
+        space: the Space. An existing Space keeps its visibility.
         folder: its files.
         secrets: its secrets, by name.
         private: True to make a Space that only its owner sees.

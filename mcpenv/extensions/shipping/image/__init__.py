@@ -1,1 +1,1 @@
-"""The container image of an environment: what is in it, its Dockerfile, and the programs that build it."""
+"""The container image of an environment: its files, its Dockerfile, and the programs that build it."""

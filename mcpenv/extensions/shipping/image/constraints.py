@@ -1,4 +1,4 @@
-"""Pin the versions of a distribution and of everything that it needs, as they are installed here."""
+"""Pin the versions of a distribution and of all its dependencies, as installed here."""
 
 from __future__ import annotations
 
@@ -13,16 +13,19 @@ CONSTRAINTS = "constraints.txt"
 
 
 def constraints(*distributions: str) -> str:
-    """Return the text of a constraints file for distributions. One that is not installed here stays free."""
+    """Return the text of a constraints file for distributions.
+
+    A distribution that is not installed here is not pinned.
+    """
     pinned = {canonicalize_name(found.name): found.version.partition("+")[0] for found in installed(*distributions)}
     lines = [f"{name}=={version}" for name, version in sorted(pinned.items())]
     return "\n".join(["# The versions with which this folder was made. Change them on purpose, and test.", *lines, ""])
 
 
 def installed(*distributions: str) -> list[importlib.metadata.Distribution]:
-    """Return distributions and everything that they need, each once, as far as it is installed here.
+    """Return distributions and all their dependencies, each once, as far as they are installed here.
 
-    One that is not installed may be one for another system.
+    A missing one may belong to another system.
 
     Args:
         distributions: names, with extras if they are wanted, such as ``mcpenv[eval]``.

@@ -11,17 +11,20 @@ from .plan import REQUIREMENTS, ImagePlan
 
 DOCKERFILE = "Dockerfile"
 BASE = f"docker.io/library/python:{sys.version_info[0]}.{sys.version_info[1]}-slim"
-"""The base image: that of this Python, whose packages are pinned. Any with python3, its venv and useradd will do."""
+"""The base image: the Python version of this interpreter, because its packages are pinned.
+
+Any image with python3, its venv module and useradd works.
+"""
 
 PORT = 8000
 SPACE_PORT = 7860
 """The port that a Space of Hugging Face has by default."""
 
 SOURCE = "/src"
-"""The folder of the environment while the image is built."""
+"""The folder of the environment during the build."""
 
 WHEELS = "wheels"
-"""The folder of wheels that no package index has."""
+"""The folder of wheels that are not in a package index."""
 
 _BASE = re.compile(r"^ARG BASE=(\S+)$", re.MULTILINE)
 
@@ -31,7 +34,7 @@ def dockerfile(plan: ImagePlan, *, base: str = BASE, port: int = PORT, options: 
 
     Args:
         plan: the plan.
-        base: the base image that it has by default.
+        base: the default base image.
         port: the port that the server listens on.
         options: further options of ``mcpenv run``.
     """
@@ -67,7 +70,7 @@ ENTRYPOINT [{entrypoint}]
 
 
 def base_of(text: str) -> str:
-    """Return the base image of a Dockerfile that `dockerfile` made; for other texts that of this Python."""
+    """Return the base image of a Dockerfile that `dockerfile` wrote; for other texts, this Python's image."""
     found = _BASE.search(text)
     return BASE if found is None else found[1]
 

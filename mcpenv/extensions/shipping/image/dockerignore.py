@@ -1,4 +1,4 @@
-"""The file ``.dockerignore``: its text, and its patterns, which say which files of a folder an engine does not see."""
+"""The file ``.dockerignore``: its text, and its patterns, which exclude files of a folder from the build."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ tests
 
 @dataclass(frozen=True)
 class DockerIgnore:
-    """The patterns of a file, in order. The last one that matches decides; one with ``!`` keeps what it matches.
+    """The patterns of a file, in order.
+
+    The last matching pattern decides; a pattern with ``!`` keeps the files that it matches.
 
     Attributes:
         patterns: each pattern, and True if it ignores.

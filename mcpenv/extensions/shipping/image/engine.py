@@ -13,7 +13,7 @@ from pathlib import Path
 from mcpenv.errors import ConfigurationError
 
 ENGINES = ("docker", "podman", "buildah")
-"""The programs, the one to choose first."""
+"""The programs, in order of preference."""
 
 PROBE_S = 30.0
 _LINES = 20
@@ -42,7 +42,7 @@ class ImageEngine:
             show: True to show the program's output on stderr.
 
         Raises:
-            ConfigurationError: the build failed. The text has the end of its output.
+            ConfigurationError: the build failed. The text ends with the end of the program's output.
         """
         command = [self.program, "bud" if self.name == "buildah" else "build", "--tag", tag]
         # The format of OCI has no health check.
@@ -54,7 +54,7 @@ class ImageEngine:
         """Push an image to the registry that its reference names.
 
         Raises:
-            ConfigurationError: that failed. The text has the end of the output.
+            ConfigurationError: the push failed. The text ends with the end of the output.
         """
         self._run([self.program, "push", tag], "the push", show)
 
@@ -63,7 +63,7 @@ class ImageEngine:
         return self._answer(self._inspect(tag)) is not None
 
     def size(self, tag: str) -> int | None:
-        """Return the bytes of an image; None if the engine does not tell."""
+        """Return the bytes of an image; None if the engine does not report them."""
         answer = self._answer(self._inspect(tag))
         if answer is None or self.name == "buildah":
             return None
@@ -104,7 +104,7 @@ def find_engine(name: str | None = None) -> ImageEngine | None:
     """Return the engine of that name, or the first that works here; None if there is none.
 
     Raises:
-        ConfigurationError: the engine that was named is not there.
+        ConfigurationError: the named engine is not installed or does not work.
     """
     for each in ENGINES if name is None else (name,):
         program = shutil.which(each)
@@ -118,7 +118,7 @@ def find_engine(name: str | None = None) -> ImageEngine | None:
 
 
 def _answers(docker: str) -> bool:
-    """Return True if a daemon is behind the command line of Docker."""
+    """Return True if a daemon answers Docker's command line."""
     done = subprocess.run(
         [docker, "version", "--format", "{{.Server.Version}}"],
         stdin=subprocess.DEVNULL,

@@ -1,4 +1,4 @@
-"""The files of a folder that an image would get, and those that must not get into one."""
+"""The files of a folder that an image would contain, and files that it must not contain."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ class FileOf:
 
 @dataclass
 class ImageFiles:
-    """The files of a folder, by what happens to them.
+    """The files of a folder, by their use.
 
     Attributes:
-        image: those that the image gets.
-        build: further ones that only the build sees.
+        image: the files in the image.
+        build: further files that only the build sees.
         ignored: files and folders that ``.dockerignore`` names.
-        refused: files that must not get into an image and are not ignored, each with the reason.
+        refused: files that must not be in an image and are not ignored, each with the reason.
     """
 
     image: list[FileOf] = field(default_factory=list)
@@ -62,7 +62,7 @@ class ImageFiles:
         """Raise if a file holds secrets.
 
         Raises:
-            ConfigurationError: with the files.
+            ConfigurationError: a file holds secrets; the text names it.
         """
         if self.refused:
             listed = ", ".join(f"{path} ({reason})" for path, reason in self.refused.items())
@@ -91,7 +91,7 @@ def files_of(plan: ImagePlan, ignored: str) -> ImageFiles:
 
 
 def stage(plan: ImagePlan, files: ImageFiles, wheels: Sequence[Path], place: Path) -> None:
-    """Copy what a build sees into an empty folder.
+    """Copy the build's input into an empty folder.
 
     Args:
         plan: the image.
@@ -117,7 +117,7 @@ def stage(plan: ImagePlan, files: ImageFiles, wheels: Sequence[Path], place: Pat
 
 
 def _pin_wheels(place: Path) -> None:
-    """Pin the distributions of wheels to these files, so that a package index cannot serve others of that name."""
+    """Pin the distributions of wheels to these files, so that a package index cannot serve others of the same name."""
     pins = place / CONSTRAINTS
     lines = pins.read_text(encoding="utf-8").splitlines() if pins.is_file() else []
     for wheel in sorted((place / WHEELS).glob("*.whl")):
@@ -128,7 +128,7 @@ def _pin_wheels(place: Path) -> None:
 
 
 def _leads_out(folder: Path, file: Path) -> str | None:
-    """Return why a link must not be followed; None if it is none, or leads to a file of the folder."""
+    """Return why a link must not be followed; None if it is not a link, or leads to a file of the folder."""
     if not file.is_symlink():
         return None
     if not file.is_file():

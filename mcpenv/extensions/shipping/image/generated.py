@@ -1,4 +1,4 @@
-"""Texts that commands write into an author's folder, and keep once the author has changed them.
+"""Texts that commands write into an author's folder, and do not overwrite once the author has changed them.
 
 The last line of each has the checksum of the lines above it.
 """
@@ -23,12 +23,12 @@ class Written(enum.Enum):
 
 
 def checked(text: str) -> str:
-    """Return a text with the checksum of its lines as the last one."""
+    """Return a text with the checksum of its lines appended as the last line."""
     return f"{text}# Checksum of mcpenv build: {_checksum(text)}\n"
 
 
 def is_changed(text: str) -> bool:
-    """Return True if a text is not as `checked` made it."""
+    """Return True if a text is not the output of `checked`."""
     mark = _MARK.search(text)
     return mark is None or mark[1] != _checksum(text[: mark.start()])
 
@@ -39,7 +39,7 @@ def write_text(file: Path, text: str, *, force: bool) -> Written:
     Args:
         file: the file.
         text: its text, with a checksum.
-        force: True to overwrite it whatever it says.
+        force: True to overwrite it in any case.
     """
     if not file.exists():
         result = Written.NEW

@@ -1,4 +1,4 @@
-"""Wheels of distributions that are installed here from a folder or a repository, and that no package index has."""
+"""Wheels of distributions that are installed here from a folder or a repository, not from a package index."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _LINES = 8
 
 @dataclass(frozen=True)
 class LocalDistribution:
-    """A distribution that is installed here from somewhere else than a package index.
+    """A distribution that is not installed from a package index.
 
     Attributes:
         name: its name.
-        source: what ``pip wheel`` builds it from: a folder, a file, or the address of a repository at a commit.
+        source: the source for ``pip wheel``: a folder, a file, or the address of a repository at a commit.
     """
 
     name: str
@@ -41,11 +41,11 @@ class LocalDistribution:
 
 
 def local_distributions(plan: ImagePlan, given: Sequence[Path]) -> list[LocalDistribution]:
-    """Return the local ones of the distributions that an environment needs, as they are installed here.
+    """Return the local distributions among an environment's requirements, as they are installed here.
 
     Args:
         plan: the image.
-        given: wheels. Their distributions are left out, and those of wheels in the environment's folder.
+        given: wheels. Their distributions are omitted, like the distributions of wheels in the environment's folder.
     """
     there = {name_of(wheel) for wheel in (*given, *sorted((plan.folder / WHEELS).glob("*.whl")))}
     found = []
@@ -59,11 +59,11 @@ def local_distributions(plan: ImagePlan, given: Sequence[Path]) -> list[LocalDis
 
 @contextmanager
 def wheels_of(plan: ImagePlan, given: Sequence[Path]) -> Iterator[list[Path]]:
-    """Yield the wheels that the image of an environment needs beside the package index.
+    """Yield the wheels that an environment's image needs in addition to the package index.
 
     Args:
         plan: the image.
-        given: wheels; others that are in the environment's folder, or built of local distributions, come on top.
+        given: wheels; wheels in the environment's folder and wheels of local distributions are added.
 
     Raises:
         ConfigurationError: one cannot be built.
@@ -76,7 +76,7 @@ def build_wheels(distributions: Iterable[LocalDistribution], place: Path) -> lis
     """Build the wheel of each distribution into a folder, and return the wheels.
 
     Raises:
-        ConfigurationError: pip failed. The text has the end of its output.
+        ConfigurationError: pip failed. The text ends with the end of its output.
     """
     wheels = []
     for each in distributions:
@@ -119,7 +119,7 @@ def name_of(wheel: Path) -> str:
     """Return the distribution of a wheel.
 
     Raises:
-        ConfigurationError: it is not named as wheels are.
+        ConfigurationError: its file name is not the name of a wheel.
     """
     try:
         return parse_wheel_filename(wheel.name)[0]

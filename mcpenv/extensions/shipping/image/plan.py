@@ -1,4 +1,4 @@
-"""The facts that decide about the image of an environment."""
+"""The facts that determine the image of an environment."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ REQUIREMENTS = "requirements.txt"
 
 @dataclass(frozen=True)
 class ImagePlan:
-    """The facts that decide about an image.
+    """The facts that determine an image.
 
     Attributes:
         folder: the folder of the environment, which is the build's context.
         name: the environment's name, for tags.
         served: the TARGET that the image serves: ``/app``, ``/app:Class`` or ``/app/file.py:Class``.
-        copied: files and folders that the image has; empty: everything that is not ignored.
+        copied: files and folders to copy to the image; empty: all files that are not ignored.
         distribution: the name of the distribution that pyproject.toml describes; None if there is none.
         has_requirements: True if there is a requirements.txt.
         secrets: the environment variables that must be set when it runs.
@@ -46,7 +46,7 @@ def plan_image(target: str) -> ImagePlan:
     """Return the plan for a TARGET: a folder with mcpenv.yaml or environment.py, a .py file, or either with :Class.
 
     Raises:
-        TargetError: it is no such folder or file.
+        TargetError: the target is not such a folder or file.
     """
     location, colon, attribute = target.rpartition(":")
     if not (colon and location and attribute.isidentifier()):
@@ -114,7 +114,7 @@ def _needs(folder: Path, project: dict[str, Any]) -> tuple[str, ...]:
         try:
             needed = Requirement(str(line).partition("#")[0].strip())
         except InvalidRequirement:
-            continue  # an option or a URL, which pins itself
+            continue  # an option or a URL, which is already pinned
         extras = f"[{','.join(sorted(needed.extras))}]" if needed.extras else ""
         names.append(f"{needed.name}{extras}")
     return tuple(dict.fromkeys(names))

@@ -17,10 +17,10 @@ MAX_NAME = 48
 
 AGENTS_PORT, CONTROL_PORT = 8000, 8001
 MOST_PODS = 4
-"""The most pods of autoscaling where nothing else is said."""
+"""The default maximum of pods with autoscaling."""
 
 PRE_STOP_S = 5
-"""Seconds between the end of new traffic and SIGTERM, in which proxies and endpoints learn of it."""
+"""Seconds between the end of new traffic and SIGTERM, in which proxies and endpoints are updated."""
 
 MARGIN_S = 15
 """Seconds beyond a server's own limits until Kubernetes kills it."""
@@ -38,11 +38,11 @@ class Deployment:
 
     Attributes:
         name: the name of all objects, a DNS label.
-        image: the image, whose entrypoint takes options of ``mcpenv run``.
+        image: the image; its entrypoint takes options of ``mcpenv run``.
         namespace: the namespace that the objects name; None leaves it to ``kubectl``.
-        replicas: pods, and the least of them with autoscaling.
-        max_replicas: the most of them with autoscaling, or scaled by hand; None: 4 with autoscaling, else ``replicas``.
-        max_sessions: sessions of one pod; None leaves it to the environment, and out of autoscaling.
+        replicas: pods; with autoscaling, the minimum.
+        max_replicas: the maximum with autoscaling, or scaled by hand; None: 4 with autoscaling, else ``replicas``.
+        max_sessions: sessions of one pod; None leaves it to the environment, and disables autoscaling by sessions.
         mode: ``simulation`` or ``production``.
         settings: ``name=value`` for the environment's constructor.
         host: the name under which agents of other networks reach the servers; None: only the cluster does.
@@ -57,8 +57,9 @@ class Deployment:
         drain_s: seconds that running episodes have to end.
         shutdown_timeout_s: seconds that running steps have then.
         runtime_class: the RuntimeClass of pods, such as ``gvisor`` or ``kata``.
-        pre_pull: True to have every node pull the image beforehand.
-        proxy_namespace: the namespace of the proxies that the routes configure; None is that of the usual installation.
+        pre_pull: True to make every node pull the image beforehand.
+        proxy_namespace: the namespace of the proxies that the routes configure; None for the namespace of the usual
+            installation.
         monitoring: the namespace from which metrics are read.
         warm: sandboxes that are kept ready.
     """
@@ -162,7 +163,7 @@ class Deployment:
 
     @property
     def most_pods(self) -> int:
-        """The most pods that there may be. With a host, each of them has a service and a route."""
+        """The maximum number of pods. With a host, each of them has a service and a route."""
         if self.max_replicas is not None:
             return self.max_replicas
         return self.replicas if self.max_sessions is None else max(MOST_PODS, self.replicas)
@@ -198,7 +199,7 @@ class Deployment:
         return f"{self.name}-secrets"
 
     def metadata(self, suffix: str = "") -> dict[str, Any]:
-        """Return the metadata of an object, whose name has a suffix."""
+        """Return the metadata of an object, with a suffix appended to its name."""
         namespace = {} if self.namespace is None else {"namespace": self.namespace}
         return {"name": f"{self.name}{suffix}", **namespace, "labels": self.labels}
 

@@ -8,11 +8,11 @@ from typing import Any
 
 @dataclass(frozen=True)
 class KubeObject:
-    """An object as it is written.
+    """An object as written to a file.
 
     Attributes:
         body: its fields.
-        comment: lines that say why it is there.
+        comment: lines that explain its purpose.
     """
 
     body: dict[str, Any]

@@ -1,4 +1,4 @@
-"""The manifests of a deployment: which objects there are, and how they are written."""
+"""The manifests of a deployment: the choice of objects, and their output."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def sandboxes(deployment: Deployment) -> list[KubeObject]:
 
 
 def secret_commands(deployment: Deployment) -> list[str]:
-    """Return the commands that make the Secrets, whose values no manifest has."""
+    """Return the commands that create the Secrets; no manifest contains their values."""
     namespace = "" if deployment.namespace is None else f" --namespace {deployment.namespace}"
     tokens = " ".join(f"--from-file={key}" for key in (CONTROL_TOKEN, METRICS_TOKEN, AGENT_TOKENS))
     commands = [f"kubectl create secret generic {deployment.tokens_secret}{namespace} {tokens}"]
@@ -111,7 +111,7 @@ def _folder(objects: Sequence[KubeObject], place: Path, header: str) -> dict[Pat
 
 
 class _WithoutAliases(yaml.SafeDumper):  # type: ignore[misc]
-    """The writer of YAML that repeats a value where it stands again."""
+    """The YAML writer that repeats equal values instead of using aliases."""
 
     def ignore_aliases(self, data: object) -> bool:
         """Return True for every value."""

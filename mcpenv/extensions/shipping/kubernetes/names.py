@@ -37,7 +37,7 @@ def is_dns_subdomain(name: str) -> bool:
 
 
 def quantity(value: object) -> Decimal | None:
-    """Return a quantity, such as 500m or 2Gi, as a number; None if it is none."""
+    """Return a quantity, such as 500m or 2Gi, as a number; None if the text is not a quantity."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     found = _QUANTITY.fullmatch(str(value))
@@ -50,7 +50,7 @@ def quantity(value: object) -> Decimal | None:
 
 
 def name_from(text: str) -> str:
-    """Return the DNS label that is nearest to a name: ``corner-shop`` for ``Corner_Shop``. It may be empty."""
+    """Return the closest DNS label to a name: ``corner-shop`` for ``Corner_Shop``. It may be empty."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
 
 

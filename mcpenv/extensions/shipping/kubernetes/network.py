@@ -1,4 +1,4 @@
-"""The NetworkPolicy: agents reach their port only, orchestrators both, and tools what the manifest says."""
+"""The NetworkPolicy: agents reach their port only, orchestrators both; the manifest decides the access of tools."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def ingress_rules(deployment: Deployment) -> list[dict[str, Any]]:
 
 
 def egress_rules(deployment: Deployment) -> list[dict[str, Any]]:
-    """Return the rules for connections from a pod: names are resolved, and all else is as the manifest says."""
+    """Return the rules for connections from a pod: names are resolved, and the manifest decides the rest."""
     if deployment.network:
         return [{}]
     dns = [{"protocol": protocol, "port": 53} for protocol in ("UDP", "TCP")]

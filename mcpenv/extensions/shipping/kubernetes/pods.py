@@ -7,7 +7,7 @@ from typing import Any
 from .deployment import AGENTS_PORT, CONTROL_PORT, PRE_STOP_S, Deployment
 
 TOKENS = "/run/mcpenv"
-"""The folder of a container that has the tokens."""
+"""The folder of a container with the tokens."""
 
 CONTROL_TOKEN, METRICS_TOKEN, AGENT_TOKENS = "control-token", "metrics-token", "agent-tokens"
 """The keys of the Secret with the tokens."""
@@ -23,7 +23,8 @@ def pod_spec(deployment: Deployment, public_url: str, names: list[str]) -> dict[
 
     Args:
         deployment: the settings.
-        public_url: the URL at which agents reach this pod; ``$(POD_NAME)`` and the like stand for its own values.
+        public_url: the URL at which agents reach this pod; ``$(POD_NAME)`` and similar variables stand for its own
+            values.
         names: further names under which clients reach it.
     """
     spec: dict[str, Any] = {
@@ -72,7 +73,7 @@ def _container(deployment: Deployment, public_url: str, names: list[str]) -> dic
             {"name": "control", "containerPort": CONTROL_PORT},
         ],
         "resources": _resources(deployment),
-        # It drains at SIGTERM; before that, proxies and endpoints have this long to learn that the pod ends.
+        # At SIGTERM it drains; before that, proxies and endpoints have this long to stop routing to the pod.
         "lifecycle": {"preStop": {"sleep": {"seconds": PRE_STOP_S}}},
         "startupProbe": {**_probe("/health"), "periodSeconds": 2, "failureThreshold": 90},
         "livenessProbe": {**_probe("/health"), "periodSeconds": 20, "timeoutSeconds": 10, "failureThreshold": 6},

@@ -9,7 +9,7 @@ from .kube_object import KubeObject
 from .workload import AGENTS_SERVICE_PORT, later_pods
 
 SESSION, TOKEN = "Mcpenv-Session-Id", "Authorization"
-"""The headers by which requests stay at one pod: of an orchestrator that comes back, and of an agent."""
+"""The headers that route requests to one pod: of a returning orchestrator, and of an agent."""
 
 COOKIE = "mcpenv_server"
 BY_HANDLE = "By handle: the address of an episode begins with the name of its pod."
@@ -17,7 +17,7 @@ _CUT_OFF = {"type": "ReplacePrefixMatch", "replacePrefixMatch": "/"}
 
 
 def routes(deployment: Deployment) -> list[KubeObject]:
-    """Return the routes; none if the servers are reached in the cluster only."""
+    """Return the routes; none if only the cluster reaches the servers."""
     make = _gateway_routes if deployment.route == "gateway" else _ingresses
     return make(deployment) if deployment.host is not None else []
 

@@ -1,4 +1,4 @@
-"""The objects that say how many pods there are: autoscaling and the disruption budget."""
+"""The objects that control the number of pods: autoscaling and the disruption budget."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from .deployment import Deployment
 from .kube_object import KubeObject
 
 METRIC = "mcpenv_sessions_taken"
-"""The metric of a pod by which the number of pods follows the sessions."""
+"""The pods' metric from which autoscaling computes the number of pods."""
 
 FULL = 0.7
-"""The share of a pod's sessions above which there are more pods."""
+"""The share of a pod's sessions above which pods are added."""
 
 SLOW_S = 600
-"""Seconds for which fewer sessions are wanted before a pod goes: it ends the sessions of the highest number."""
+"""Seconds of lower demand before a pod is removed: removal ends the sessions of the pod with the highest number."""
 
 
 def autoscaler(deployment: Deployment) -> list[KubeObject]:
-    """Return the HorizontalPodAutoscaler; none if a pod's sessions or the range of pods are not known."""
+    """Return the HorizontalPodAutoscaler; none if a pod's sessions or the range of pods is unknown."""
     if deployment.max_sessions is None or deployment.most_pods == deployment.replicas:
         return []
     target = max(1, math.floor(deployment.max_sessions * FULL))

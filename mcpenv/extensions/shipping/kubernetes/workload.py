@@ -14,7 +14,7 @@ POD_NAME = "statefulset.kubernetes.io/pod-name"
 AGENTS_SERVICE_PORT = 80
 
 HANDLERS = {"gvisor": "runsc", "kata": "kata"}
-"""The handlers of RuntimeClasses that are written; any other is taken as one that the cluster has."""
+"""The handlers of RuntimeClasses that are written; any other class must exist in the cluster."""
 
 
 def stateful_set(deployment: Deployment) -> KubeObject:
@@ -78,7 +78,7 @@ def services(deployment: Deployment) -> list[KubeObject]:
 
 
 def pod_services(deployment: Deployment) -> list[KubeObject]:
-    """Return a service for each pod that there may be, for routes from outside; none without a host."""
+    """Return a service for each possible pod, for routes from outside; none without a host."""
     if deployment.host is None:
         return []
     made = []
@@ -94,7 +94,7 @@ def pod_services(deployment: Deployment) -> list[KubeObject]:
 
 
 def later_pods(deployment: Deployment, ordinal: int) -> str:
-    """Return the comment for the first pod that is not there from the start; an empty one for all others."""
+    """Return the comment for the first pod that does not exist from the start; an empty one for all others."""
     if ordinal != deployment.replicas or ordinal >= deployment.most_pods:
         return ""
     last = deployment.most_pods - 1
@@ -106,7 +106,7 @@ def later_pods(deployment: Deployment, ordinal: int) -> str:
 
 
 def pre_pull(deployment: Deployment) -> KubeObject:
-    """Return the DaemonSet that has every node pull the image, and keeps it there."""
+    """Return the DaemonSet that makes every node pull the image, and keeps it there."""
     selector = {**deployment.selector, "app.kubernetes.io/component": "pre-pull"}
     small = {"cpu": "10m", "memory": "32Mi"}
     body = {
@@ -147,7 +147,7 @@ def pre_pull(deployment: Deployment) -> KubeObject:
 
 
 def runtime_class(deployment: Deployment) -> list[KubeObject]:
-    """Return the RuntimeClass of gVisor or Kata; none if the cluster has it already."""
+    """Return the RuntimeClass of gVisor or Kata; none if the cluster already has it."""
     name = deployment.runtime_class
     if name is None or name not in HANDLERS:
         return []

@@ -107,7 +107,7 @@ class MyEnv(MCPEnvironment):
         """Write the tables.
 
         Args:
-            loans: book and reader of each loan, instead of those of `LOANS`.
+            loans: book and reader of each loan, instead of `LOANS`.
         """
         for table in ("loans", "readers", "books"):
             self.db.execute(f"DELETE FROM {table}")

@@ -112,7 +112,7 @@ class MyEnv(MCPEnvironment):
             self.api.close()
 
     def _call(self, method: str, path: str, sent: Any = None) -> Any:
-        """Return the API's answer. What it refuses is the agent's to read; anything else is an error of ours.
+        """Return the API's answer. The agent reads refusals; any other failure is an error of the environment.
 
         Raises:
             ToolError: the API refused with a reason.

@@ -1,4 +1,4 @@
-"""Make an MCP server an environment: mcp.json says how it is started, and the class below verifies what agents did."""
+"""Make an MCP server an environment: mcp.json starts it, and the class below verifies the agents' work."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HERE = Path(__file__).parent
 
 
 def servers() -> dict[str, Any]:
-    """Return mcp.json for any working directory: with this Python, and the whole paths of files beside it."""
+    """Return mcp.json for any working directory: with this Python, and absolute paths of files in this folder."""
     config: dict[str, Any] = json.loads((HERE / "mcp.json").read_text(encoding="utf-8"))
     for server in config["mcpServers"].values():
         if server["command"] == "python":
@@ -28,10 +28,11 @@ class Shopping(ProxyEnvironment):
     """Keep a shopping list on an MCP server.
 
     Description:
-        The agent writes a shopping list with the tools of the server in server.py. The prompt says what belongs on it.
+        The agent writes a shopping list with the tools of the server in server.py. The prompt names the items that
+        belong on it.
 
     Tools:
-        list_items(), add_item(name, quantity?), remove_item(name): those of the server.
+        list_items(), add_item(name, quantity?), remove_item(name): the server's own.
 
     Observation:
         Of a reset: ``metadata.prompt``, the task; ``metadata.servers``, the server's version. Of a step: the tool's.
@@ -55,7 +56,7 @@ class Shopping(ProxyEnvironment):
     def __init__(self) -> None:
         super().__init__()
         assert self.workspace is not None  # mcp.json names {workspace}
-        # What `verify` sees: the files of the episode's folder.
+        # `verify` sees the files of the episode's folder.
         self.world = FilesWorld(self.workspace.path)
 
     def verify(self, evidence: Evidence) -> float | None:

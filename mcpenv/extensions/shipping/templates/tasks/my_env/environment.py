@@ -30,7 +30,7 @@ class MyEnv(MCPEnvironment):
 
     Description:
         The agent puts every item of a belt into one of three bins. Fragile items go to ``fragile``. Of the others,
-        those from a task's weight on go to ``parcels``, and lighter ones to ``letters``. The prompt says that weight.
+        those from a task's weight on go to ``parcels``, and lighter ones to ``letters``. The prompt names that weight.
 
     Tools:
         next_item(): return the item at the front of the belt.
@@ -61,7 +61,7 @@ class MyEnv(MCPEnvironment):
         self.heavy_from = 500
         self.belt: list[Item] = []
         self.bins: dict[str, list[Item]] = {name: [] for name in BINS}
-        # What `verify` sees at the end. Agents do not see it.
+        # `verify` sees this at the end. Agents do not.
         self.world = ObjectWorld(lambda: {"belt": self.belt, "bins": self.bins, "heavy_from": self.heavy_from})
         for tool in (self.next_item, self.put, self.list_bins):
             self.tool(tool)
