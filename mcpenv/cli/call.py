@@ -52,7 +52,8 @@ def call(
         tool: The tool's name, as listed by inspect.
         arguments: key=value, with JSON values for parameters that are not text: by=2 names='["a", "b"]' text=hello
         json_arguments: All arguments as one JSON object. A key=value argument takes precedence.
-        mode: The mode whose tools are available. Default: MCPENV_MODE, or simulation. A server at a URL has its own.
+        mode: The mode that determines the available tools. Default: MCPENV_MODE, or simulation. A server at a URL has
+            its own.
         timeout_s: Timeout of the call, in seconds.
         seed: Seed of the episode in which the tool is called.
         task: Id of the task of that episode.

@@ -1,4 +1,4 @@
-"""The commands: those of the kernel, and those that extensions add by the entry-point group ``mcpenv.commands``."""
+"""The commands: the kernel's own, and commands that extensions add by the entry-point group ``mcpenv.commands``."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class Command:
     """A command, or a group of commands.
 
     ``mcpenv --help`` loads this object, but not the function: keep its module, and the ``__init__`` of its package,
-    free of imports that take time. An entry point named ``deploy.k8s`` is the command ``mcpenv deploy k8s``.
+    free of slow imports. An entry point named ``deploy.k8s`` is the command ``mcpenv deploy k8s``.
 
     Attributes:
         help: the line in ``mcpenv --help``.
         run: the import path of the command, ``module:function``. The function returns the exit status. None for a
-            group, whose commands are the entry points ``GROUP.NAME``.
+            group: its commands are the entry points ``GROUP.NAME``.
         order: the place in the help. Commands of the same order are sorted by name.
         takes_target: explain TARGET at the end of the command's help.
         is_app: ``run`` names an `App` of cyclopts with sub-commands of its own, which has its own texts.
@@ -87,7 +87,7 @@ def add_commands(app: App) -> None:
 
 
 def _groups(commands: Mapping[str, Command | ConfigurationError]) -> Iterator[tuple[str, App]]:
-    """Yield the groups. One whose own entry is missing or cannot be loaded has no line of help."""
+    """Yield the groups. A group without an entry, or with one that cannot be loaded, has no line of help."""
     for name in dict.fromkeys(name.partition(".")[0] for name in commands if "." in name):
         group = commands.get(name)
         if not isinstance(group, Command):
@@ -110,7 +110,10 @@ def _texts(command: Command) -> dict[str, Any]:
 
 
 def _loaded(entry: EntryPoint) -> Command | ConfigurationError:
-    """Return a command, or the error to raise when it is used. One that cannot be loaded leaves the others usable."""
+    """Return a command, or the error to raise when it is used.
+
+    A command that cannot be loaded leaves the others usable.
+    """
     try:
         command = entry.load()
     except Exception as error:  # noqa: BLE001 - code of another distribution may raise anything; reported on use

@@ -137,7 +137,7 @@ def _notes(host: Host, token: str | None, done: Installed | None) -> list[str]:
         return [f"Put an agent's token {where}." if token is None else f"The token is not shown; put it {where}."]
     if done.file is None:
         return []
-    # On other systems the mode does not tell who may read the file.
+    # On other systems the mode does not show who may read the file.
     others = os.name == "posix" and done.file.stat().st_mode & 0o077
     return [f"The file contains the token{', and other users of this machine may read it' if others else ''}."]
 

@@ -14,7 +14,7 @@ USAGE = "UsageError"
 
 
 def asks_for_json(arguments: Sequence[str]) -> bool:
-    """Return True if a command line has ``--json``, also one that cannot be parsed."""
+    """Return True if a command line has ``--json``, even if it cannot be parsed."""
     options = arguments[: arguments.index("--")] if "--" in arguments else arguments
     return any(option == "--json" or option.startswith("--json=") for option in options)
 
@@ -23,7 +23,7 @@ class Failures:
     """The reporter of a command's failure.
 
     Args:
-        as_json: print it on stdout as well.
+        as_json: True to print it on stdout as well.
     """
 
     def __init__(self, as_json: bool) -> None:
@@ -45,7 +45,7 @@ class Failures:
                 "exit_status": exit_status,
             }
             # On one line, because a command may have printed lines of JSON before. In ASCII, because the stream escapes
-            # what its encoding lacks in a way that is not JSON.
+            # characters that its encoding lacks, which would not be JSON.
             print(json.dumps({"error": error}, default=str), flush=True)
         return exit_status
 

@@ -102,7 +102,7 @@ def _of_target(target: Target, modes: Sequence[Mode]) -> dict[str, Any]:
 
 
 def _identity_of(target: Target) -> dict[str, Any]:
-    """Return what a temporary instance tells MCP clients of itself."""
+    """Return the identity of a temporary instance, as MCP clients see it."""
     with instance(target, Mode.PRODUCTION if Mode.PRODUCTION in target.modes else Mode.SIMULATION) as env:
         return identity_of(env.mcp, type(env).__doc__ or "")
 
@@ -111,7 +111,7 @@ async def _card_of(url: str) -> dict[str, Any]:
     """Return the card of a running server.
 
     Raises:
-        ConfigurationError: it has none.
+        ConfigurationError: the server has no card.
     """
     found = await description(url, CARD_PATHS[0])
     if found is None:

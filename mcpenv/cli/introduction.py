@@ -1,4 +1,4 @@
-"""The introductions: what is printed once a server accepts connections, its URLs and how to use them."""
+"""The introductions: texts printed once a server accepts connections, with its URLs and their use."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ LOOPBACK = "127.0.0.1"
 
 @dataclass(frozen=True)
 class Introduction:
-    """The text that is printed once a server accepts connections.
+    """The text to print once a server accepts connections.
 
     Attributes:
-        reloaded: True if it serves again, after a change of its code.
-        watched: the folder or file whose changes are loaded; None if none are. Whoever watches it uses the server
+        reloaded: True if it serves again after a change of its code.
+        watched: the folder or file that is watched for changes; None without reload. A user with reload uses the server
             alone, and needs no advice about sharing it.
     """
 
@@ -45,7 +45,7 @@ class Introduction:
         return _title(self.target)
 
     def urls(self, port: int, control_port: int) -> dict[str, str]:
-        """Return URLs by what is there, for programs."""
+        """Return URLs by purpose, for programs."""
         control = self._control(port, control_port)
         urls = {
             "url": f"http://{control}",
@@ -57,7 +57,7 @@ class Introduction:
     def show(
         self, stream: TextIO, ready_file: Path | None, port: int, control_port: int, agents_need_token: bool
     ) -> None:
-        """Write the ready file, if there is to be one, and print the text to ``stream``."""
+        """Write the ready file, if it was requested, and print the text to ``stream``."""
         if ready_file is not None:
             public = self.config.public_url or f"http://{self._here(self.addresses.host, port)}"
             write_ready_file(ready_file, url=f"http://{self._control(port, control_port)}", mcp_url=f"{public}/mcp")
@@ -142,7 +142,7 @@ class Introduction:
 
 
 def introduce_stdio(stream: TextIO, target: Target, config: ServerConfig) -> None:
-    """Print one line for the host's log; on a terminal, also how to configure a host."""
+    """Print one line for the host's log; on a terminal, also instructions to configure a host."""
     page = Page(stream)
     page.line((_title(target), "bold"), f" in {config.mode.value} mode: MCP on stdin and stdout")
     if sys.stdin.isatty():

@@ -1,4 +1,4 @@
-"""Options whose value is a JSON object."""
+"""Options with a JSON object as value."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def json_object(option: str, text: str | None) -> dict[str, Any]:
     """Return the object in an option's text; an empty one if the option is not given.
 
     Raises:
-        ConfigurationError: the text is no JSON object.
+        ConfigurationError: the text is not a JSON object.
     """
     if text is None:
         return {}

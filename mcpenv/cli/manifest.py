@@ -10,7 +10,7 @@ from .output import print_json
 def schema() -> int:
     """Print the JSON Schema of mcpenv.yaml, by which editors complete and check it.
 
-    Save it beside the manifest as mcpenv.schema.json, and begin the manifest with
+    Save it in the manifest's folder as mcpenv.schema.json, and begin the manifest with
     "# yaml-language-server: $schema=mcpenv.schema.json".
     """
     print_json(manifest_schema())

@@ -11,7 +11,7 @@ from mcpenv_client.types.tools import Mode
 
 
 def mode_for(mode: str | None, manifest: Manifest | None) -> Mode:
-    """Return the mode to serve in: the given one, else that of ``MCPENV_MODE``, else the first that a manifest allows.
+    """Return the mode to serve in: the given one, else ``MCPENV_MODE``, else the first that a manifest allows.
 
     Simulation comes first.
 

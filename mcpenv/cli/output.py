@@ -109,7 +109,7 @@ def counted(items: Iterable[T], done: str) -> Iterator[T]:
 
 
 def number_of(count: int, noun: str) -> str:
-    """Return ``1 episode``, ``2 episodes``; for nouns whose plural has an s."""
+    """Return ``1 episode``, ``2 episodes``; for nouns with a plural in s."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
@@ -162,13 +162,16 @@ def author_output() -> Iterator[None]:
 
 
 def quiet_logs(debug: bool) -> None:
-    """Configure logging for commands that do not serve: warnings as one line each, all else only with ``debug``."""
+    """Configure logging for commands that do not serve.
+
+    Warnings are single lines; other messages appear only with ``debug``.
+    """
     handler = logging.StreamHandler()
     if debug:
         handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
     else:
         handler.setFormatter(logging.Formatter("warning: %(message)s"))
-        # Logged errors have a traceback; the command itself reports what failed.
+        # Logged errors have a traceback; the command itself reports the failure.
         handler.addFilter(lambda record: record.levelno == logging.WARNING)
     handler.addFilter(Redacting())
     _send(logging.getLogger("mcpenv"), handler, logging.DEBUG if debug else logging.WARNING)

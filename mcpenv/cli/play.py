@@ -70,7 +70,7 @@ def play(
     quiet_logs(debug)
     wanted = {"task": task, "split": split, "index": index, "seed": seed}
     options = {name: value for name, value in wanted.items() if value is not None}
-    page = Page(sys.stderr if as_json else sys.stdout)  # before the author's output is sent elsewhere
+    page = Page(sys.stderr if as_json else sys.stdout)  # before the author's output is redirected
     with _opened(target, settings, tasks, control) as env:
         game = _Game(env, page)
         game.begin(options)
@@ -162,7 +162,7 @@ class _Game:
         return False
 
     def end(self) -> None:
-        """End the episode, if no call has, and show what it was worth."""
+        """End the episode, unless a call has ended it, and show its result."""
         ended = self._env.end()
         self._reason, self._return = ended.info.get("reason"), ended.info.get("return")
         worth = "nothing was scored" if self._return is None else f"return {self._return:g}"
@@ -174,7 +174,7 @@ class _Game:
         self._page.line('As a line for a tasks file: "oracle": ' + json.dumps(self._oracle))
 
     def document(self) -> dict[str, Any]:
-        """Return what happened as plain JSON data."""
+        """Return the calls and the result as plain JSON data."""
         return {"calls": self._calls, "return": self._return, "reason": self._reason, "oracle": self._oracle}
 
     @property

@@ -23,7 +23,7 @@ def prepare_ready_file(file: Path) -> None:
 
 
 def write_ready_file(file: Path, **addresses: str) -> None:
-    """Write the file at once, so that no reader finds a half.
+    """Write the file atomically, so that no reader finds an incomplete one.
 
     Args:
         file: the file.

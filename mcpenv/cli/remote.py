@@ -93,7 +93,7 @@ def _without_proxy(
 ) -> httpx2.AsyncClient:
     """Return an HTTP client like mcp's, but without the environment's proxies, which cannot reach this machine.
 
-    FastMCP's request to follow redirects is ignored: mcp follows them itself, and only where a token may be sent.
+    FastMCP's request to follow redirects is ignored: mcp follows them itself, and only if a token may be sent there.
     """
     timeout = timeout or httpx2.Timeout(CONNECT_S, read=READ_S)
     return httpx2.AsyncClient(headers=headers, timeout=timeout, auth=auth, trust_env=False)
@@ -101,7 +101,7 @@ def _without_proxy(
 
 @asynccontextmanager
 async def connected(url: str, bearer: Bearer, era: str = "auto") -> AsyncIterator[Client[Any]]:
-    """Connect an MCP client to the server at ``url``, also if its endpoint is not called ``/mcp``.
+    """Connect an MCP client to the server at ``url``, even if its endpoint is not called ``/mcp``.
 
     Args:
         url: the server.
@@ -169,7 +169,7 @@ def tool_from_mcp(tool: MCPTool) -> Tool:
 
 
 async def description(url: str, path: str) -> dict[str, Any] | None:
-    """Return the JSON object at ``/metadata`` or ``/schema``; None if the server has none, as other MCP servers."""
+    """Return the JSON object at ``/metadata`` or ``/schema``; None if the server has none, like other MCP servers."""
     async with httpx.AsyncClient(timeout=CONNECT_S, trust_env=not is_loopback(url)) as http:
         try:
             reply = await http.get(base_url(url) + path)

@@ -49,7 +49,7 @@ def replay(
         record: Folder that was given as --record, or one of its files.
         target: The environment, as for run.
         settings: name=value for the environment's constructor; may be given several times.
-        episode: Replay only the episode with this id, or those whose id starts with it.
+        episode: Replay only the episode with this id, or with an id that starts with it.
         limit: Maximum number of episodes.
         as_json: Print one JSON document.
         debug: Show logs, and the traceback when something fails.

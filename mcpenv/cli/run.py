@@ -49,7 +49,7 @@ class _Options:
         ready_file: File to write once the server accepts connections: a JSON object with url and mcp_url.
         trust: Run the code of a hub: target without asking.
         env: Name of an environment variable to give to the container of an image: target; may be given several times.
-        reload: Load the code anew when a file of the environment changes; see: mcpenv dev --help
+        reload: Reload the code when a file of the environment changes; see: mcpenv dev --help
         log_level: Lowest level of messages to log to stderr. No level logs tokens, handles or secret settings.
         log_format: Log lines of text, or JSON objects, one a line.
         no_access_log: Do not log tool calls. They are logged at level info, without arguments.
@@ -136,7 +136,7 @@ def serve(request: RunRequest) -> int:
     request.refuse_pairs(config.mode)
     if request.reload:
         return _reloading()(request)
-    # Tokens are taken out of the environment before user code is loaded, so that it cannot read them.
+    # Remove tokens from the environment before loading user code, so that it cannot read them.
     config, agents = request.credentials.read(config)
     if request.transport == "stdio":
         return _serve_stdio(request, replace(config, console=False))
@@ -193,7 +193,7 @@ def _serve_http(request: RunRequest, config: ServerConfig, agents: Callable[[], 
 
 
 def _load_again(request: RunRequest, agents: Callable[[], AuthProvider | None]) -> Served:
-    """Load what `run` serves, in a worker process."""
+    """Load the environment of `run` in a worker process."""
     loaded: Target = request.load()
     return Served(loaded.factory, agents(), loaded.readme)
 

@@ -72,8 +72,8 @@ class Addresses(Given):
         public_url: URL at which clients reach the server, if a proxy changes it. Every mcp_url starts with it.
         allowed_hosts: Further Host names to accept, separated by commas. The public URL's is accepted.
         allowed_origins: Further browser origins to accept, separated by commas.
-        trusted_proxies: Addresses or networks of proxies whose X-Forwarded-* headers are trusted; * for all.
-        frame_ancestors: Origins whose pages may show the console in a frame, separated by commas.
+        trusted_proxies: Addresses or networks of trusted proxies: their X-Forwarded-* headers are used; * for all.
+        frame_ancestors: Origins of pages that may show the console in a frame, separated by commas.
     """
 
     host: str = "127.0.0.1"
@@ -87,7 +87,7 @@ class Addresses(Given):
     frame_ancestors: Several = None
 
     def check(self) -> None:
-        """Raise if an option requires another one that is missing.
+        """Raise if an option requires another option that is missing.
 
         Raises:
             ConfigurationError: the control plane has an address of its own but no port.
@@ -200,7 +200,8 @@ class Limits(Given):
         max_calls_in_flight: Maximum running and queued calls of one session; more are refused.
         max_requests_per_s: Maximum average rate of one agent's listings and calls, per second. Default: no limit.
         max_message_bytes: Maximum bytes of a frame or request body.
-        max_quarantined: Maximum quarantined instances, whose code cannot be stopped; above it new sessions are refused.
+        max_quarantined: Maximum quarantined instances (their code cannot be stopped); above it new sessions are
+            refused.
         max_snapshots: Maximum snapshots of one session; 0 disables snapshots.
         max_snapshot_bytes: Maximum total bytes of one session's snapshots.
     """

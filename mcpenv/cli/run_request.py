@@ -95,7 +95,7 @@ class RunRequest:
         """Raise if there are environment variables for a container, and no container.
 
         Raises:
-            ConfigurationError: there are.
+            ConfigurationError: variables are given without a container.
         """
         if self.env:
             raise ConfigurationError("--env is for image: targets; others have the environment of this process")

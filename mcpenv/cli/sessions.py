@@ -56,7 +56,7 @@ def sessions(
             Default: MCPENV_CONTROL_TOKEN.
         token_file: File with that token.
         watch: Update the table until Ctrl-C.
-        end: End the session with this id, or the only one whose id starts with it.
+        end: End the session with this id, or the only one with an id that starts with it.
         as_json: Print one JSON document.
         debug: Show the traceback when something fails.
     """
@@ -143,7 +143,7 @@ class ControlPlane:
         return Seen(sessions, status, _clock(reply), {**listed, "capacity": capacity})
 
     def find(self, beginning: str) -> str:
-        """Return the id of the session that has this id, or of the only one whose id starts with ``beginning``."""
+        """Return the id of the session with this id, or of the only one with an id that starts with ``beginning``."""
         ids = [session.session_id for session in self.look().sessions]
         found = [each for each in ids if each == beginning] or [each for each in ids if each.startswith(beginning)]
         if not beginning or not found:
@@ -239,7 +239,7 @@ _NUMBERS = ("steps", "age", "idle", "return")
 
 
 def _headings(seen: Seen) -> tuple[str, ...]:
-    """Return the headings of the table; those of rewards only if a session was scored."""
+    """Return the headings of the table; rewards are included only if a session was scored."""
     return _HEADINGS + (_REWARDS if any(session.reward is not None for session in seen.sessions) else ())
 
 

@@ -68,7 +68,7 @@ def forget(variable: str) -> None:
 
 
 def agent_tokens(given: Sequence[str], file: Path | None) -> dict[str, str]:
-    """Return agents' tokens by name: those of ``--agent-token`` and of the file, or else of the environment variable.
+    """Return agents' tokens by name: from ``--agent-token`` and the file, or else from the environment variable.
 
     The environment variable is removed.
 
@@ -119,7 +119,7 @@ def agent_scopes(given: Sequence[str]) -> dict[str, list[str]]:
 
 def _add(tokens: dict[str, str], entries: Iterable[str], source: str) -> None:
     for number, entry in enumerate(entries, 1):
-        # Messages have the entry's number, never its name: if the user forgot the name, it is the token.
+        # Messages have the entry's number, never its name: if the user forgot the name, the text is the token.
         where = f"{source}: entry {number}"
         name, equals, token = (part.strip() for part in entry.partition("="))
         if not equals or not name or not name.isprintable():

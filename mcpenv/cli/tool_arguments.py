@@ -18,7 +18,7 @@ def given_arguments(pairs: Sequence[str], json_arguments: str | None = None) -> 
     """Return the arguments of ``key=value`` pairs and of a JSON object.
 
     Raises:
-        ConfigurationError: they are not such.
+        ConfigurationError: they cannot be parsed.
     """
     values: Any = {}
     if json_arguments is not None:
@@ -80,7 +80,7 @@ def find_tool(tools: Sequence[Tool], name: str, where: str) -> Tool:
     """Return the tool of that name.
 
     Raises:
-        ConfigurationError: there is none.
+        ConfigurationError: there is no such tool.
     """
     found = next((tool for tool in tools if tool.name == name), None)
     if found is None:

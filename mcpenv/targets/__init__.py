@@ -1,1 +1,1 @@
-"""Targets: what a command is given to serve, evaluate or validate, and its settings."""
+"""Targets: the environment or server that a command serves, evaluates or validates, and its settings."""

@@ -13,7 +13,7 @@ from .manifest import Manifest
 
 
 def with_attributes(made: Callable[..., Any], attributes: Mapping[str, Any]) -> Callable[..., Any]:
-    """Return a class or factory like ``made``, with the same parameters, whose environments have these attributes."""
+    """Return a class or factory like ``made``, with the same parameters; its environments have these attributes."""
     if isinstance(made, type):
         return _derived(made, attributes)
     derived: dict[type, type] = {}
@@ -31,7 +31,7 @@ def with_attributes(made: Callable[..., Any], attributes: Mapping[str, Any]) -> 
 
 
 def with_tasks(made: Callable[..., Any], tasks: TaskSet) -> Callable[..., Any]:
-    """Return a class or factory like ``made``, with the same parameters, whose environments have these tasks."""
+    """Return a class or factory like ``made``, with the same parameters; its environments have these tasks."""
     return with_attributes(made, {"tasks": tasks})
 
 

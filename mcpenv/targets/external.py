@@ -44,10 +44,10 @@ class TargetKind:
     Attributes:
         load: the function that returns an environment class. Its only positional argument is the text after the prefix,
             or the file. Settings (``--set name=value``) are given by name, as values of the annotations of its
-            parameters. An argument annotated as `Path` is a file or folder: it is watched for changes, and written
-            from the root in `Target.spec`. With ``str | Path``, it is one if there is such a file. None if only
-            ``mcpenv run`` takes such targets; for other commands ``prefix:NAME`` is then the class of a module.
-        absolute: returns the text after the prefix as it has to be written in other working directories.
+            parameters. An argument annotated as `Path` is a file or folder: it is watched for changes, and written from
+            the root in `Target.spec`. With ``str | Path``, it is a path if such a file exists. None if only ``mcpenv
+            run`` takes such targets; for other commands ``prefix:NAME`` is then the class of a module.
+        absolute: returns the text after the prefix in a form that is valid in other working directories.
         run: serves the target for ``mcpenv run`` and returns the exit status, or returns the TARGET to serve instead.
     """
 
@@ -58,7 +58,7 @@ class TargetKind:
 
 @dataclass(frozen=True, kw_only=True)
 class FolderKind:
-    """Folders with a certain file, and the environment classes of the framework whose file that is.
+    """Folders with a certain file, and the environment classes of the framework that defines this file.
 
     Attributes:
         framework: its name.
@@ -68,8 +68,8 @@ class FolderKind:
         load_attribute: returns the environment class of the target, its module, the module's file if it is known, and
             the name after the colon.
         owns: returns True if an object is an environment class of the framework.
-        explains: returns True if the environment may be one of the framework, whose packages are not installed here,
-            given the error of its import. The second argument is True if there is no such module at all.
+        explains: returns True if the environment may belong to the framework, given the error of its import; the
+            framework's packages are not installed here. The second argument is True if there is no such module at all.
     """
 
     framework: str
@@ -139,7 +139,7 @@ class ExternalTarget:
 
 
 def external_target(target: str) -> ExternalTarget | None:
-    """Return the target of an extension that ``target`` names; None if it is something else.
+    """Return the target of an extension that ``target`` names; None if no extension matches.
 
     Raises:
         TargetError: the extension is not installed or cannot be loaded.

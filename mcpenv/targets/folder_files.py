@@ -1,4 +1,4 @@
-"""List the files of an environment's folder that would be shipped, without what tools of developers leave there."""
+"""List the files of an environment's folder to ship, without files that development tools leave there."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 NOT_SHIPPED = frozenset({"__pycache__", "node_modules", "venv", "env", "build", "dist", "site-packages"})
-"""Folders that are never part of an environment. Hidden ones are none either."""
+"""Folders that are never part of an environment. Hidden folders are excluded too."""
 
 MAX_FILES = 20_000
 

@@ -1,4 +1,4 @@
-"""The environments of a pool in this process: what the client's distribution finds by an entry point."""
+"""The environments of a pool in this process, which the client's distribution finds by an entry point."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class PoolInstances:
 
 
 def pool_instances(target: str | Callable[[], Any], settings: Sequence[str]) -> PoolInstances | str:
-    """Return what makes environments of a target, or why it cannot be used.
+    """Return the maker of environments of a target, or the reason why the target cannot be used.
 
     Args:
         target: a TARGET, an environment's class, or a function that makes an environment.

@@ -1,7 +1,7 @@
 """The manifest of an environment, ``mcpenv.yaml``: its keys, and their JSON Schema for editors.
 
-A manifest makes its folder a TARGET. Everything that it states is in force in every command that takes a TARGET; an
-option of the command line wins over it. A key that is not known is refused.
+A manifest makes its folder a TARGET. Its statements apply in every command that takes a TARGET; an option on the
+command line takes precedence. An unknown key is an error.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ CountOrNone = Annotated[int, Field(ge=0)]
 
 
 class _Part(BaseModel):
-    """A mapping of the manifest: unknown keys are refused, and values are not converted."""
+    """A mapping of the manifest: unknown keys are errors, and values are not converted."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True, protected_namespaces=()
@@ -79,7 +79,7 @@ class ManifestLimits(_Part):
     """Maximum total bytes of one session's snapshots."""
 
     def server_settings(self) -> dict[str, Any]:
-        """Return the limits that are stated, by the names of `ServerConfig`'s fields."""
+        """Return the stated limits, by the names of `ServerConfig`'s fields."""
         given = self.given()
         return {("max_concurrent_envs" if name == "max_sessions" else name): value for name, value in given.items()}
 

@@ -25,7 +25,7 @@ def read_manifest(file: Path) -> Manifest:
     """Return the manifest in a file.
 
     Raises:
-        TargetError: it cannot be read, is no YAML, or states something that is not known or does not fit.
+        TargetError: it cannot be read, is not YAML, or has an unknown key or an invalid value.
     """
     document, node = _document(file)
     for line, key in _repeated(node):
@@ -60,7 +60,7 @@ def place_in(file: Path, key: str) -> str:
 
 
 def _document(file: Path) -> tuple[Any, yaml.Node | None]:
-    """Return what a YAML file says, and the tree that has its lines."""
+    """Return the content of a YAML file, and the tree with its line numbers."""
     try:
         loader = yaml.SafeLoader(file.read_text(encoding="utf-8"))
         node = loader.get_single_node()
@@ -87,7 +87,7 @@ def _refuse_other_version(file: Path, document: dict[Any, Any], node: yaml.Node 
 
 
 def _fault(fault: Any, node: yaml.Node | None) -> tuple[int, str]:
-    """Return the line and the text of one fault that pydantic found."""
+    """Return the line and the text of one error from pydantic."""
     place = tuple(part for part in fault["loc"] if part != "[key]")
     where = ".".join(str(part) for part in place)
     line = _line_of(node, place)
@@ -120,11 +120,11 @@ def _line_of(node: yaml.Node | None, place: Sequence[str | int]) -> int:
 
 
 def _repeated(node: yaml.Node | None) -> Iterator[tuple[int, str]]:
-    """Yield line and key of each key that its mapping has already. YAML's loader would keep the last one."""
+    """Yield line and key of each key that is repeated in its mapping. YAML's loader would keep the last one."""
     waiting, seen = [node], set[int]()
     while waiting:
         node = waiting.pop()
-        if node is None or id(node) in seen:  # an alias of a part above it would go on without end
+        if node is None or id(node) in seen:  # an alias of an enclosing part would recurse without end
             continue
         seen.add(id(node))
         if isinstance(node, yaml.SequenceNode):

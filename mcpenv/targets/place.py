@@ -31,12 +31,12 @@ class Place:
 
     Attributes:
         target: as the user wrote it.
-        attribute: the name after the colon, if any.
+        attribute: the name after the colon, or None.
         module: the name to import.
         file: the module's file, if the target names one.
         root: the folder to put on ``sys.path``.
         name: `Target.name`.
-        spec: `Target.spec`; None if it is not known before loading.
+        spec: `Target.spec`; None if it is unknown before loading.
         folder: the folder of the manifest, if there is one.
         manifest: the manifest.
         format: the file in ``root`` by which an extension recognises the folder; None for Python code.
@@ -182,7 +182,7 @@ def _format_of(folder: Path) -> str | None:
 
 def absolute(path: Path) -> Path:
     """Return a path from the root, with its links as they are."""
-    # Not resolve(): the siblings of a link are not those of the file that it points to.
+    # Not resolve(): the siblings of a link differ from the siblings of the file that it points to.
     return Path(os.path.abspath(path))
 
 
@@ -197,7 +197,7 @@ def slug(name: str) -> str:
 
 
 def called(place: Place) -> str:
-    """Return what messages call the module."""
+    """Return the name of the module in messages."""
     return place.file.name if place.file is not None else f"module {place.module}"
 
 

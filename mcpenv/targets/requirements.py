@@ -1,4 +1,4 @@
-"""Refuse to start what this machine cannot serve: secrets that are not set, too little memory, too few processors."""
+"""Refuse to start without a manifest's requirements: missing secrets, too little memory, too few processors."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from mcpenv.redaction import hide
 from .manifest import Manifest
 
 _CGROUP = Path("/sys/fs/cgroup")
-"""The limits of the container in which this process runs, if it is in one."""
+"""The limits of the container in which this process runs, if any."""
 
 
 def refuse_unmet(target: str, manifest: Manifest) -> None:
-    """Raise if a requirement of a manifest is not met, and keep the values of its secrets out of the logs.
+    """Raise if a manifest's requirement is not met, and keep the values of its secrets out of the logs.
 
     Raises:
         TargetError: with the name of the first secret that is not set, or of the resource.
@@ -44,7 +44,7 @@ def refuse_unmet(target: str, manifest: Manifest) -> None:
 
 
 def machine_memory() -> int | None:
-    """Return the memory of this machine or container in bytes; None if the system does not tell."""
+    """Return the memory of this machine or container in bytes; None if the system does not report it."""
     try:
         installed = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):  # Windows has no sysconf

@@ -25,11 +25,11 @@ _SECRET_TYPES = {SecretStr, SecretBytes}
 def bind(target: str, made: Any, settings: Iterable[str]) -> dict[str, Any]:
     """Return keyword arguments from ``name=value`` texts. Values of secrets are kept out of the logs.
 
-    A setting is secret if its type is `SecretStr` or `SecretBytes`, or if its name says so (``api_key``, ``password``).
-    The annotation of ``**settings`` is that of settings without a parameter of their own.
+    A setting is secret if its type is `SecretStr` or `SecretBytes`, or if its name indicates a secret (``api_key``,
+    ``password``). The annotation of ``**settings`` applies to settings without a parameter of their own.
 
     Raises:
-        TargetError: a name is unknown, a value does not fit, or a required argument has no value.
+        TargetError: a name is unknown, a value is invalid, or a required argument has no value.
     """
     parameters, others = _parameters(made)
     bound: dict[str, Any] = {}

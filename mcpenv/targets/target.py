@@ -97,11 +97,11 @@ def load_target(target: str, settings: Sequence[str] = (), tasks: str | Path | N
         target: as the user wrote it.
         settings: ``name=value`` each, for the constructor or factory. The parameter's annotation decides whether a
             value is read as JSON or as plain text. If a name is given twice, the last value is used.
-        tasks: a file or folder of tasks, instead of those of the class.
+        tasks: a file or folder of tasks, instead of the class's tasks.
 
     Raises:
-        TargetError: the target is not found, it does not load (``__cause__``), the settings do not fit, or what its
-            manifest needs is missing.
+        TargetError: the target is not found, it does not load (``__cause__``), a setting is invalid, or a requirement
+            of its manifest is not met.
         InvalidTasks: the tasks cannot be read.
     """
     task_set = None if tasks is None else TaskSet.from_path(tasks)
@@ -237,7 +237,7 @@ def _foreign(place: Place, cls: type[MCPEnvironment], settings: Sequence[str], t
 
 
 def _kind_that_owns(place: Place, module: ModuleType) -> FolderKind | None:
-    """Return the framework of the class that a target names, if that is none of ours."""
+    """Return the framework of the class that a target names; None for environments of mcpenv."""
     found = getattr(module, place.attribute or "", None)
     if not isinstance(found, type) or issubclass(found, MCPEnvironment):
         return None
@@ -245,7 +245,7 @@ def _kind_that_owns(place: Place, module: ModuleType) -> FolderKind | None:
 
 
 def _kind_that_explains(place: Place, error: BaseException | None) -> FolderKind | None:
-    """Return the framework of which the environment of a module may be that could not be loaded."""
+    """Return the framework that a module's environment may belong to after the module failed to load."""
     if place.attribute is None:
         return None
     missing = isinstance(error, ModuleNotFoundError) and is_part(error.name, place.module)

@@ -1,4 +1,4 @@
-"""The exceptions of user code, told in one line."""
+"""Exceptions of user code as one line of text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The module of a target: it is imported here, with the folder of its siblings on ``sys.path``."""
+"""The module of a target: importing it, with the folder of its siblings on ``sys.path``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def load_module(place: Place) -> ModuleType:
     """Import the module.
 
     Raises:
-        TargetError: it is not there, or its code raised (``__cause__``).
+        TargetError: it does not exist, or its code raised (``__cause__``).
     """
     if place.file is not None and "." not in place.module and place.file.name != "__init__.py":
         return _load_file(place, place.file)
@@ -82,7 +82,7 @@ def put_first(folder: Path) -> None:
 
 
 def is_part(missing: str | None, module: str) -> bool:
-    """Return True if the module that is missing is this one, or a package that it is in."""
+    """Return True if the missing module is this one, or a package that contains it."""
     return missing is not None and (module == missing or module.startswith(f"{missing}."))
 
 

@@ -1,4 +1,4 @@
-"""The folder or file whose changes are changes of a target's code."""
+"""The folder or file to watch for changes of a target's code."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def watched_path(target: str) -> Path:
         return external.path
     described = folder_with_manifest(split_target(target)[0])
     if described is not None:
-        return described  # a manifest that cannot be used yet is watched, too
+        return described  # an invalid manifest is watched too
     place = find_place(target)
     if place.file is not None:
         assert place.root is not None

@@ -177,7 +177,7 @@ def change_file(file: Path, change: Callable[[str], str]) -> Installed:
 
 
 def _back_up(file: Path, data: bytes) -> Path:
-    """Write a copy beside the file under an unused name, and return its path."""
+    """Write a copy to the same folder under an unused name, and return its path."""
     number = 0
     while True:
         backup = file.with_name(f"{file.name}.bak{number or ''}")

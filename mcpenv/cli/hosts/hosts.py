@@ -69,7 +69,7 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The machine and user whose host files are used.
+    """The machine and user to which the host files belong.
 
     Attributes:
         platform: as `sys.platform`.
@@ -179,7 +179,7 @@ def _only(recipe: str, text: str, force: bool) -> str:
 
 
 def _recipe(server: Server, extension: dict[str, Any]) -> str:
-    """Return a recipe of Goose as YAML, whose values are JSON."""
+    """Return a recipe of Goose as YAML with values in JSON."""
     described = {"version": "1.0.0", "title": server.name, "description": f"Use the tools of {server.name}."}
     parameter = {"key": "prompt", "input_type": "string", "requirement": "required", "description": "What to do."}
     lines = [f"{key}: {json.dumps(value)}" for key, value in described.items()]
@@ -192,7 +192,10 @@ def _recipe(server: Server, extension: dict[str, Any]) -> str:
 
 
 def _goose_extension(server: Server) -> dict[str, Any]:
-    """Return an extension of Goose. Its name begins the names of tools, which from a URL would be too long."""
+    """Return an extension of Goose.
+
+    Its name becomes the prefix of tool names, so a name made from a URL would be too long.
+    """
     if server.url is not None:
         return {"type": "streamable_http", "name": server.name, "uri": server.url, "timeout": GOOSE_TIMEOUT_S}
     command, *arguments = server.command
@@ -252,7 +255,7 @@ HOSTS: dict[str, Host] = {
             entry=lambda server: server.entry(typed=True),
             locate=lambda place: place.folder / ".vscode" / "mcp.json",
         ),
-        # Without "required" it works on without the tools if the server does not answer.
+        # Without "required" the host continues without the tools if the server does not answer.
         Host(
             "codex",
             "Codex",
