@@ -1,4 +1,4 @@
-"""Note how far a tool call came over HTTP. It decides if the call may be sent again."""
+"""Track the delivery of a tool call over HTTP. The delivery decides if the call may be sent again."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from typing import Any
 import httpx2
 
 TRANSPORT_FAULT = -32098
-"""The code of the JSON-RPC error that stands for an HTTP fault, so that the fault ends its call and no other."""
+"""The code of the JSON-RPC error that represents an HTTP fault, so that the fault ends only its own call."""
 
 _REFUSED = frozenset({401, 403, 404, 429, 503})
-"""Statuses with which a server refuses a request before it runs anything."""
+"""Statuses with which a server refuses a request before it runs any code."""
 
 _NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 
 
 class Delivery(Enum):
-    """How far a call came."""
+    """The delivery state of a call."""
 
     NOT_SENT = "not sent"
     """The tool cannot have run."""
     SENT = "sent"
-    """The tool may have run. What came of it is known only from an answer."""
+    """The tool may have run. Only an answer tells the outcome."""
 
 
 class Call:
-    """One tool call on its way. `NotingClient` sets the attributes.
+    """One tool call in progress. `NotingClient` sets the attributes.
 
     Attributes:
-        delivery: how far it came.
-        fault: what went wrong on the way; None if the server answered, or nothing has come yet.
+        delivery: the delivery state.
+        fault: the fault in transit; None if the server answered, or no response has arrived yet.
         http_status: the HTTP status of the fault; None if there was no response.
     """
 
@@ -43,13 +43,13 @@ class Call:
 
 
 CURRENT: ContextVar[Call | None] = ContextVar("mcpenv_fleet_call", default=None)
-"""The call that the running task makes. The HTTP client sends in the context of the caller, and finds it here."""
+"""The call that the running task is making. The HTTP client sends in the context of the caller, and finds it here."""
 
 
 class NotingClient(httpx2.AsyncClient):
-    """The HTTP client that notes what becomes of the call in `CURRENT`.
+    """The HTTP client that records the delivery of the call in `CURRENT`.
 
-    A tool call that fails on its way is answered by a JSON-RPC error. The exception would end the whole session.
+    A tool call that fails in transit is answered by a JSON-RPC error. An exception would end the whole session.
     """
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
@@ -87,7 +87,7 @@ def _sent(request: httpx2.Request) -> dict[str, Any]:
 
 
 async def _unreadable(response: httpx2.Response) -> str | None:
-    """Return the reason why a body is no answer; None if it is one, or an event stream, which may yet have one."""
+    """Return why a body is not an answer; None if it is one, or is an event stream, which may still contain one."""
     kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind == "text/event-stream":
         return None

@@ -1,4 +1,4 @@
-"""One MCP endpoint of an instance: it lists tools and calls them, and says how far a call came."""
+"""One MCP endpoint of an instance: it lists tools, calls them, and reports the delivery of calls."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ ABSENT = 404
 """The HTTP status of an endpoint that an environment does not have."""
 
 _FINAL = frozenset({401, 403, ABSENT})
-"""Statuses of refusals that the same call would get again."""
+"""Statuses of refusals that a repeated call would also get."""
 
 
 class Refused(CallNotDelivered):
-    """Raised if the endpoint refused a call for good: it is not there, or not for this key."""
+    """Raised if the endpoint refused a call permanently: it does not exist, or the key has no access."""
 
 
 class Endpoint:
-    """A connection to one endpoint. It is made on first use, and made again after a loss.
+    """A connection to one endpoint. The connection is opened on first use, and reopened after a loss.
 
     Args:
         name: the endpoint's path, for messages.
@@ -55,7 +55,7 @@ class Endpoint:
         return await self._client.list_tools()
 
     async def call(self, name: str, arguments: dict[str, Any]) -> ToolResult:
-        """Call a tool once. An error that the endpoint answers is a result with ``is_error``.
+        """Call a tool once. An error answer of the endpoint is a result with ``is_error``.
 
         Raises:
             CallNotDelivered: the tool cannot have run.
@@ -93,6 +93,6 @@ def _not_delivered(http_status: int | None) -> type[CallNotDelivered]:
 
 
 OF_LISTING = (ConnectionFailed, ListingFailed, OperationTimeout, SessionLost, Unauthorized)
-"""What `Endpoint.list_tools` raises."""
+"""The errors that `Endpoint.list_tools` raises."""
 
 __all__ = ["ABSENT", "OF_LISTING", "Endpoint", "Refused"]

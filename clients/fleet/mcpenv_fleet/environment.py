@@ -44,19 +44,20 @@ from .verifier import Verifier
 logger = logging.getLogger("mcpenv_fleet")
 
 SUBMIT = "submit_answer"
-"""The tool by which agents give the answer that a verifier asks for."""
+"""The tool by which agents submit the answer that a verifier requires."""
 
 _GRACE_S = 10.0
-"""Seconds that the connection waits longer than the tool's own limit, which ends the call first."""
+"""Seconds that the connection's timeout exceeds the tool's own limit, which ends the call first."""
 
 _GONE = frozenset({404, 410})
 """Statuses of the reset of an instance that has expired."""
 
 
 class _Instances:
-    """The instances of a process: the connection, and the instance by which the tools were learned.
+    """The instances of a process: the connection, and the instance that provided the list of tools.
 
-    The first session gets that instance if its arguments fit. Otherwise it is closed, so that none is open in vain.
+    The first session gets that instance if its arguments fit. Otherwise it is closed, so that no unused instance stays
+    open.
     """
 
     def __init__(self, options: FleetOptions, spec: InstanceSpec) -> None:
@@ -67,7 +68,7 @@ class _Instances:
         self.tools: list[Tool] = []
 
     async def open(self) -> None:
-        """Make the first instance, and learn the tools."""
+        """Create the first instance, and list the tools."""
         options = self._options
         self._platform = Platform(
             options.api_key,
@@ -83,7 +84,7 @@ class _Instances:
         self.tools = list(self._spare.tools.tools)
 
     async def take(self, spec: InstanceSpec) -> Instance:
-        """Return an instance for a session, which closes it."""
+        """Return an instance for a session; the session closes it."""
         spare, self._spare = self._spare, None
         if spare is not None:
             if spare.spec == spec:
@@ -150,7 +151,7 @@ class FleetEnvironment(MCPEnvironment):
     @classmethod
     @asynccontextmanager
     async def lifespan(cls) -> AsyncIterator[Any]:
-        """Make the first instance as the server starts, and close what is left as it ends."""
+        """Create the first instance at the server's start, and close unused instances at its end."""
         first = next(iter(cls.fleet_tasks.values()), None)
         instances = _Instances(cls.options, cls.options.spec(cls.env_key, first))
         try:
@@ -173,7 +174,7 @@ class FleetEnvironment(MCPEnvironment):
         return await PORTAL.run(partial(self._begin, seed, self._fleet_task(task)))
 
     async def verify(self, evidence: Evidence) -> float | None:
-        """Let the platform verify the task. None without a verifier, and if the connection was lost."""
+        """Let the platform verify the task. None without a verifier, or if the connection was lost."""
         task = self._fleet_task(evidence.task)
         if task is None or not task.has_verifier or self._lost or self._instance is None:
             return None
@@ -197,7 +198,7 @@ class FleetEnvironment(MCPEnvironment):
         raise NotSupported("a Fleet instance cannot be saved in a snapshot; reset begins its episode again")
 
     async def close(self) -> None:
-        """Close the instance. What fails is logged."""
+        """Close the instance. Failures are logged."""
         instance, self._instance = self._instance, None
         if instance is not None:
             await PORTAL.run(instance.close)
@@ -207,7 +208,7 @@ class FleetEnvironment(MCPEnvironment):
 
     async def _begin(self, seed: int | None, task: FleetTask | None) -> Observation:
         if task is not None and task.verifier_code is not None:
-            Verifier.of(task)  # before an episode is played in vain
+            Verifier.of(task)  # before an episode is played to no avail
         spec = self.options.spec(self.env_key, task)
         if self._instance is not None and self._instance.spec != spec:
             await self._end_instance()
@@ -276,9 +277,9 @@ def environment_class(
 
     Args:
         env_key: the environment, ``ENV`` or ``ENV:VERSION``.
-        task_file: a file of tasks that the platform exported. Those of other environments are left out.
-        max_output_characters: text above which an answer is cut. The tools ``search_tool_output`` and
-            ``view_tool_output`` read the rest. None: answers pass as they are.
+        task_file: a file of tasks that the platform exported. Tasks of other environments are omitted.
+        max_output_characters: maximum characters of an answer's text; a longer text is cut. The tools
+            ``search_tool_output`` and ``view_tool_output`` read the rest. None: answers are passed on unchanged.
         api_key, base_url, data_key, env_variables, image_type, region, ttl_seconds, heartbeat_interval, run_id,
             max_steps, call_timeout_s: as in `FleetOptions`.
 
@@ -333,7 +334,7 @@ def _tasks_of(env_id: str, task_file: Path) -> dict[str, FleetTask]:
 
 
 def _as_task(task: FleetTask) -> Task:
-    """Return the task as orchestrators see it. Its version changes with anything in it."""
+    """Return the task as orchestrators see it. Its version changes with any change to it."""
     return Task(
         id=task.key,
         prompt=task.prompt,

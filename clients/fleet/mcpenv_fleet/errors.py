@@ -52,7 +52,7 @@ class VerificationFailed(FleetFailure):
 
     Attributes:
         task_key: the task.
-        reason: what went wrong, such as the syntax error of the verifier's code.
+        reason: the reason, such as the syntax error of the verifier's code.
     """
 
     def __init__(self, task_key: str, reason: str) -> None:
@@ -69,7 +69,7 @@ class UnknownTool(FleetFailure):
 
 
 class CallNotDelivered(FleetFailure):
-    """Raised if a call did not reach the environment, also when it was sent again. The tool has not run."""
+    """Raised if a call did not reach the environment, even after it was sent again. The tool has not run."""
 
 
 class OutcomeUnknown(FleetFailure):

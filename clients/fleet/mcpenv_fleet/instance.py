@@ -1,4 +1,4 @@
-"""One instance of a Fleet environment: its tools, its signs of life, its verification, its end."""
+"""One instance of a Fleet environment: its tools, heartbeats, verification and end."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ COMPUTER = "computer"
 """The tool of computer use."""
 
 SCREENSHOT = {"action": "screenshot"}
-"""The arguments with which it answers with a picture of the screen, and changes nothing."""
+"""The arguments with which it returns a picture of the screen and changes nothing."""
 
 _BEATS = 3
-"""Signs of life that are sent in each interval, so that one may be lost."""
+"""Heartbeats in each interval; with several, one may be lost."""
 
 
 class Instance:
@@ -55,7 +55,7 @@ class Instance:
         call_timeout_s: float = CALL_TIMEOUT_S,
         retries: Retries = OF_CALLS,
     ) -> Instance:
-        """Make an instance and list its tools. An instance whose tools cannot be listed is closed.
+        """Make an instance and list its tools. An instance with tools that cannot be listed is closed.
 
         Raises:
             PlatformFailed: no instance was made.
@@ -88,7 +88,7 @@ class Instance:
         }
 
     async def reset(self, seed: int | None = None) -> None:
-        """Reset the instance's data. The sessions with its endpoints begin anew.
+        """Reset the instance's data. The sessions with its endpoints start again.
 
         Raises:
             PlatformFailed: the platform refused.
@@ -126,7 +126,7 @@ class Instance:
             self._beating = None
         try:
             await self.tools.disconnect()
-        except Exception:  # whatever it is, the instance must end
+        except Exception:  # for any error, the instance must end
             logger.exception("a session with instance %s could not be ended", self.id)
         await self._platform.close_instance(self._env)
 

@@ -13,7 +13,7 @@ from .retries import OF_CALLS, OF_CREATES, Retries
 from .task import FleetTask, keyed
 
 HTTP_TIMEOUT_S = 60.0
-"""Seconds of every request to the platform, except those that make an instance."""
+"""Seconds of every request to the platform, except requests that create an instance."""
 
 CREATE_TIMEOUT_S = 900.0
 """Seconds to make an instance: the platform may have to start a machine for it."""
@@ -37,12 +37,12 @@ class InstanceSpec:
         data_key: the data that it begins with, ``DATA`` or ``DATA:VERSION``; None: its default.
         env_variables: variables for the environment.
         image_type: the kind of image; None: the default, "mcp": with the tool ``computer``, for computer use.
-        region: where it runs; None: the platform's choice.
+        region: the region of the instance; None: the platform's choice.
         ttl_seconds: seconds after which the platform ends it; None: the platform's default.
-        heartbeat_interval: seconds without a sign of life after which the platform ends it; None: never. The signs are
+        heartbeat_interval: seconds without a heartbeat after which the platform ends it; None: never. Heartbeats are
             sent while the instance is open.
-        run_id: the beginning of the instance's run id. Each instance has its own, by which one that a failed create
-            left behind is found.
+        run_id: the prefix of the instance's run id. Each instance has its own, by which an instance left behind by a
+            failed create is found.
     """
 
     env_key: str
@@ -60,8 +60,8 @@ class FleetOptions:
     """The options of `FleetEnv.from_fleet` and `FleetEnv.from_task`.
 
     Attributes:
-        api_key: the API key; None: that of the environment variable ``FLEET_API_KEY``.
-        base_url: the address of the platform's API; None: that of ``FLEET_BASE_URL``, else the SDK's.
+        api_key: the API key; None: from the environment variable ``FLEET_API_KEY``.
+        base_url: the address of the platform's API; None: from ``FLEET_BASE_URL``, or else the SDK's default.
         data_key: the data that the environment begins with, ``DATA`` or ``DATA:VERSION``; None: its default.
         data_version: the version, if ``data_key`` has none.
         env_variables: variables for the environment.
@@ -95,7 +95,7 @@ class FleetOptions:
     of_calls: Retries = OF_CALLS
 
     def spec(self, env_key: str, task: FleetTask | None = None) -> InstanceSpec:
-        """Return the arguments of an instance. Those of a task go before the options."""
+        """Return the arguments of an instance. A task's arguments take precedence over the options."""
         data_key = None if self.data_key is None else keyed(self.data_key, self.data_version)
         variables, image_type = self.env_variables, self.image_type
         if task is not None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("mcpenv_fleet")
 
 _LOST = Status(StatusCode.TRANSPORT_LOST, Stage.TOOL, True)
-"""The status of a step whose call was lost, and of its episode."""
+"""The status of a step and its episode after a lost call."""
 
 
 class FleetTools:
@@ -71,7 +71,7 @@ class FleetTools:
             The result. If it is one text that is a JSON object or list, ``data`` is its value.
 
         Raises:
-            ToolCallFailed: the tool answered with an error, or there is none of that name.
+            ToolCallFailed: the tool answered with an error, or there is no tool of that name.
             CallNotDelivered: no try reached the environment.
             OutcomeUnknown: the tool may have run.
         """
@@ -101,9 +101,9 @@ class FleetEnv:
 
     Rewards: the platform scores no step, so that the reward of a step is None. At the end of a task's episode the
     platform runs the task's verifier, and its score is the reward. ``reward_fn`` overrides both: it computes the reward
-    of each step and of the end, and no verifier runs. ``info["reward_by"]`` says which it was.
+    of each step and of the end, and no verifier runs. ``info["reward_by"]`` names the source.
 
-    Every method has a blocking form, which also works where an event loop runs, and one for coroutines (``_async``).
+    Every method has a blocking form, which also works while an event loop runs, and one for coroutines (``_async``).
     Calls of several threads run one after the other.
 
     Attributes:
@@ -222,8 +222,8 @@ class FleetEnv:
     def step(self, action: Action) -> StepResult[Observation]:
         """Take a step: call a tool, or list the tools, which is not counted.
 
-        A tool's failure is data: ``error``, or a result with ``is_error``. If a call was lost on its way the episode is
-        truncated with the status ``transport_lost``.
+        A tool's failure is data: ``error``, or a result with ``is_error``. If a call was lost in transit, the episode
+        is truncated with the status ``transport_lost``.
 
         Raises:
             InvalidMessage: no episode has begun, or it is another action.
@@ -262,7 +262,7 @@ class FleetEnv:
         return await PORTAL.run(partial(self._end_episode, final_answer))
 
     def close(self) -> None:
-        """Close the instance. Safe to call twice. What fails is logged."""
+        """Close the instance. Safe to call twice. Failures are logged."""
         PORTAL.call(self._close)
 
     async def close_async(self) -> None:
@@ -344,7 +344,7 @@ class FleetEnv:
     ) -> StepResult[Observation]:
         if self._options.reward_fn is not None or self.task is None or not self.task.has_verifier:
             return self._kept(observation, *self._reward(action, observation))
-        self._kept(observation, None, "verifier")  # over, also if there is no score
+        self._kept(observation, None, "verifier")  # over, even without a score
         score = await self._instance.verify(self.task, final_answer)
         return self._kept(observation, score, "verifier")
 
@@ -383,7 +383,7 @@ class FleetEnv:
 
 
 def with_data(result: ToolResult) -> ToolResult:
-    """Return a result whose ``data`` is the JSON object or list that its only text is, if it has no other data."""
+    """Return a result with ``data`` set to the JSON object or list in its only text, unless it has other data."""
     if result.data is not None or len(result.content) != 1 or result.content[0].get("type") != "text":
         return result
     try:

@@ -29,15 +29,15 @@ API_KEY = "FLEET_API_KEY"
 """The environment variable with the API key."""
 
 OF_SDK = (FleetError, httpx.HTTPError, ValueError, TypeError)
-"""What the SDK raises: its own errors, those of HTTP, and those of answers that its models do not fit."""
+"""The exceptions that the SDK raises: its own, HTTP errors, and validation errors of answers."""
 
 
 class Platform:
     """A connection to the platform. All coroutines run on one loop, and the SDK's requests in threads.
 
     Args:
-        api_key: the API key; None: that of the environment variable ``FLEET_API_KEY``.
-        base_url: the address of the API; None: that of ``FLEET_BASE_URL``, else the SDK's.
+        api_key: the API key; None: from the environment variable ``FLEET_API_KEY``.
+        base_url: the address of the API; None: from ``FLEET_BASE_URL``, or else the SDK's default.
         http_timeout_s: seconds of a request.
         create_timeout_s: seconds to make an instance.
         of_creates: the tries to make one.
@@ -62,15 +62,15 @@ class Platform:
         self.http_timeout_s = http_timeout_s
         self._create_timeout_s = create_timeout_s
         self._of_creates = of_creates
-        # A plain client: the SDK's own one repeats requests, POSTs too, under whatever is repeated here.
+        # A plain client: the SDK's own client retries requests, POSTs included, in addition to the retries here.
         self._http = httpx.Client(timeout=http_timeout_s)
         self._fleet = Fleet(key, base_url, httpx_client=self._http, max_retries=0, timeout=http_timeout_s)
         self._closing: set[asyncio.Task[None]] = set()
 
     async def make(self, spec: InstanceSpec) -> SyncEnv:
-        """Make an instance: three tries, of which only transient failures are repeated.
+        """Create an instance, with three tries; only transient failures are retried.
 
-        What a failed try left behind is closed, also if the caller is cancelled.
+        An instance left behind by a failed try is closed, even if the caller is cancelled.
 
         Raises:
             PlatformFailed: the platform refused, or no try succeeded.
@@ -96,7 +96,7 @@ class Platform:
         return env
 
     async def close_run(self, run_id: str, kept: str | None = None) -> None:
-        """Close the instances of a run id, except one. Log what fails."""
+        """Close the instances of a run id, except one. Failures are logged."""
         try:
             found = await started(partial(self._fleet.instances, run_id=run_id))
         except OF_SDK as error:
@@ -108,7 +108,7 @@ class Platform:
                 await self.close_instance(env)
 
     async def close_instance(self, env: SyncEnv) -> None:
-        """Close an instance. Log what fails."""
+        """Close an instance. Failures are logged."""
         try:
             await started(env.close)
         except OF_SDK as error:
@@ -118,7 +118,7 @@ class Platform:
         """Reset the data of an instance.
 
         Raises:
-            PlatformFailed: it refused. The status is 404 if there is no such instance any more.
+            PlatformFailed: the platform refused. The status is 404 if the instance no longer exists.
         """
         what = f"the reset of instance {env.instance_id}"
         try:
@@ -140,7 +140,7 @@ class Platform:
         """Return the source of a verifier that the platform keeps.
 
         Raises:
-            PlatformFailed: there is none.
+            PlatformFailed: the platform has no such verifier.
         """
         what = f"the download of verifier {verifier_id}"
         try:
@@ -174,7 +174,7 @@ class Platform:
         return env
 
     async def _discard(self, creating: asyncio.Future[SyncEnv], run_id: str) -> None:
-        """Close what a create has made that nobody waits for any more: now, and once the platform has answered."""
+        """Close an instance from a create that no caller awaits: now, and once the platform has answered."""
         await self.close_run(run_id)
         await asyncio.wait({creating})
         if creating.exception() is not None:
@@ -188,7 +188,7 @@ class Platform:
 
 
 def failed(what: str, error: Exception) -> PlatformFailed:
-    """Return the failure for an exception of the SDK. Its type and status say if it is transient, never its text."""
+    """Return the failure for an exception of the SDK. Its type and status decide if it is transient, never its text."""
     status = error.status_code if isinstance(error, FleetAPIError) else None
     transient = isinstance(error, FleetTimeoutError | FleetRateLimitError | httpx.TransportError) or (
         isinstance(error, FleetAPIError) and (status is None or status >= 500)

@@ -26,10 +26,10 @@ class Retries:
     first_pause_s: float = 1.0
 
     async def run(self, what: str, attempt: Callable[[], Awaitable[T]], may_repeat: Callable[[Exception], bool]) -> T:
-        """Return what ``attempt`` returns. Log every failed try.
+        """Return the result of ``attempt``. Log every failed try.
 
         Raises:
-            Exception: that of the last try, or the first one that ``may_repeat`` refuses.
+            Exception: the exception of the last try, or the first one that ``may_repeat`` refuses.
         """
         pause = self.first_pause_s
         for number in range(1, self.tries + 1):

@@ -1,4 +1,4 @@
-"""Tasks that the platform has exported, as plain data. No code of them is run here."""
+"""Tasks that the platform has exported, as plain data. None of their code is run here."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COMPUTER_USE = "computer_use"
 
 
 class FleetTask(BaseModel):
-    """One task: what the agent is to do, in which environment, and how the platform verifies it.
+    """One task: the agent's instructions, the environment, and the platform's verification.
 
     Attributes:
         key: the task's unique key.

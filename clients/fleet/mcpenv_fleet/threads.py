@@ -1,7 +1,7 @@
-"""Run blocking requests without blocking the event loop: each in a daemon thread of its own.
+"""Run blocking requests without blocking the event loop, each in a separate daemon thread.
 
-There are few of them, and one that makes an instance may take minutes. Daemon threads do not keep the interpreter from
-ending meanwhile.
+There are few requests, and creating an instance may take minutes. Daemon threads do not keep the interpreter from
+exiting.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ PATHS = ("api/v1/mcp", "mcp")
 
 
 class ToolSet:
-    """The tools of one instance. The endpoint that is first in `PATHS` owns a tool that several have.
+    """The tools of one instance. If several endpoints have a tool, the first of them in `PATHS` owns it.
 
     Args:
         root: the root address of the instance.
@@ -66,7 +66,7 @@ class ToolSet:
         return await self._retries.run(f"call {name}", partial(owner.call, name, arguments), _may_call_again)
 
     async def disconnect(self) -> None:
-        """End the sessions with the endpoints. The tools and their owners stay known."""
+        """End the sessions with the endpoints. The tools and their owners are kept."""
         for endpoint in self._endpoints:
             await endpoint.disconnect()
 

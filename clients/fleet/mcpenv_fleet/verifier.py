@@ -1,7 +1,7 @@
 """Verifiers: find the function in a verifier's source, pack the source for the platform, and read its answer.
 
-The source is parsed, never run. The function is the one that is named, else the one with the decorator ``@verifier``,
-else the only one whose first parameter is ``env`` and that no other function of the module calls.
+The source is parsed, never run. The function is the named one, or else the one with the decorator ``@verifier``.
+Otherwise it is the only function with the first parameter ``env`` that no other function of the module calls.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from .errors import VerificationFailed
 from .task import FleetTask
 
 ANSWER = "final_answer"
-"""The parameter by which verifiers take the agent's answer."""
+"""The parameter in which verifiers receive the agent's answer."""
 
 TIMEOUT_S = 50
-"""Seconds that the platform gives a verifier: less than its request may take."""
+"""Seconds that the platform allows a verifier: less than its request may take."""
 
 _PACKED_AT = (1980, 1, 1, 0, 0, 0)
-"""The time of packed files. The platform keeps bundles by hash, so that equal sources must give equal bytes."""
+"""The time of packed files. The platform stores bundles by hash, so equal sources must give equal bytes."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Verifier:
             code: the source, if the platform keeps it; None: the task's own.
 
         Raises:
-            VerificationFailed: there is no source, it is not Python, or the function is not known.
+            VerificationFailed: there is no source, it is not Python, or the function cannot be determined.
         """
         source = task.verifier_code if code is None else code
         if source is None:
@@ -90,7 +90,7 @@ class Verifier:
 
         Raises:
             VerificationFailed: the platform did not run it, it raised, or it gave no number.
-            Exception: those of the SDK's requests.
+            Exception: from the SDK's requests.
         """
         bundle = self.bundle()
         sha256 = hashlib.sha256(bundle).hexdigest()

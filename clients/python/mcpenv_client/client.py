@@ -62,15 +62,15 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
     """A client of one environment session, async first; `sync` gives the blocking form.
 
     One client is one session with its own environment instance. Calls from several tasks run one at a time, in the
-    order in which they came. A caller that is cancelled while it waits for its reply loses the session, because the
-    outcome of the message is unknown.
+    order in which they were made. A caller that is cancelled while it waits for its reply loses the session, because
+    the outcome of the message is unknown.
 
     Typing: subclass and override ``_step_payload``, ``_parse_result``, ``_parse_state``, or name the classes as
     ``EnvClient[MyAction, MyObservation, MyState](url)``. Without either, tool observations are `CallToolObservation`
     and `ListToolsObservation`, others `AnyObservation`, states `State`.
 
     Attributes:
-        mcp_url: where an agent acts on the running episode; None before the first reset.
+        mcp_url: the address at which an agent acts on the running episode; None before the first reset.
 
     Args:
         base_url: ``http(s)://`` or ``ws(s)://`` address of the server.
@@ -80,12 +80,12 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
         ping_interval_s, ping_timeout_s: seconds between keep-alive pings and to wait for their pongs; None: no pings.
         max_message_bytes: the largest frame to accept.
         headers: extra HTTP headers of the handshake, such as ``{"Authorization": "Bearer ..."}`` for a control token.
-        resume: come back by itself to a session whose socket was lost, and ask again what became of the message; the
-            server must allow it (``--resume-grace-s``). Nothing runs twice.
-        max_resumes: how often one message may be asked again, after pauses that grow to 2 s: the default of 20 outlasts
+        resume: reconnect automatically to a session after its socket was lost, and ask for the outcome of the message;
+            the server must allow it (``--resume-grace-s``). No message runs twice.
+        max_resumes: maximum tries to send one message again, after pauses that grow to 2 s: the default of 20 outlasts
             half a minute without a server.
-        capacity_timeout_s: seconds for which `reset` asks again, with growing random pauses, when every session of the
-            server is taken.
+        capacity_timeout_s: seconds for which `reset` retries, with growing random pauses, while all sessions of the
+            server are in use.
 
     Raises (all methods):
         ConnectionFailed: no connection could be made.
@@ -166,7 +166,7 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
     def from_hub(cls, repository: str, **options: Any) -> Launched[Self]:
         """Return `from_provider` of a container of a Docker Space of Hugging Face, on this machine.
 
-        That is code of somebody else. The container has no access to this machine's files, but to the network.
+        The image contains third-party code. The container has network access, but no access to this machine's files.
 
         Args:
             repository: the Space, ``OWNER/NAME``.
@@ -181,7 +181,7 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
         await self._session.connect()
 
     async def close(self) -> None:
-        """End the session and close the socket; a call in flight ends with `SessionLost`. Safe to call twice."""
+        """End the session and close the socket; a running call raises `SessionLost`. Safe to call twice."""
         await self._session.close()
 
     async def __aenter__(self) -> Self:
@@ -204,10 +204,10 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
 
         Args:
             seed: for reproducible episodes.
-            episode_id: a name for the episode; the server makes one up otherwise.
+            episode_id: an id for the episode; by default the server generates one.
             timeout_s: seconds to wait for the reply, instead of ``message_timeout_s``.
             options: the environment's own reset options; unknown ones are refused. To begin a task: ``task=`` (a
-                `Task`, or the id of one of the environment's), or ``split=`` and ``index=``.
+                `Task`, or the id of one of the environment's tasks), or ``split=`` and ``index=``.
         """
         data = to_plain(options, "options")
         if seed is not None:
@@ -259,12 +259,12 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
         """End the episode, because the agent has stopped. Rubric and verifier score its final state.
 
         Args:
-            truncated: a limit of the orchestrator's ended it (turns, tokens, time); otherwise it is terminated.
+            truncated: True if a limit of the orchestrator ended it (turns, tokens, time); otherwise it is terminated.
             reason: for the record and ``info["reason"]``.
             timeout_s: seconds to wait for the reply, instead of ``message_timeout_s``.
 
         Returns:
-            The reward of the end, and ``info["return"]``, the sum. If the episode was over already, the last
+            The reward of the end, and ``info["return"]``, the sum. If the episode was already over, the last
             observation again.
         """
         data: dict[str, Any] = {"truncated": truncated}
@@ -277,10 +277,10 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
     async def wait(self, timeout_s: float | None = None) -> StepResult[ObsT]:
         """Wait until the episode is over, for example while an agent acts on it at ``info["mcp_url"]``.
 
-        Holds no lock: other calls run meanwhile.
+        It holds no lock: other calls can run meanwhile.
 
         Args:
-            timeout_s: seconds to wait at most; None: as long as it takes.
+            timeout_s: maximum seconds to wait; None: no limit.
 
         Returns:
             The last observation, with its reward; ``info["return"]`` is the sum. ``done`` is False at the timeout.
@@ -300,7 +300,10 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
                 return result
 
     async def trajectory(self) -> Trajectory:
-        """Return the record of the running or last episode, with an agent's steps. Answered also during a step."""
+        """Return the record of the running or last episode, with an agent's steps.
+
+        It is also answered during a step.
+        """
         return Trajectory.from_plain((await self._session.exchange(FrameType.TRAJECTORY, {}, "trajectory")).data)
 
     async def cancel(self, request_id: str) -> bool:
@@ -308,7 +311,7 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
         reply = await self._session.exchange(FrameType.CANCEL, {"request_id": request_id}, "cancel")
         return bool(reply.data.get("cancelled"))
 
-    # -- state to hold
+    # -- snapshots
 
     async def snapshot(self, *, timeout_s: float | None = None) -> SnapshotRef:
         """Take a snapshot of the episode, between two steps. The state stays on the server.
@@ -317,8 +320,8 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
             timeout_s: deadline at the server, in seconds.
 
         Raises:
-            NotSupported: the environment cannot be saved; the text says what its author can do.
-            CapacityReached: the session holds as many snapshots as it may; `drop_snapshot` makes room.
+            NotSupported: the environment cannot be saved; the text has the remedy for its author.
+            CapacityReached: the session has its maximum of snapshots; `drop_snapshot` frees one.
         """
         reply = await self._ask(FrameType.SNAPSHOT, {}, "snapshot", timeout_s)
         try:
@@ -329,15 +332,16 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
     async def restore(self, snapshot: SnapshotRef | str, *, timeout_s: float | None = None) -> StepResult[ObsT]:
         """Continue from a snapshot, in a new episode with the same steps so far. Return the last observation.
 
-        ``info`` has the new ``episode_id`` and ``mcp_url``; the ``mcp_url`` before leads to an episode that is over.
+        ``info`` has the new ``episode_id`` and ``mcp_url``; the previous ``mcp_url`` leads to an ended episode.
 
         Args:
             snapshot: of this session, or of the session that it was forked from.
             timeout_s: deadline at the server, in seconds.
 
         Raises:
-            InvalidMessage: there is no such snapshot (any more).
-            ExecutionError: the environment failed to become what it was; it is new, to be reset or restored.
+            InvalidMessage: the snapshot does not exist, or no longer exists.
+            ExecutionError: the environment failed to restore its state; the instance is new, and must be reset or
+                restored.
         """
         data = {"snapshot_id": _id_of(snapshot)}
         return self._began(await self._ask(FrameType.RESTORE, data, "observation", timeout_s))
@@ -348,12 +352,13 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
         Its ``mcp_url`` is the address of its episode for agents.
 
         Args:
-            snapshot: of this session, or of the session that it was forked from; None: the episode as it stands.
+            snapshot: of this session, or of the session that it was forked from; None: the present state of the
+                episode.
             timeout_s: deadline of the snapshot and of the restoring at the server, in seconds, each.
 
         Raises:
             NotSupported: the environment cannot be saved, or the server has one session at a time.
-            CapacityReached: every session of the server is taken; this one is not lost.
+            CapacityReached: all sessions of the server are in use; this session is not lost.
         """
         data: dict[str, Any] = {} if snapshot is None else {"snapshot_id": _id_of(snapshot)}
         credential = self._session.new_credential()
@@ -373,10 +378,10 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
         return bool(reply.data.get("dropped"))
 
     async def list_tools(self) -> list[Tool]:
-        """Return the tools of this session's environment. This is no step.
+        """Return the tools of this session's environment. Listing is not a step.
 
         Raises:
-            ListingFailed: the server answered with something else than a listing.
+            ListingFailed: the server answered with something other than a listing.
         """
         reply = await self._session.exchange_once(FrameType.STEP, encode_action(ListToolsAction()), "observation")
         observation = reply.data.get("observation")
@@ -417,7 +422,7 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
             raise _unlike("session", SessionInfo, error) from error
 
     async def capacity(self) -> ServerCapacityStatus:
-        """Return the numbers of sessions that the server has and may have.
+        """Return the present and maximum numbers of the server's sessions.
 
         Raises:
             InvalidMessage: as `sessions`.
@@ -446,14 +451,14 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
         return await self._tasks.get(split, index)
 
     async def get_tasks(self, split: str, start: int = 0, stop: int | None = None) -> list[Task]:
-        """Return the tasks of a split from ``start`` up to, and without, ``stop``; None: to the last."""
+        """Return the tasks of a split from ``start`` to ``stop``, exclusive; None: to the last."""
         return await self._tasks.range(split, start, stop)
 
     async def rows(self, split: str) -> list[dict[str, Any]]:
-        """Return a split as a trainer's dataset, a row for each task: `mcpenv_client.rows.rows_of`."""
+        """Return a split as a trainer's dataset, with a row for each task: `mcpenv_client.rows.rows_of`."""
         return rows_of(await self.get_tasks(split))
 
-    # -- what a typed client overrides
+    # -- methods to override in a typed client
 
     def _step_payload(self, action: ActT) -> dict[str, Any]:
         """Return the ``data`` of a step frame for ``action``."""
@@ -492,10 +497,10 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
             return parse_observation(payload, cls)
         except ValidationError as error:
             if not body.keys() - {"metadata"}:
-                # What a reset without an observation of its own answers, whatever steps answer.
+                # The answer to a reset without its own observation, whatever steps return.
                 cls = Observation
             elif own is AnyObservation and cls is not AnyObservation:
-                # Another environment's idea of such names.
+                # The same names, as another environment defines them.
                 cls = AnyObservation
             else:
                 raise _unlike("observation", cls, error) from error
@@ -514,7 +519,7 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
             )
         return self._classes
 
-    # -- plumbing
+    # -- internals
 
     def _began(self, reply: Reply) -> StepResult[ObsT]:
         """Return the result of a reset or restore."""
@@ -530,7 +535,7 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
         return self._parse_result(reply.data)
 
     async def _ask(self, kind: FrameType, data: dict[str, Any], answer: str, timeout_s: float | None) -> Reply:
-        """Send a frame under a request id of its own."""
+        """Send a frame with a new request id."""
         return await self._session.exchange(
             kind,
             data,
@@ -572,8 +577,11 @@ def _id_of(snapshot: SnapshotRef | str) -> str:
 
 
 def _class_for(body: dict[str, Any], own: type[Observation]) -> type[Observation]:
-    """The class of an observation: the client's own, unless it is a tool's or a listing and the own is not."""
-    fields = own.__pydantic_fields__  # what `model_fields` gives, by way of a descriptor
+    """The class of an observation.
+
+    It is the client's own, unless the observation is a tool's or a listing and that class is not.
+    """
+    fields = own.__pydantic_fields__  # the value of `model_fields`, without its descriptor
     if "tool_name" in body and ("result" in body or "error" in body) and "tool_name" not in fields:
         return CallToolObservation
     if isinstance(body.get("tools"), list) and "tools" not in fields:

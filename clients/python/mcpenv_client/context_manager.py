@@ -1,4 +1,4 @@
-"""The messages of a long episode, and the tools by which a model drops old ones and finds them again."""
+"""The messages of a long episode, and the tools with which a model drops old messages and finds them again."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ CHARACTERS_PER_TOKEN = 4
 """An estimate, used until the API has counted the tokens of a request."""
 
 TOKENS_PER_IMAGE = 1000
-"""An estimate for one image, such as a screenshot. Its data is no text, and does not count."""
+"""An estimate for one image, such as a screenshot. Its data is not text, and does not count."""
 
 _NUMBER = {"type": "integer", "minimum": 1}
 
 
 @cache
 def _tools() -> tuple[Tool, ...]:
-    """Return the tools. They are answered by `ContextManager.answer`, and are no steps of the environment.
+    """Return the tools. `ContextManager.answer` answers them; they are not steps of the environment.
 
-    Made on first use: an import of the package builds no model.
+    Created on first use: importing the package must not build a model.
     """
     return (
         Tool(
@@ -91,7 +91,7 @@ def _tools() -> tuple[Tool, ...]:
 
 @dataclass
 class _Turn:
-    """An answer of the model with all messages up to its next one."""
+    """An answer of the model, with all messages until its next answer."""
 
     number: int
     messages: list[Message]
@@ -101,21 +101,21 @@ class _Turn:
 
 
 class ContextManager:
-    """The messages of one episode, of which a model sees a part that it chooses itself.
+    """The messages of one episode, and the part of them that the model has chosen to see.
 
     The messages before the model's first answer (system, task) always stay. After them, each answer begins a turn,
-    which stays or goes as a whole, so that no result is without its call. The running turn always stays. It works for
+    which is kept or dropped as a whole, so that no result loses its call. The current turn is always kept. It works for
     messages of any API that have a ``role``, and in which the results of calls follow the answer that made them.
 
     Not safe for concurrent calls.
 
     Args:
-        limit_tokens: the tokens that the model's context has; None: unknown.
+        limit_tokens: the size of the model's context in tokens; None: unknown.
         count_tokens: estimates the tokens of one message.
 
     Attributes:
         limit_tokens: as given.
-        drops: what was dropped: ``{"turn": N, "dropped": [...]}`` for each call of `manage_context`, N being its turn.
+        drops: the dropped turns: ``{"turn": N, "dropped": [...]}`` for each call of `manage_context`, with N its turn.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class ContextManager:
 
     @property
     def tools(self) -> list[Tool]:
-        """The tools for the model, beside those of the environment."""
+        """The tools for the model, in addition to the environment's tools."""
         return list(_tools())
 
     @property
@@ -154,8 +154,8 @@ class ContextManager:
         """Add a message.
 
         Args:
-            message: of the model, or what follows its answer: results of calls, messages of a user.
-            output: what the environment says about a cut result (`OUTPUT_META` in the metadata of the `ToolResult`).
+            message: of the model, or following its answer: results of calls, messages of a user.
+            output: the environment's data about a cut result (`OUTPUT_META` in the metadata of the `ToolResult`).
 
         Raises:
             ValueError: it is a ``tool`` message without its call, which APIs refuse.
@@ -180,7 +180,7 @@ class ContextManager:
             self._outputs[output["id"]] = output
 
     def used(self, prompt_tokens: int) -> None:
-        """Note the tokens of the last request, as the API counted them. Call it before adding its answer."""
+        """Record the tokens of the last request, as the API counted them. Call it before adding its answer."""
         if prompt_tokens > 0:
             self._counted = prompt_tokens, self._estimate(self.visible)
 
@@ -192,7 +192,7 @@ class ContextManager:
         return estimate if not estimated else round(estimate * real / estimated)
 
     def answer(self, name: str, arguments: Mapping[str, Any]) -> str:
-        """Answer a call of one of the `tools`. What it drops is missing from `visible` from then on.
+        """Answer a call of one of the `tools`. Dropped turns are missing from `visible` from then on.
 
         Raises:
             MalformedToolCall: the arguments cannot be used.
@@ -210,7 +210,7 @@ class ContextManager:
         raise ValueError(f"{name!r} is not a tool of the context manager")
 
     def to_plain(self) -> dict[str, Any]:
-        """Return the record of what was dropped, as plain JSON data; `messages_at` reads it."""
+        """Return the record of dropped turns, as plain JSON data; `messages_at` reads it."""
         return {"limit_tokens": self.limit_tokens, "drops": self.drops}
 
     def _estimate(self, messages: Iterable[Message]) -> int:
@@ -315,7 +315,7 @@ def messages_at(messages: Sequence[Message], record: Mapping[str, Any], turn: in
 
     Args:
         messages: the whole conversation, such as `RecordedEpisode.messages`.
-        record: what `ContextManager.to_plain` returned, such as ``RecordedEpisode.extra["context"]``.
+        record: the result of `ContextManager.to_plain`, such as ``RecordedEpisode.extra["context"]``.
         turn: from 1.
     """
     gone = {number for drop in record["drops"] if drop["turn"] < turn for number in drop["dropped"]}
@@ -363,8 +363,8 @@ def _matches(turn: _Turn, text: str) -> list[str]:
     wanted = text.casefold()
     for origin, whole in _texts(turn):
         if origin.endswith(f" of {SEARCH}"):
-            continue  # a page of matches would be found by the search for the next page
-        # Some characters have several when their case is folded, so that places would not fit the text.
+            continue  # otherwise the search for the next page would find a page of matches
+        # Some characters become several by case folding, so that positions would not match the text.
         folded = whole.casefold() if len(whole.casefold()) == len(whole) else whole
         at = folded.find(wanted)
         while at >= 0:

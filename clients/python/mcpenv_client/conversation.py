@@ -1,4 +1,4 @@
-"""The conversation of a model with an episode, as chat messages: what trainers and evaluations have in common."""
+"""The conversation of a model with an episode, as chat messages: the common part of trainers and evaluations."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 MAX_MALFORMED = 5
-"""The number of consecutive turns without a call that can be read after which a conversation is over."""
+"""The number of consecutive turns without a readable call that ends a conversation."""
 
 MAX_TURNS = "max_turns"
 MALFORMED = "malformed_calls"
 """Limits of a conversation, as `Turn.limit` and the reason of the episode's end."""
 
 ABANDONED = "abandoned"
-"""The reason of the end of an episode whose conversation was left by an exception."""
+"""The reason for the end of an episode after an exception left its conversation."""
 
 OVER = "The episode is over; this call was not made."
 """The answer to calls after the end of the episode."""
 
 _UNKNOWN = Status(StatusCode.ENV_ERROR, None, True)
-"""The status after an error that has none of its own."""
+"""The status after an error without a status of its own."""
 
 
 class Playable(Protocol):
@@ -57,7 +57,7 @@ class Playable(Protocol):
         ...
 
     async def list_tools(self) -> list[Tool]:
-        """Return the tools. This is no step."""
+        """Return the tools. Listing is not a step."""
         ...
 
     async def end(self, *, truncated: bool = False, reason: str | None = None) -> StepResult[Any]:
@@ -66,21 +66,21 @@ class Playable(Protocol):
 
 
 class Conversation:
-    """A model's conversation with one episode after the other: `begin`, `act` until it is done, `end`.
+    """A model's conversation with successive episodes: `begin`, `act` until it is done, `end`.
 
-    The calls of one message are made in order. A call that cannot be read, or that comes after the end, is answered
-    for the model and is no step. A message without calls is said to the episode's user, whose answer is the next
-    message; without a user it ends the model's part. `end` asks the verifier: without it there may be no reward, so
-    leaving ``async with`` ends an episode that was not ended.
+    The calls of one message are made in order. A call that cannot be read, or that comes after the end, is answered for
+    the model and is not a step. A message without calls goes to the episode's user, and the answer is the next message;
+    without a user it ends the model's part. `end` runs the verifier: without it there may be no reward, so leaving
+    ``async with`` ends an episode that was not ended.
 
     Not safe for concurrent calls. Cancelling `act` loses the session of an `EnvClient`.
 
     Attributes:
         messages: all messages of the episode.
-        tools: the tools at this time, with the way from the model's names back to the environment's.
+        tools: the present tools, with the mapping from the model's names to the environment's.
         context: drops old messages at the model's request; None without ``context_tokens``.
         turns, steps, malformed_calls: as `Ending` has them.
-        done: True if the model has no more turns.
+        done: True if the model's turns are over.
 
     Args:
         env: the session. The conversation does not connect or close it.
@@ -88,10 +88,10 @@ class Conversation:
         text_calls: how the model writes calls as text; None: its messages have ``tool_calls``.
         system: a system message before the prompt.
         max_turns: the maximum of the model's messages in an episode; None: no limit.
-        max_malformed: the maximum of consecutive messages without a call that can be read; None: no limit.
-        images: put images of observations and results into messages of a user. False: they are left out.
-        user_as_tool: True: the model speaks to the episode's user by a tool. False: by messages without calls, and it
-            does not get the tool.
+        max_malformed: the maximum of consecutive messages without a readable call; None: no limit.
+        images: put images of observations and results into messages of a user. False: they are omitted.
+        user_as_tool: True: the model speaks to the episode's user through a tool. False: through messages without
+            calls, and the model does not get the tool.
         context_tokens: the tokens of the model's context. The model gets tools that drop old turns and find them again.
         step_timeout_s: the deadline of each call, in seconds; None: the environment's own.
 
@@ -147,20 +147,21 @@ class Conversation:
 
     @property
     def visible(self) -> Sequence[Mapping[str, Any]]:
-        """The messages for the next request to the model: all that it has not dropped."""
+        """The messages for the next request to the model: all except dropped ones."""
         return self.messages if self.context is None else self.context.visible
 
     async def begin(self, row: Task | str | Mapping[str, Any] | None = None, *, seed: int | None = None) -> Opening:
-        """Begin an episode. One that was not ended is ended first.
+        """Begin an episode. An episode that was not ended is ended first.
 
         Args:
             row: the task: a `Task`, its id, or a row of a dataset with ``task`` (an id), or ``split`` and ``index``;
-                ``seed`` and ``options`` of the reset are taken from it too, other columns are the trainer's own. None:
-                an episode without a task.
+                the reset also takes ``seed`` and ``options`` from it; other columns are the trainer's own. None: an
+                episode without a task.
             seed: the seed, instead of the row's.
 
         Raises:
-            WireError: the environment refused; a row that names no task of its own is `InvalidMessage`.
+            WireError: the environment refused; for a row that names no task of the environment, the error is
+                `InvalidMessage`.
             ConnectionFailed: there is no connection.
             ToolNotExpressible: the format cannot express a tool.
             ValueError: the row has none of these columns.
@@ -203,15 +204,15 @@ class Conversation:
         return Opening(list(self.messages), self.tools.listed, info=dict(info or {}))
 
     async def act(self, message: Mapping[str, Any] | str, *, timeout_s: float | None = None) -> Turn:
-        """Make the calls of the model's message, or say it to the user, and return what the model sees next.
+        """Make the calls of the model's message, or send it to the user, and return the messages that follow.
 
         Args:
             message: a message of chat completions, or its text.
-            timeout_s: the deadline of all its calls together, in seconds; later ones are not made.
+            timeout_s: the deadline of all its calls together, in seconds; later calls are not made.
 
         Raises:
-            ToolNotExpressible: the user's turn brought a tool that the format cannot express.
-            ValueError: the message has calls that are not those of chat completions.
+            ToolNotExpressible: the user's turn added a tool that the format cannot express.
+            ValueError: the message has calls that are not in the format of chat completions.
         """
         kept, calls = read_message(message, self.tools, self.turns + 1, self._text_calls)
         self.turns += 1
@@ -228,10 +229,12 @@ class Conversation:
         return Turn(self.messages[begin:], reward, self.done, calls, self._limit, self._error, images, observations)
 
     async def end(self, *, truncated: bool | None = None, reason: str | None = None) -> Ending:
-        """End the episode, and return its return. Never raises because of the environment: `Ending.status` says it.
+        """End the episode, and return its return.
+
+        Errors of the environment are not raised: `Ending.status` reports them.
 
         Args:
-            truncated: True if a limit of the caller's ended it. None: if a limit of the conversation was reached.
+            truncated: True if a limit of the caller ended it. None: true if a limit of the conversation was reached.
             reason: for the record. None: the limit that was reached.
         """
         if self._ending is None:
@@ -247,7 +250,8 @@ class Conversation:
             except (WireError, ConnectionFailed) as error:
                 self._error = error
             else:
-                # The environment repeats the last observation if the episode was over already: its parts are counted.
+                # The environment repeats the last observation if the episode was already over: its parts are already
+                # counted.
                 if last.status is None:
                     self._count(last)
                 status = last.episode_status or COMPLETED
@@ -265,7 +269,7 @@ class Conversation:
             await self.end(truncated=True, reason=ABANDONED)
 
     def sync(self) -> SyncConversation:
-        """Return the blocking form, for an `EnvClient` that is used by it alone."""
+        """Return the blocking form, for an `EnvClient` that only this conversation uses."""
         return SyncConversation(self)
 
     def _offered(self, tools: Sequence[Tool]) -> tuple[str | None, list[Tool]]:
@@ -286,9 +290,9 @@ class Conversation:
     # -- the parts of a turn
 
     async def _speak(self, text: Any, timeout_s: float | None) -> Turn:
-        """Say a message without calls to the user, whose answer is the next message. Without a user, stop.
+        """Send a message without calls to the user; the answer is the next message. Without a user, stop.
 
-        With the user's next turn the tools may be others.
+        The user's next turn may change the tools.
         """
         if self._user_tool is None or self.done:
             self.done = True
@@ -363,7 +367,7 @@ class Conversation:
         return reward, results
 
     def _ask_context(self, call: ModelCall, action: CallToolAction, context: ContextManager) -> None:
-        """Answer a call of a tool of the context. It is no step of the environment."""
+        """Answer a call of a tool of the context. It is not a step of the environment."""
         try:
             answer = context.answer(action.tool_name, action.arguments)
         except MalformedToolCall as error:
@@ -426,7 +430,7 @@ class SyncConversation:
         return PORTAL.call(lambda: self.conversation.begin(row, seed=seed))
 
     def act(self, message: Mapping[str, Any] | str, *, timeout_s: float | None = None) -> Turn:
-        """Make the calls of the model's message, and return what the model sees next."""
+        """Make the calls of the model's message, and return the messages that follow."""
         return PORTAL.call(lambda: self.conversation.act(message, timeout_s=timeout_s))
 
     def end(self, *, truncated: bool | None = None, reason: str | None = None) -> Ending:
@@ -440,7 +444,7 @@ def _of_user(text: str, images: list[dict[str, Any]]) -> Message:
 
 
 def _output_of(observation: Any) -> Mapping[str, Any] | None:
-    """Return what the environment says about the long output of which the model sees a part, if it does."""
+    """Return the environment's data about a long output that is shown to the model only in part, if there is any."""
     result = observation.result if isinstance(observation, CallToolObservation) else None
     about = None if result is None or result.meta is None else result.meta.get(OUTPUT_META)
     return about if isinstance(about, Mapping) else None

@@ -68,7 +68,7 @@ class WireError(McpenvError):
         code: the name of the cause on the wire.
         message: one line for people.
         data: further fields of the error frame (``errors``, ``incident``, ``retry_after_s``, ``status``, ...).
-        usual_status: the `status` of an error whose data has none.
+        usual_status: the `status` of an error if its data has none.
     """
 
     code: ErrorCode = ErrorCode.SESSION_ERROR
@@ -132,7 +132,7 @@ class ExecutionError(WireError):
 
     @property
     def incident(self) -> str | None:
-        """The id under which the server logged the traceback."""
+        """The id of the traceback in the server's log."""
         return self.data.get("incident")
 
 
@@ -170,7 +170,7 @@ class FactoryError(WireError):
 
     @property
     def incident(self) -> str | None:
-        """The id under which the server logged the traceback."""
+        """The id of the traceback in the server's log."""
         return self.data.get("incident")
 
 
@@ -209,7 +209,7 @@ class OperationCancelled(WireError):
 class SessionLost(WireError):
     """Raised if the session is gone, or the outcome of the last message is unknown.
 
-    A new episode begins only with a reset.
+    Only a reset begins a new episode.
     """
 
     code = ErrorCode.SESSION_LOST
@@ -249,7 +249,7 @@ class UnsupportedVersion(WireError):
 class ConnectionFailed(McpenvError):
     """Raised if no connection to the server could be made. ``__cause__`` is the reason.
 
-    ``http_status`` is the HTTP status of the refusal; None if there is none, or it is not known.
+    ``http_status`` is the HTTP status of the refusal; None if there is none, or it is unknown.
     """
 
     status: ClassVar[Status] = Status(StatusCode.TRANSPORT_LOST, None, True)
@@ -336,11 +336,11 @@ class MalformedToolCall(McpenvError):
 
 
 class ProviderUnavailable(McpenvError):
-    """Raised before a provider starts anything, if something is missing.
+    """Raised before a provider starts anything, if a requirement is missing.
 
     Attributes:
         provider: the name of its class.
-        missing: what is missing, a sentence with a remedy each.
+        missing: the missing requirements, each a sentence with a remedy.
     """
 
     def __init__(self, provider: str, missing: list[str]) -> None:
@@ -357,7 +357,7 @@ class InstanceFailed(McpenvError):
 
     Attributes:
         name: the instance, such as ``container 1f2e3d``.
-        reason: what is wrong.
+        reason: the fault.
         log: the end of its output; empty if there is none.
     """
 
@@ -396,7 +396,7 @@ _BY_CODE: dict[str, type[WireError]] = {
 
 
 def status_of_code(code: str) -> Status:
-    """Return the status of a step or an end that failed with this wire code, where nothing more is known."""
+    """Return the status of a step or an end that failed with this wire code, without further information."""
     cls = _BY_CODE.get(code)
     usual = None if cls is None else cls.usual_status
     return Status(StatusCode.ENV_ERROR, None, True) if usual is None else usual

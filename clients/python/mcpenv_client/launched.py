@@ -33,7 +33,7 @@ def provider_named(name: str) -> Callable[..., Instances]:
     """Return the class or function that makes providers of a name, such as ``docker``, from an installed distribution.
 
     Raises:
-        ProviderUnavailable: there is none of that name.
+        ProviderUnavailable: there is no provider of that name.
     """
     entry = next(iter(entry_points(group=ENTRY_POINTS, name=name)), None)
     if entry is None:

@@ -1,4 +1,4 @@
-"""Packages whose public names are loaded when the first of them is used."""
+"""Load the public names of packages when the first of them is used."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def lazy_names(package: str, *others: str) -> tuple[Callable[[str], Any], Callab
                 return import_module(f"{package}.{name}")
         public = import_module(f"{package}.api")
         for each in public.__all__:
-            here.setdefault(each, getattr(public, each))  # a program may have put something else there
+            here.setdefault(each, getattr(public, each))  # a program may have replaced it
         here["__all__"] = [*public.__all__, *others]
         try:
             return here[name]

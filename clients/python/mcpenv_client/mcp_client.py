@@ -67,8 +67,9 @@ _MAX_PAGES = 1000
 _LAST_WORDS_S = 1.0
 _UNAUTHORIZED = 401
 _RESERVED = "io.modelcontextprotocol/"
-"""The prefix of the protocol's own keys in ``_meta``, such as the server's name. They are no part of a tool's
-result."""
+"""The prefix of the protocol's own keys in ``_meta``, such as the server's name. They are not part of a tool's
+result.
+"""
 
 
 class MCPToolClient:
@@ -88,7 +89,7 @@ class MCPToolClient:
         elicitation_callback: answers the questions of tools to the user, as in `mcp.Client`. Without it, such a tool
             gets an error.
         http_client: makes the HTTP client from the arguments of ``httpx2.AsyncClient``, for example a subclass that
-            notes what becomes of requests.
+            records the outcome of requests.
         connect_timeout_s: maximum seconds to connect, and to close.
         message_timeout_s: maximum seconds to wait for a listing or a result.
         max_message_bytes: maximum size of a result.
@@ -212,7 +213,7 @@ class MCPToolClient:
         Args:
             name: the name in the listing.
             arguments: the arguments, which must fit the tool's input schema.
-            raise_on_error: if False, an error is a result with ``is_error``, whose text is the message.
+            raise_on_error: if False, an error is a result with ``is_error`` and the message as text.
             timeout_s: maximum seconds to wait for the result, instead of ``message_timeout_s``.
 
         Raises:
@@ -306,7 +307,7 @@ class _Session:
 
     @property
     def ended(self) -> bool:
-        """True if no more requests can be sent here."""
+        """True if requests can no longer be sent here."""
         return self._why() is not None
 
     @property
@@ -369,7 +370,7 @@ class _Session:
             raise
 
     def refuse_if_lost(self) -> None:
-        """Raise `SessionLost` if no more requests can be sent here."""
+        """Raise `SessionLost` if requests can no longer be sent here."""
         why = self._why()
         if why is not None:
             raise SessionLost(why)
@@ -480,7 +481,7 @@ def _meta(meta: Any) -> dict[str, Any] | None:
 
 
 def _innermost(error: Exception) -> Exception:
-    """Return the original exception, which task groups wrap, also several times."""
+    """Return the original exception, which task groups may wrap several times."""
     while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
     return error

@@ -1,4 +1,4 @@
-"""The event loop that blocking clients run on: one daemon thread for all of a process."""
+"""The event loop for blocking clients: one daemon thread for the whole process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 T = TypeVar("T")
 
 _LOOK_UP_S = 1.0
-"""Seconds after which a waiting thread runs the handler of a signal that came just before it began to wait."""
+"""Seconds after which a waiting thread runs the handler of a signal that arrived just before the wait."""
 
 
 class _Call(Generic[T]):
@@ -23,8 +23,8 @@ class _Call(Generic[T]):
         self._task: asyncio.Task[None] | None = None
         self._error: BaseException | None = None
         self._result: T
-        # A plain lock, not a future: a signal handler that interrupts the wait may call a client itself, and the
-        # portal's thread must not wait for a lock that the interrupted thread holds.
+        # A plain lock, not a future: a signal handler that interrupts the wait may itself call a client. The portal's
+        # thread must not wait for a lock that the interrupted thread holds.
         self._done = threading.Lock()
         self._done.acquire()
 
@@ -110,10 +110,10 @@ class Portal:
         self._running().call_soon_threadsafe(_Call(function).start)
 
     def after_fork(self) -> None:
-        """Start anew in a forked child, where the thread does not exist and the lock may be held."""
+        """Replace the loop in a forked child: its thread does not exist there, and the lock may be held."""
         self._lock = threading.RLock()
         if self._loop is not None:
-            # Kept, because collecting it would unregister sockets that the parent still waits for.
+            # Kept, because garbage collection would unregister sockets that the parent still uses.
             self._of_parents.append(self._loop)
         self._loop = self._thread_id = None
 

@@ -22,7 +22,7 @@ def score_of(trajectory: Trajectory) -> float | None:
 
 
 def worth_of(trajectory: Trajectory) -> float | None:
-    """Return the value that decides whether a task is solved: the verification of the end, or else `score_of`.
+    """Return the value that decides if a task is solved: the verification of the end, or else `score_of`.
 
     A rubric that rewards or penalizes effort changes the return, but not whether the task is solved.
     """
@@ -33,7 +33,7 @@ def worth_of(trajectory: Trajectory) -> float | None:
 def advantages(
     trajectories: Sequence[Trajectory], *, baseline: Baseline = "mean", scale: bool = True
 ) -> list[float | None]:
-    """Return how much better each episode is than its group.
+    """Return the advantage of each episode over its group.
 
     Args:
         trajectories: episodes of one task.
@@ -42,15 +42,15 @@ def advantages(
         scale: divide by the (population) standard deviation of the group; equal scores give 0.
 
     Returns:
-        One value for each episode, in order. None for an episode that was not scored; it counts in no mean. The only
-        scored episode of a group gets 0.0.
+        One value for each episode, in order. None for an episode that was not scored; it is not part of any mean. The
+        only scored episode of a group gets 0.0.
     """
     if baseline not in get_args(Baseline):
         raise ValueError(f"baseline is {baseline!r}; it must be one of {', '.join(get_args(Baseline))}")
     scores = [score_of(trajectory) for trajectory in trajectories]
     scored = [score for score in scores if score is not None]
     if len(scored) < 2 or min(scored) == max(scored):
-        # A case of its own, because the mean of equal floats need not be equal to them.
+        # A separate case, because the mean of equal floats may differ from them.
         return [None if score is None else 0.0 for score in scores]
     mean = math.fsum(scored) / len(scored)
     factor = len(scored) / (len(scored) - 1) if baseline == "leave_one_out" else 1.0

@@ -24,10 +24,10 @@ StateT = TypeVar("StateT")
 
 
 class BlockingClient:
-    """An async client with blocking methods. Any thread may call, also one whose own event loop runs.
+    """An async client with blocking methods. Any thread may call, even if an event loop runs in it.
 
-    Every method of the wrapped client, also those that a subclass adds, is here under its name. Its coroutines run in
-    the event loop that the blocking clients of a process share. Ctrl-C, and whatever else a signal handler raises,
+    Every method of the wrapped client, including a subclass's own, is available under its name. Its coroutines run in
+    the event loop that the blocking clients of a process share. Ctrl-C, and any other exception from a signal handler,
     cancels the call that it interrupts.
     """
 
@@ -58,10 +58,10 @@ class BlockingClient:
         return blocking
 
     def close(self) -> None:
-        """End the session and close the socket; a call in flight ends with `SessionLost`. Safe to call twice.
+        """End the session and close the socket; a running call raises `SessionLost`. Safe to call twice.
 
-        Returns at once where it cannot wait, in a finalizer that runs in the event loop's thread or as the interpreter
-        shuts down.
+        It returns at once if it cannot wait: in a finalizer that runs in the event loop's thread, or at the
+        interpreter's shutdown.
         """
         if sys.is_finalizing():
             return  # the system closes the socket
@@ -79,7 +79,7 @@ class BlockingClient:
 
 
 class SyncEnvClient(BlockingClient, Generic[ObsT, StateT]):
-    """`EnvClient` with blocking methods: what `EnvClient.sync` gives."""
+    """`EnvClient` with blocking methods: the result of `EnvClient.sync`."""
 
     def __init__(self, client: EnvClient[Any, ObsT, StateT]) -> None:
         super().__init__(client)

@@ -13,7 +13,7 @@ from .types.tasks import Task
 from .wire.protocol import describe_faults, faults
 
 PAGE = 500
-"""Tasks that are asked for at a time."""
+"""The number of tasks per request."""
 
 Ask = Callable[[str, Any], Awaitable[Any]]
 
@@ -22,7 +22,7 @@ class TaskClient:
     """The requests for tasks.
 
     Args:
-        ask: a request: its path, and the JSON of its body or None for GET; the JSON of the answer.
+        ask: sends a request: its path, and the JSON of its body or None for GET; returns the JSON of the answer.
 
     Raises (methods):
         InvalidMessage: the environment has no tasks, or none of that split and index; or the answer is no task.
@@ -50,7 +50,7 @@ class TaskClient:
         return task
 
     async def range(self, split: str, start: int, stop: int | None) -> list[Task]:
-        """Return the tasks from ``start`` up to, and without, ``stop``; `PAGE` at a time."""
+        """Return the tasks from ``start`` to ``stop``, exclusive; `PAGE` at a time."""
         size = await self.size(split)
         end = size if stop is None else min(stop, size)
         tasks: list[Task] = []

@@ -168,7 +168,7 @@ class Connection:
 
     @property
     def ended(self) -> bool:
-        """True if no more messages can be sent here."""
+        """True if messages can no longer be sent here."""
         return self._reason() is not None or self._socket.state is not State.OPEN
 
     async def exchange(
@@ -199,7 +199,7 @@ class Connection:
         """Send ``farewell`` if no caller waits for a reply, and close the socket. Safe to call twice.
 
         Waits until the server has ended the session and closes the socket, but only for a limited time, because an
-        environment's close may be slow. A call in flight raises `SessionLost`.
+        environment's close may be slow. A running call raises `SessionLost`.
         """
         if self._reason() is not None:
             return
@@ -259,7 +259,7 @@ class Connection:
         return waiting.reply
 
     async def _read_one(self) -> None:
-        """Receive one frame on behalf of all callers. Then wake the first one without a reply, which reads on."""
+        """Receive one frame on behalf of all callers. Then wake the first caller without a reply, which reads on."""
         self._reading = True
         try:
             self._give(decode_reply(await self._socket.recv()))
@@ -331,7 +331,7 @@ class Connection:
         return self._lost
 
     def _lose(self, why: str) -> SessionLost:
-        """Drop the socket. No more messages can be sent here."""
+        """Drop the socket. Messages can no longer be sent here."""
         if self._lost is None:
             self._lost = why
         self._abort()

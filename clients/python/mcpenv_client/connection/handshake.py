@@ -72,8 +72,8 @@ class Handshake:
             base_url: the server.
             options: the options of the connection.
             credential: the credential by which the session can be resumed.
-            resume: True if the session exists. The server must not begin another one.
-            session_id: the id of a session that the server made, to be joined.
+            resume: True if the session exists. The server must not begin a new session.
+            session_id: the id of a session that the server created, to join it.
         """
         url = ws_url(base_url) + ("&resume=1" if resume else "")
         shown = without_password(url)
@@ -108,7 +108,7 @@ class Handshake:
 
 
 def refusal(url: str, status: int, body: bytes | bytearray | None) -> McpenvError:
-    """Return the error for a request that a server refused: that of the ``code`` in the body, if there is one."""
+    """Return the error for a request that a server refused: by the ``code`` in the body, if there is one."""
     try:
         data = decode(bytes(body or b""))
     except ValueError:

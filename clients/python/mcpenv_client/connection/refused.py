@@ -14,9 +14,9 @@ MAX_BYTES = 256 * 1024
 
 
 async def stated_reason(response: httpx2.Response) -> str | None:
-    """Return the status and the ``message`` of a refusal; None if it is none, or its body is not mcpenv's.
+    """Return the status and the ``message`` of a refusal; None for other responses, or if the body is not mcpenv's.
 
-    The body is read only if it is JSON of a known size. Whoever receives the response can still read it.
+    The body is read only if it is JSON of a known size. The response remains readable for its receiver.
     """
     kind = response.headers.get("content-type", "").partition(";")[0].strip()
     size = response.headers.get("content-length", "")

@@ -55,7 +55,7 @@ class ResumableSession:
             self._closed = False
 
     async def close(self) -> None:
-        """End the session and close the socket. A call in flight raises `SessionLost`. Safe to call twice."""
+        """End the session and close the socket. A running call raises `SessionLost`. Safe to call twice."""
         async with self._lock():
             self._closed = True
             connection, self.connection = self.connection, None
@@ -67,7 +67,7 @@ class ResumableSession:
         return Credential() if self._resume else None
 
     async def joined(self, session_id: str, credential: Credential | None) -> ResumableSession:
-        """Return a connected session that the server made.
+        """Return a connected session that the server created.
 
         Args:
             session_id: the id of the session, which is a secret.
@@ -103,8 +103,8 @@ class ResumableSession:
             answer: the type of the reply.
             timeout_s: the deadline at the server, in seconds.
             wait_s: seconds to wait for the reply; None: ``message_timeout_s``.
-            request_id: the id of the frame. None: a random id if the session may be resumed, or if the frame is one
-                that waits for no other.
+            request_id: the id of the frame. None: a random id if the session may be resumed, or if the frame waits for
+                no other frame.
         """
         connection = await self._current()
         if request_id is None and (self._resume or kind.urgent):
@@ -152,7 +152,10 @@ class ResumableSession:
         return current
 
     async def _end_lost(self) -> None:
-        """End the lost session if the server keeps it for this client. Otherwise it would keep its slot for a while."""
+        """End the lost session if the server keeps it for this client.
+
+        Otherwise the session would occupy its slot for a while.
+        """
         if self._credential is None:
             return
         lost, self._credential = self._credential, None
@@ -181,7 +184,10 @@ class ResumableSession:
 
 
 def _trace_for(connection: Connection) -> dict[str, str]:
-    """Return the fields of the current span, for a server that has named its protocol. OpenEnv's would refuse them."""
+    """Return the fields of the current span, for a server that has named its protocol.
+
+    OpenEnv's servers would refuse them.
+    """
     return {} if connection.protocol is None else trace_context()
 
 

@@ -1,4 +1,4 @@
-"""The current span of the calling program, for servers that trace. OpenTelemetry is used if the program uses it."""
+"""The calling program's current span, for servers that trace. OpenTelemetry is used if the program uses it."""
 
 from __future__ import annotations
 

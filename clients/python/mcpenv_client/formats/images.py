@@ -14,7 +14,7 @@ _PARTS = frozenset({"image", "image_url", "input_image"})
 
 
 def image_parts(content: Iterable[Mapping[str, Any]]) -> list[Part]:
-    """Return the images among blocks of MCP content as ``image_url`` parts, in order. Other blocks are left out."""
+    """Return the images among blocks of MCP content as ``image_url`` parts, in order. Other blocks are omitted."""
     return [
         {"type": "image_url", "image_url": {"url": f"data:{block['mimeType']};base64,{block['data']}"}}
         for block in content

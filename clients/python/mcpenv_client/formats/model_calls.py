@@ -1,4 +1,4 @@
-"""The tool calls in a model's messages: those of chat completions, and those that models write as text."""
+"""The tool calls in a model's messages: structured ones of chat completions, and calls that models write as text."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ModelCall:
         id: the call's id, which its answer names.
         name: the tool's name as the model wrote it; empty if there is none.
         action: the action; None if the call cannot be read.
-        problem: why it cannot be read, for the model.
+        problem: the reason why it cannot be read, for the model.
     """
 
     id: str
@@ -45,11 +45,11 @@ class ModelCall:
 def read_message(
     message: Mapping[str, Any] | str, tools: ProviderTools, turn: int, text_calls: TextCalls | None = None
 ) -> tuple[dict[str, Any], list[ModelCall]]:
-    """Return a model's message as the conversation keeps it, and its calls in order.
+    """Return a model's message in the form that the conversation stores, and its calls in order.
 
     Calls without an id get one. Structured arguments that are a JSON object stay as they were written. Others become
-    ``{}`` in the message that is kept, because many endpoints refuse a conversation with them; `ModelCall.problem`
-    quotes them.
+    ``{}`` in the stored message, because many endpoints refuse a conversation with them; `ModelCall.problem` quotes
+    them.
 
     Args:
         message: a message of chat completions, or its text.
@@ -58,7 +58,7 @@ def read_message(
         text_calls: how the model writes calls as text; None: text has no calls.
 
     Raises:
-        ValueError: the message has calls that are not those of chat completions.
+        ValueError: the message has calls that are not in the format of chat completions.
     """
     if isinstance(message, str):
         message = {"content": message}
@@ -98,7 +98,7 @@ def _structured(call: dict[str, Any], tools: ProviderTools) -> ModelCall:
     """Return a structured call, and put readable arguments in its place in the message.
 
     A text that is a JSON object stays as the model wrote it: trainers find a conversation's earlier tokens by comparing
-    its messages with those that they sent.
+    its messages with the ones they sent.
     """
     function = call["function"]
     name: str = function["name"]
@@ -117,7 +117,7 @@ def _structured(call: dict[str, Any], tools: ProviderTools) -> ModelCall:
 
 
 def _written(call_id: str, found: dict[str, Any] | str, tools: ProviderTools) -> ModelCall:
-    """Return a call that was written as text: an object with a name and arguments, or why there is none."""
+    """Return a call that was written as text: an object with a name and arguments, or the reason why it is none."""
     if isinstance(found, str):
         return ModelCall(call_id, "", None, found)
     name = found.get("name")
@@ -130,7 +130,7 @@ def _written(call_id: str, found: dict[str, Any] | str, tools: ProviderTools) ->
 
 
 def _found(text: str, form: TextCalls, tools: ProviderTools) -> Iterator[dict[str, Any] | str]:
-    """Yield the calls in a text, or in place of one that cannot be read, why."""
+    """Yield the calls in a text, or the reason in place of a call that cannot be read."""
     if form == "hermes":
         for match in _TAG.finditer(text):
             yield _object(match[1])
@@ -170,7 +170,7 @@ def _list(text: str) -> Iterator[dict[str, Any] | str]:
 
 
 def _xml(name: str, body: str, tools: ProviderTools) -> dict[str, Any]:
-    """Return a call in Qwen3-Coder's form. An argument is read as JSON unless its schema says that it is a text."""
+    """Return a call in Qwen3-Coder's form. An argument is read as JSON unless its schema declares a text."""
     properties = tools.properties(name)
     arguments: dict[str, Any] = {}
     for match in _PARAMETER.finditer(body):
@@ -187,7 +187,7 @@ def _json_or_text(text: str) -> Any:
     try:
         return decode(text)
     except ValueError:
-        return text  # the environment says what it expected
+        return text  # the environment reports the expected type
 
 
 __all__ = ["ModelCall", "TextCalls", "read_message"]

@@ -12,7 +12,8 @@ class NameRule:
     """The rule of a format for the names of functions.
 
     Attributes:
-        first, other: the characters that may stand first, and after that, as the inside of a regular expression's set.
+        first, other: the characters allowed at the first position, and after it, as the inside of a regular
+            expression's set.
         longest: maximum number of characters.
     """
 
@@ -25,7 +26,7 @@ class NameRule:
         return len(name) <= self.longest and re.fullmatch(f"[{self.first}][{self.other}]*", name) is not None
 
     def made_legal(self, name: str) -> str:
-        """Return a legal name that is like ``name``: other characters become ``_``, and the end is cut off."""
+        """Return a legal name similar to ``name``: other characters become ``_``, and the end is cut off."""
         legal = re.sub(f"[^{self.other}]", "_", name)
         if not re.match(f"[{self.first}]", legal):
             legal = f"_{legal}"
@@ -42,7 +43,7 @@ GEMINI = NameRule("A-Za-z_", "A-Za-z0-9_.:-", 128)
 class NameMap:
     """The names of a set of tools for one format, each with its own name.
 
-    A legal name stays as it is. Names that become equal are numbered, in the order of the tools.
+    A legal name stays unchanged. Names that become equal are numbered, in the order of the tools.
 
     Args:
         names: the tools' own names, each once.

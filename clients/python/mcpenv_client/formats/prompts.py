@@ -15,7 +15,7 @@ _FRAMEWORKS = {"reward", "done", "terminated", "truncated", "info", "metadata"}
 
 
 def prompt_of(first: StepResult[Any]) -> str:
-    """Return the prompt for an agent: the task's, or else the reset's observation, as JSON if it is not one text.
+    """Return the prompt for an agent: the task's, or else the reset's observation, as JSON if it is not a single text.
 
     Empty if the observation has no fields of the environment's own.
     """

@@ -34,7 +34,7 @@ NAMED = frozenset({"dependentSchemas", "patternProperties", "properties"})
 """The keywords with schemas by name."""
 
 DEFINITIONS = frozenset({"$defs", "definitions"})
-"""The keywords whose schemas apply only where a reference names them."""
+"""The keywords with schemas that apply only where a reference names them."""
 
 ANNOTATIONS = frozenset(
     {"$comment", "default", "deprecated", "description", "examples", "readOnly", "title", "writeOnly"}
@@ -42,18 +42,18 @@ ANNOTATIONS = frozenset(
 """The keywords that restrict nothing."""
 
 MAX_PARTS = 20_000
-"""Maximum number of schemas in one whose references are replaced. Few definitions can make very many."""
+"""Maximum number of schemas in a schema with replaced references. Few definitions can produce very many."""
 
 
 class Unresolvable(Exception):
-    """The exception for a reference that cannot be replaced. The text says where it is, and why."""
+    """The exception for a reference that cannot be replaced. The text has the place and the reason."""
 
 
 def target_of(reference: str, root: Mapping[str, Any]) -> Schema:
     """Return the schema that a reference names, which must be a JSON pointer into ``root``.
 
     Raises:
-        Unresolvable: it names none, or another document.
+        Unresolvable: it names nothing, or refers to another document.
     """
     if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
         raise Unresolvable(f"$ref {reference!r} is not a JSON pointer into the tool's own schema")
@@ -80,7 +80,10 @@ def schema_at(reference: str, root: Mapping[str, Any]) -> Schema:
 
 
 def parts_of(schema: Mapping[str, Any]) -> Iterator[tuple[str, Schema]]:
-    """Yield the schemas that apply to a value or its parts, with their paths. Values of ``enum`` and such are none."""
+    """Yield the schemas that apply to a value or its parts, with their paths.
+
+    Values of ``enum`` and similar keywords are not schemas.
+    """
     for keyword, value in schema.items():
         if keyword in NAMED and isinstance(value, Mapping):
             for name, inner in value.items():
@@ -124,7 +127,7 @@ class _Inlining:
         """Return one part of the schema without references.
 
         Args:
-            path: the place of the part in the schema that is made.
+            path: the place of the part in the resulting schema.
             inside: the references that led to it.
         """
         self._parts += 1

@@ -1,9 +1,9 @@
-"""OpenAI's strict mode: schemas in the subset of JSON Schema that it can enforce, and answers as the tool expects them.
+"""OpenAI's strict mode: schemas in the subset of JSON Schema that it enforces, and arguments as the tool expects them.
 
-In strict mode every key is required, and no other key is allowed. So a key that a tool may be called without also
-accepts null, its default stands in its description, and `StrictSchema.restored` removes the null from the model's
-arguments. A rule that strict mode does not know, but that only narrows a value, stands in the description too. A schema
-that strict mode cannot express at all is refused.
+In strict mode every key is required, and no other key is allowed. So an optional key of a tool also accepts null, its
+default is stated in its description, and `StrictSchema.restored` removes the null from the model's arguments. A rule
+unknown to strict mode that only narrows a value is stated in the description too. A schema that strict mode cannot
+express at all is refused.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _DESCRIBED = frozenset(
 """The keywords that are written into the description."""
 
 _DROPPED = frozenset({"$comment", "$id", "$schema", "deprecated", "discriminator", "readOnly", "writeOnly"})
-"""The keywords that say nothing about the values that a model may give."""
+"""The keywords that do not restrict the values that a model may give."""
 
 _FORMATS = frozenset({"date", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "time", "uuid"})
 """The values of ``format`` that strict mode knows. Others are written into the description."""
@@ -59,7 +59,7 @@ _NONE: Any = object()
 
 
 class NotStrict(Exception):
-    """The exception for a schema that strict mode cannot express. The text says where, and why."""
+    """The exception for a schema that strict mode cannot express. The text has the place and the reason."""
 
 
 class StrictSchema:
@@ -94,7 +94,7 @@ class StrictSchema:
             )
 
     def restored(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Return the arguments of a strict call without the null of keys that are left out."""
+        """Return the arguments of a strict call without the null of omitted keys."""
         restored: dict[str, Any] = self._without_nulls(self._root, arguments)
         return restored
 
@@ -147,7 +147,7 @@ class StrictSchema:
         if beside - ANNOTATIONS:
             raise NotStrict(f"{path} has {min(beside - ANNOTATIONS)} beside $ref; inline the references")
         made = self._plain({key: value for key, value in schema.items() if key != "$ref"}, path)
-        # Strict mode allows nothing beside a reference.
+        # Strict mode allows no other keyword next to a reference.
         return {**made, "anyOf": [{"$ref": reference}]} if made else {"$ref": reference}
 
     def _object(self, schema: Mapping[str, Any], path: str, level: int) -> dict[str, Any]:
@@ -181,7 +181,7 @@ class StrictSchema:
         return {**hoisted, "anyOf": [*branches, {"type": "null"}]}
 
     def _plain(self, schema: Mapping[str, Any], path: str, *without: str) -> dict[str, Any]:
-        """Return the keywords of a schema but some, with those that strict mode lacks in the description."""
+        """Return the keywords of a schema except some; keywords that strict mode lacks go to the description."""
         made: dict[str, Any] = {}
         described = []
         for keyword, value in schema.items():
@@ -250,7 +250,7 @@ class StrictSchema:
         return resolved.get("default", _NONE) if isinstance(resolved, Mapping) else _NONE
 
     def _resolved(self, schema: Schema) -> Schema:
-        """Return the schema that references lead to, with annotations beside them.
+        """Return the schema that references lead to, combined with the annotations next to them.
 
         Raises:
             Unresolvable: they lead nowhere, or to themselves.
@@ -296,7 +296,7 @@ class StrictSchema:
         return value
 
     def _means_null(self, schema: Schema) -> bool:
-        """Return True if null is a value of an optional key, and not the sign that it is left out."""
+        """Return True if null is a value of an optional key, not the mark of an omitted key."""
         return self._accepts_null(schema) and self._default(schema) is not None
 
     def _fits(self, schema: Schema, value: Any) -> bool:

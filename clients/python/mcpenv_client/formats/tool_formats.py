@@ -90,7 +90,7 @@ class ProviderTools:
         """Return the action of a model's call.
 
         Args:
-            name: the name in the call. One that is not listed is taken as it is, for the environment to refuse.
+            name: the name in the call. An unlisted name is used unchanged, for the environment to refuse.
             arguments: JSON text or an object; empty or None for a call without arguments.
 
         Raises:
@@ -103,14 +103,15 @@ class ProviderTools:
         return CallToolAction(tool_name=own, arguments=made)
 
     def properties(self, name: str) -> Mapping[str, Any]:
-        """Return the properties of a tool's own input schema, by the name that is listed. Empty for another name."""
+        """Return the properties of a tool's own input schema, by the listed name. Empty for another name."""
         return self._properties.get(self._map.own(name), {})
 
     def action_of(self, call: Any) -> CallToolAction:
         """Return the action of a tool call as an API answers it: a dictionary, or an object of the API's SDK.
 
-        It may be a call of OpenAI's chat completions or responses, a ``tool_use`` block of Anthropic, a part with a
-        ``functionCall`` or the function call itself of Gemini, or a call as templates of Hugging Face write it.
+        It may be a call of OpenAI's chat completions or responses, or a ``tool_use`` block of Anthropic. For Gemini it
+        is a part with a ``functionCall``, or the function call itself; for Hugging Face, a call in the form of its
+        templates.
 
         Raises:
             MalformedToolCall: it has no name, or its arguments are not a JSON object.

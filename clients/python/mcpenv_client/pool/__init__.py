@@ -1,4 +1,4 @@
-"""Pools: many environments at once, in this process, in worker processes, in Ray actors, or on servers."""
+"""Pools: many concurrent environments in this process, in worker processes, in Ray actors, or on servers."""
 
 from .assignment import Assignment, Limits, Played
 from .backend import PoolError

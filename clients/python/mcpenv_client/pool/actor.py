@@ -28,18 +28,18 @@ from .worker import Answers, Begin, Failed
 T = TypeVar("T")
 
 BATCH_S = 0.5
-"""The seconds after which an actor begins no other episode of a batch: a lost batch is a short one."""
+"""The seconds after which an actor begins no further episode of a batch: a lost batch then costs little."""
 
 
 class Actor:
     """The environments of one actor. Blocking policies and single steps have one thread, so that calls run in order.
 
-    Answers are bytes, so that an answer that cannot be pickled does not cost those beside it.
+    Answers are bytes, so that one unpicklable answer does not cost the others.
 
     Args:
         target: the pickled target.
         settings: settings of the target.
-        at_once: the async policies that run at once, beside which episodes are reset ahead; None: no limit.
+        at_once: the number of concurrent async policies; further episodes are reset ahead and wait; None: no limit.
     """
 
     def __init__(self, target: bytes, settings: Sequence[str], at_once: int | None = None) -> None:
@@ -70,12 +70,12 @@ class Actor:
         return ""
 
     async def play(self, rollout: int, begin: Sequence[Any], shares: Sequence[Share]) -> bytes:
-        """Play shares and return a list of `Answers` or `Failed`: that of the first of them, if time is short.
+        """Play shares and return a list of `Answers` or `Failed`; if time is short, only the first result.
 
         Args:
             rollout: the number of the rollout.
             begin: the reference of its pickled `Begin`, in a list so that Ray does not fetch it for each call.
-            shares: what is played.
+            shares: the shares to play.
         """
         await self._loaded()
         async with self._loading:
@@ -100,7 +100,7 @@ class Actor:
         return await self._single(lambda held: held.step(requests, timeout_s))
 
     async def _loaded(self) -> HeldEnvironments:
-        """Load the target, if Ray has started this actor again since the driver looked.
+        """Load the target, if Ray has restarted this actor since the driver checked.
 
         Raises:
             PoolError: it cannot be loaded.
@@ -148,7 +148,7 @@ class Actor:
 
 
 def _packed(answers: Sequence[Answers | Failed]) -> bytes:
-    """Return pickled answers. One that cannot be pickled is replaced by the reason."""
+    """Return pickled answers. An unpicklable one is replaced by the reason."""
     try:
         return cast("bytes", cloudpickle.dumps(answers))
     except (pickle.PicklingError, TypeError, AttributeError, ValueError) as error:

@@ -35,10 +35,11 @@ async def connected(address: str | None) -> AsyncIterator[None]:
 
 
 def strategies(options: Mapping[str, Any], number: int) -> list[Any]:
-    """Return the scheduling strategy of each of so many actors, as their options say or so that the nodes share them.
+    """Return the scheduling strategy of each actor: from its options, or one that spreads the actors over the nodes.
 
-    Ray spreads what asks for resources. Actors that ask for none are given to the nodes in turn, one for each
-    processor. The affinity is hard, because Ray takes a soft one for a wish; see `ActorHandle` for lost nodes.
+    Ray itself spreads actors that request resources. Actors without requests are assigned to the nodes in rotation, one
+    for each processor. The affinity is hard, because Ray does not guarantee a soft one; see `ActorHandle` for lost
+    nodes.
     """
     if "scheduling_strategy" in options:
         return [options["scheduling_strategy"]] * number
@@ -53,12 +54,12 @@ def strategies(options: Mapping[str, Any], number: int) -> list[Any]:
 
 @contextmanager
 def _thread_of_its_own() -> Iterator[Callable[[Callable[[], Any]], Awaitable[None]]]:
-    """Give what runs a blocking call in a thread that does nothing else, and lives as long as the connection.
+    """Return a runner of blocking calls in a dedicated thread, which lives as long as the connection.
 
-    In Ray 2.60 all threads that have ever connected name what they put after the driver, and each counts for itself.
-    Two of them would put two objects of one name, which aborts the process: a thread that has connected must put
-    nothing. And Linux kills the processes of a cluster that was started here at the end of the thread that started
-    them, because Ray asks for that at the end of their parent.
+    In Ray 2.60 every thread that has ever connected names its objects by the driver, with a counter of its own. Two
+    such threads would put two objects under one name, which aborts the process: a thread that has connected must put
+    nothing. Also, Ray requests that Linux kill the processes of a cluster that was started here when their parent ends.
+    Linux does so already at the end of the thread that started them.
     """
     thread = ThreadPoolExecutor(1, thread_name_prefix="mcpenv-ray")
 

@@ -1,4 +1,4 @@
-"""One Ray actor as the driver sees it: its loading, its calls, and what is lost with them."""
+"""One Ray actor from the driver's side: its loading, its calls, and their losses."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .playing import TIMEOUT
 logger = logging.getLogger("mcpenv")
 
 ASK_AGAIN_S = 0.2
-"""Seconds between two questions to an actor that Ray restarts."""
+"""Seconds between two checks of an actor that Ray restarts."""
 
 
 @dataclass(eq=False)
@@ -31,9 +31,9 @@ class Waiting:
     """A share that waits for its answer.
 
     Attributes:
-        share: what is played.
-        answer: set to what came of its episodes.
-        attempts: how often it was in a call that was lost.
+        share: the share to play.
+        answer: set to the outcomes of its episodes.
+        attempts: the number of its calls that were lost.
     """
 
     share: Share
@@ -41,25 +41,25 @@ class Waiting:
     attempts: int = 0
 
     def fail(self, error: Exception) -> None:
-        """Answer with an error, unless it is answered."""
+        """Answer with an error, unless it is already answered."""
         if not self.answer.done():
             self.answer.set_exception(error)
 
 
 class ActorHandle:
-    """One actor, as the driver sees it. Ray starts it again, and where its node is lost, it is made anew on any node.
+    """One actor, from the driver's side. Ray restarts it; if its node is lost, it is created again on any node.
 
     Args:
         make: makes Ray's handle with a scheduling strategy.
-        strategy: the strategy at first.
-        environments: those of the pool that it holds.
+        strategy: the initial strategy.
+        environments: the numbers of its environments in the pool.
         start_timeout_s: seconds for it to be placed and to load the target.
 
     Attributes:
-        alive: True if it is loaded and no call to it was lost since.
-        calls: the batches that it has, the oldest first.
-        died: what became of the last call that was lost.
-        lost: the numbers of environments whose last step may have run without an answer.
+        alive: True if it is loaded and no call was lost since.
+        calls: its running batches, oldest first.
+        died: the reason of the last lost call.
+        lost: the numbers of environments with an unanswered last step that may have run.
     """
 
     def __init__(self, make: Callable[[Any], Any], strategy: Any, environments: int, start_timeout_s: float) -> None:
@@ -74,7 +74,7 @@ class ActorHandle:
 
     @property
     def plays_again(self) -> bool:
-        """True if it plays an episode that was in a lost call, which has it to itself."""
+        """True while it plays an episode of a lost call, without other episodes."""
         return any(waiting.attempts for batch in self.calls for waiting in batch)
 
     async def revive(self) -> None:
@@ -97,7 +97,7 @@ class ActorHandle:
                 continue
             except RayTaskError as error:
                 raise PoolError(f"a Ray actor failed while it loaded the target: {error}") from error
-            except (ActorDiedError, ActorUnschedulableError) as error:  # for good: its node is lost
+            except (ActorDiedError, ActorUnschedulableError) as error:  # permanently: its node is lost
                 self.died = _first_line(error)
                 ray.kill(self._handle)
                 self._handle = self._make("SPREAD")
@@ -136,12 +136,12 @@ class ActorHandle:
         return None
 
     def lose(self, mine: Sequence[tuple[int, Any]]) -> list[StepResult[Any]]:
-        """Note that environments are lost until their reset, and return their results."""
+        """Mark environments as lost until their reset, and return their results."""
         self.lost |= {i for i, _ in mine}
         return [lost_result(LOST, self.died) for _ in mine]
 
     def kill(self) -> None:
-        """End it for good."""
+        """End it permanently."""
         self.alive = False
         ray.kill(self._handle)
 

@@ -28,38 +28,38 @@ from .playing import changed, played_of
 from .worker import Begin, Failed
 
 GRACE_S = 5.0
-"""Seconds that an actor has beyond the time limit of its episodes, to say so itself."""
+"""Seconds after the time limit of its episodes for an actor to report the timeout itself."""
 
 BATCH = 64
-"""The most shares of one call."""
+"""Maximum shares of one call."""
 
 IN_FLIGHT = 2
-"""The calls that an actor has at once, so that it never waits for the next."""
+"""Concurrent calls of an actor, so that it never waits for the next."""
 
 UNKNOWN_S = 0.02
-"""The assumed seconds of a share before one was measured."""
+"""The assumed duration of a share in seconds, before one was measured."""
 
 
 class ActorBackend:
     """Plays in actors that hold many environments each. A call has a batch of shares, or one step of many.
 
-    Ray starts an actor again that died, and no call again: the shares of a lost call are begun again, each with an
-    actor to itself, so that the one which ends its actor is lost alone. Shares whose call had not begun go to
-    another actor. An actor that does not answer within the time limits of its episodes is killed.
+    Ray restarts an actor that died, but repeats no call. Each share of a lost call is begun again in an actor without
+    other shares, so that only the share that ends its actor is lost. Shares of calls that had not begun go to another
+    actor. An actor that does not answer within the time limits of its episodes is killed.
 
     Args:
-        target: the environment; it must be importable in the actors, or made by ``__main__``.
-        size: the environments in all.
-        workers: the actors; None: one for each processor of the cluster, at most ``size``.
+        target: the environment; it must be importable in the actors, or defined in ``__main__``.
+        size: the total number of environments.
+        workers: the number of actors; None: one for each processor of the cluster, at most ``size``.
         settings: settings of the target.
         address: the cluster's address, if this program has not called ``ray.init``; None: as ``ray.init()``.
         actor_options: options of the actors, such as ``num_cpus``, ``resources`` or ``scheduling_strategy``.
-        warm: the environments beside ``size`` that are reset ahead of need, for async policies; the same number in
-            each actor.
+        warm: the number of environments in addition to ``size`` to reset ahead of need, for async policies; the same
+            number in each actor.
         start_timeout_s: seconds for an actor to be placed and to load the target.
 
     Raises:
-        ValueError: an option decides what is retried.
+        ValueError: an option controls retries.
     """
 
     def __init__(
@@ -105,11 +105,11 @@ class ActorBackend:
         return sum(self._calls_of(actor) for actor in self._actors) * (1 if self._is_async else BATCH)
 
     def _calls_of(self, actor: ActorHandle) -> int:
-        """Return the most calls that an actor has at once. A call of an async policy is one share."""
+        """Return the maximum of concurrent calls of an actor. A call of an async policy is one share."""
         return actor.environments + -(-self._warm // len(self._actors)) if self._is_async else IN_FLIGHT
 
     async def start(self) -> None:
-        """Connect to Ray, or start it, and make the actors."""
+        """Connect to Ray, or start it, and create the actors."""
         target = _pickled(self._target, "the target")
         await self._cluster.enter_async_context(connected(self._address))
         number = min(self.size, self._number or int(ray.cluster_resources().get("CPU", 1)) or 1)
@@ -122,11 +122,11 @@ class ActorBackend:
         await all_of(actor.revive() for actor in self._actors)
 
     def _made(self, actor_class: Any, given: tuple[Any, ...], strategy: Any) -> Any:
-        # A strategy that the user gave goes before.
+        # A strategy from the user takes precedence.
         return actor_class.options(**{"scheduling_strategy": strategy, **self._options}).remote(*given)
 
     async def close(self) -> None:
-        """Kill the actors; end Ray if this started it."""
+        """Kill the actors; stop Ray if this object started it."""
         actors, self._actors = self._actors, []
         for waiting in [*self._waiting, *(each for actor in actors for batch in actor.calls for each in batch)]:
             waiting.fail(PoolError(CLOSED))
@@ -137,7 +137,7 @@ class ActorBackend:
         await self._cluster.aclose()
 
     async def begin(self, policy: Policy, limits: Limits) -> None:
-        """Put the policy where the actors fetch it once."""
+        """Store the policy where each actor fetches it once."""
         refuse_unused_warm(self._warm, policy, "a Ray actor")
         begin = _pickled(Begin(policy, limits), "the policy")
         await self._stop_calls()  # of a rollout that was cancelled
@@ -152,7 +152,7 @@ class ActorBackend:
         await asyncio.gather(*self._calls, return_exceptions=True)
 
     async def play(self, share: Share) -> list[Outcome]:
-        """Play one share, in a call with others that came at the same time."""
+        """Play one share, in a call with others that were requested at the same time."""
         if not self._actors:
             raise PoolError(CLOSED)
         waiting = Waiting(share, asyncio.get_running_loop().create_future())
@@ -161,7 +161,7 @@ class ActorBackend:
         return await waiting.answer
 
     def _plan(self) -> None:
-        """Send what waits as soon as everything that asks now has asked."""
+        """Send the waiting shares once all current callers have added theirs."""
         if not self._planned:
             self._planned = True
             asyncio.get_running_loop().call_soon(self._send)
@@ -188,7 +188,7 @@ class ActorBackend:
                     waiting.answer.add_done_callback(functools.partial(_stop_if_unwanted, call, batch))
 
     def _batch(self) -> list[Waiting]:
-        """Return the next shares for one call: as many as take half the time of a batch, and each actor its part."""
+        """Return the next shares for one call: as many as take half the time of a batch, at most each actor's part."""
         most = 1
         if not self._is_async:
             part = math.ceil(len(self._waiting) / len(self._actors))
@@ -233,10 +233,9 @@ class ActorBackend:
         self._plan()
 
     def _lost(self, actor: ActorHandle) -> None:
-        """Put the shares of a lost actor in line again, or answer the one that had it to itself."""
+        """Queue the shares of a lost actor again; if it had only one share, answer it."""
         calls, actor.calls = actor.calls, []
-        # The answer of a call may be lost because of the next one, so only a share that had the actor to itself is
-        # known to be the cause.
+        # The next call may cause the loss of an answer, so only a share alone in an actor is known to be the cause.
         company = sum(len(batch) for batch in calls) > 1
         for place, batch in enumerate(calls):
             begun = self._is_async or place == 0

@@ -1,4 +1,4 @@
-"""What a pool plays, and what came of it."""
+"""The episodes that a pool plays, and their outcomes."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ class Assignment:
 
 
 Share = tuple[Assignment, ...]
-"""What one environment plays after one reset: an episode, or a group of forks of the state after the reset."""
+"""The work of one environment after one reset: an episode, or a group of forks of the state after the reset."""
 
 
 @dataclass(frozen=True)
 class Played:
-    """An episode that was played to its end, or given up.
+    """An episode that was played to its end, or abandoned.
 
     Attributes:
-        assignment: what was played.
-        status: what became of it.
+        assignment: the assignment of the episode.
+        status: the status of the episode.
         trajectory: its record; None if it was lost with its server or process.
         reward: the sum of its rewards; None if it was not scored, or if the status is not about the agent.
-        value: what the policy returned.
-        attempts: how often it was begun.
+        value: the value that the policy returned.
+        attempts: the number of attempts.
         duration_s: the seconds of the last attempt, without waiting for a place.
         where: the place that played it, such as a server's URL or a worker's process id.
         error: the text of the last error; None if there was none.
@@ -79,9 +79,9 @@ def assignments(
 
     Args:
         tasks: tasks, their ids or rows; None: ``n`` groups without a task.
-        n: how often each task is played, with another seed each time.
-        group: the episodes of each, with the same task and seed.
-        seed: the seed of the first group of a task; the others have the numbers after it. None: the tasks' own seeds;
+        n: the number of plays of each task, each with a different seed.
+        group: the number of episodes in each group, with the same task and seed.
+        seed: the seed of a task's first group; the following groups count up from it. None: the tasks' own seeds;
             without tasks 0.
 
     Raises:

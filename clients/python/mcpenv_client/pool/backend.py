@@ -1,4 +1,4 @@
-"""The interface of a pool's backends: where episodes are played."""
+"""The interface of a pool's backends, which play episodes."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from .episode import Outcome, Policy, is_async
 T = TypeVar("T")
 
 LOST = Status(StatusCode.TRANSPORT_LOST, None, True)
-"""The status of an episode whose process or server is gone."""
+"""The status of an episode after the loss of its process or server."""
 
 CLOSED = "the pool was closed while it played"
 
 
 class PoolError(McpenvError):
-    """Raised if a pool cannot be made or used as it was asked."""
+    """Raised if a pool cannot be created, or cannot be used as requested."""
 
 
 class Backend(Protocol):
     """A place that plays episodes. One rollout, or one call of `reset` or `step`, runs at a time.
 
     Attributes:
-        at_once: the shares that `play` should be asked for at once.
-        size: the environments of `reset` and `step`.
+        at_once: the number of shares to request concurrently.
+        size: the number of environments for `reset` and `step`.
     """
 
     @property
     def at_once(self) -> int:
-        """The shares that `play` should be asked for at once."""
+        """The number of shares to request concurrently."""
         ...
 
     async def start(self) -> None:
-        """Start what plays.
+        """Start the processes, actors or connections.
 
         Raises:
             PoolError: it cannot be started.
@@ -69,16 +69,16 @@ class Backend(Protocol):
         ...
 
     async def reset(self, options: Sequence[Mapping[str, Any] | None]) -> list[StepResult[Any] | None]:
-        """Reset the environments whose options are not None; return their results in that order, and None between."""
+        """Reset the environments with options other than None; return the results in that order, with None between."""
         ...
 
     async def step(self, actions: Sequence[Any], timeout_s: float | None) -> list[StepResult[Any] | None]:
-        """Take one step in each environment whose action is not None."""
+        """Take one step in each environment with an action other than None."""
         ...
 
 
 async def all_of(calls: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """Return the results of calls that run at once, in order. If one raises, wait for the others before."""
+    """Return the results of concurrent calls, in order. If one raises, wait for the others first."""
     results = await asyncio.gather(*calls, return_exceptions=True)
     for result in results:
         if isinstance(result, BaseException):
@@ -91,11 +91,11 @@ async def in_shares(
     number: int,
     ask: Callable[[int, Sequence[tuple[int, Any]]], Coroutine[Any, Any, Sequence[StepResult[Any]]]],
 ) -> list[StepResult[Any] | None]:
-    """Ask several places for the results of items that are not None. Item ``i`` is asked of place ``i % number``.
+    """Request the results of items that are not None from several places. Place ``i % number`` handles item ``i``.
 
     Args:
-        items: what is asked for each environment.
-        number: the places.
+        items: the request for each environment.
+        number: the number of places.
         ask: returns the results of one place for its pairs of index and item.
     """
     results: list[StepResult[Any] | None] = [None] * len(items)
@@ -111,10 +111,10 @@ async def in_shares(
 
 
 def step_failed(error: WireError | ConnectionFailed) -> StepResult[Any]:
-    """Return the result of a step or reset with which an environment failed: the episode is over.
+    """Return the result of a step or reset in which the environment failed: the episode is over.
 
     Raises:
-        WireError: the error has no status, because the environment refused what was asked.
+        WireError: the error has no status, because the environment refused the request.
     """
     if isinstance(error, WireError) and error.status is None:
         raise error
@@ -122,7 +122,7 @@ def step_failed(error: WireError | ConnectionFailed) -> StepResult[Any]:
 
 
 def lost_result(status: Status, text: str) -> StepResult[Any]:
-    """Return the result of a step whose environment is gone."""
+    """Return the result of a step after the loss of its environment."""
     plain = status.to_plain()
     info = {"status": plain, "episode_status": plain, "error": text}
     return StepResult(Observation(truncated=True, info=info), truncated=True, info=info)
@@ -134,10 +134,10 @@ def refuse_unused_warm(warm: int, policy: Policy, place: str) -> None:
     Args:
         warm: their number.
         policy: the policy of a rollout.
-        place: what plays one episode of a plain function at a time, such as "a worker process".
+        place: the name of a place that plays one episode of a plain function at a time, such as "a worker process".
 
     Raises:
-        PoolError: there are some, and the policy is a plain function.
+        PoolError: the number is not 0, and the policy is a plain function.
     """
     if warm and not is_async(policy):
         raise PoolError(

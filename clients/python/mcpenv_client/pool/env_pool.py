@@ -1,4 +1,4 @@
-"""EnvPool: many environments at once, for rollouts of a policy or for steps of a trainer."""
+"""EnvPool: many concurrent environments, for rollouts of a policy or for steps of a trainer."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("mcpenv")
 
 PolicyErrors = Literal["raise", "record"]
-"""What becomes of an episode whose policy raises."""
+"""The handling of an exception in a policy."""
 
 BackendName = Literal["local", "process", "ray", "remote"]
 
@@ -41,27 +41,28 @@ Tasks = Iterable[Task | str | Mapping[str, Any]]
 class EnvPool:
     """Many environments of one target. Use it as ``async with``, or by `sync` as ``with``.
 
-    Two units of work: whole episodes, where the policy can go to the environments (`rollout`, `play`), and one step in
-    each environment, where it cannot (`reset_all`, `step_all`). One of them runs at a time.
+    It has two units of work: whole episodes, if the policy can be sent to the environments (`rollout`, `play`);
+    otherwise one step in each environment (`reset_all`, `step_all`). One of them runs at a time.
 
-    The same seeds give the same trajectories whichever the backend. An episode that was answered is never lost. One
-    that was under way in a process or on a server that is gone is begun again with the same task and seed, and counted
-    in `Played.attempts`.
+    The same seeds give the same trajectories on every backend. An episode that was answered is never lost. An episode
+    that was running in a lost process or on a lost server is begun again with the same task and seed, and counted in
+    `Played.attempts`.
 
     Args:
         target: a TARGET of ``mcpenv run``, an environment's class or a function that makes one; for "remote" one URL, a
             list of URLs, a mapping of URLs to weights, ``@FILE`` with one a line, or ``dns+http://NAME:PORT``.
-        size: the environments, or sessions, in all.
+        size: the total number of environments, or sessions.
         backend: "local": this process; "process": worker processes; "ray": Ray actors; "remote": servers.
-        workers: the processes of "process", or the actors of "ray"; None: one for each core.
+        workers: the number of processes of "process", or actors of "ray"; None: one for each core.
         settings: ``NAME=VALUE`` for each setting of a target that is a text.
         memory_bytes: the address space of each process of "process".
-        address: the cluster of "ray"; None: as ``ray.init()``. A program that called it before has its cluster.
+        address: the cluster of "ray"; None: as ``ray.init()``. If the program has already called it, that cluster is
+            used.
         actor_options: Ray's options of each actor, such as ``num_cpus``, ``resources`` or ``scheduling_strategy``.
         connect: makes the client of a URL for "remote", such as ``lambda url: EnvClient(url, headers=...)``.
-        adaptive: "remote" begins with few sessions on each server, and has more while that makes it faster.
-        warm: the environments beside ``size`` that are reset ahead of need in a rollout. In processes and actors it is
-            for async policies.
+        adaptive: "remote" begins with few sessions on each server, and adds sessions while that increases the speed.
+        warm: the number of environments in addition to ``size`` to reset ahead of need in a rollout. In processes and
+            actors it requires async policies.
 
     Raises:
         ValueError: an argument does not fit the backend.
@@ -159,7 +160,7 @@ class EnvPool:
         self._started = True
 
     async def close(self) -> None:
-        """End the pool and everything that it started. Safe to call twice. A rollout that runs raises an error."""
+        """End the pool and everything that it started. Safe to call twice. A running rollout raises an error."""
         self._started = False
         self._begun.clear()
         await self._backend.close()
@@ -196,22 +197,23 @@ class EnvPool:
         Args:
             policy: plays one episode: async with an `Episode`, or a plain function with a `BlockingEpisode`.
             tasks: tasks, ids or rows of `EnvClient.rows`; None: ``n`` groups without a task.
-            n: how often each task is played, each time with the next seed.
-            group: the episodes of a group, which have the same task and seed.
-            forks: the episodes of a group begin from one state, saved after one reset, and are played in one
-                environment, one after the other. False: each begins with a reset of its own.
+            n: the number of plays of each task, each with the next seed.
+            group: the number of episodes in a group, which have the same task and seed.
+            forks: True to begin the episodes of a group from one state, saved after one reset, and to play them in one
+                environment, one after the other. False: each begins with its own reset.
             seed: the first seed; None: the tasks' own.
             limits: of each episode.
-            retries: how often an episode is begun again whose status is not about the agent, and may end otherwise.
-            policy_errors: "raise", or "record" to go on: the episode has the status ``cancelled``, no reward, and the
-                traceback in `Played.error`.
+            retries: the number of retries of an episode with a status that is not about the agent and may change in
+                another attempt.
+            policy_errors: "raise", or "record" to continue: the episode has the status ``cancelled``, no reward, and
+                the traceback in `Played.error`.
             progress: draw a bar; needs ``tqdm``.
 
         Raises:
             PolicyFailed: the policy raised, and `policy_errors` is "raise". The other episodes are cancelled.
-            PoolError: the policy cannot be used here, nothing can play, or the environment cannot be saved for forks.
-            ValueError: an argument does not fit.
-            WireError: a task cannot be played, for example because there is none of that id.
+            PoolError: the policy cannot be used here, no place can play, or the environment cannot be saved for forks.
+            ValueError: an argument is invalid.
+            WireError: a task cannot be played, for example because its id is unknown.
         """
         options: dict[str, Any] = {
             "n": n,
@@ -239,7 +241,7 @@ class EnvPool:
         policy_errors: PolicyErrors = "raise",
         progress: bool = False,
     ) -> AsyncIterator[Played]:
-        """Play episodes and yield each as it is done. The arguments and errors are those of `rollout`."""
+        """Play episodes and yield each as soon as it is done. Arguments and errors are the same as for `rollout`."""
         if policy_errors not in ("raise", "record"):
             raise ValueError(f'policy_errors is {policy_errors!r}; use "raise" or "record"')
         if forks and group < 2:
@@ -275,7 +277,7 @@ class EnvPool:
                     bar.close()
 
     async def _play_again(self, share: Share, retries: int, policy_errors: PolicyErrors) -> list[Played]:
-        """Play a share, again if the status of an episode says that another attempt may end otherwise."""
+        """Play a share, and retry it while an episode's status shows that another attempt may end otherwise."""
         attempts = 0
         for attempt in range(1, retries + 2):
             outcomes = await self._backend.play(share)
@@ -289,7 +291,7 @@ class EnvPool:
             for each in bad:
                 text = each.error or each.status.code
                 logger.warning("pool: episode %d is begun again: %s", each.assignment.number, text)
-            # Other episodes of a lost server come back at the same moment.
+            # Other episodes of a lost server return at the same moment.
             await asyncio.sleep(random.uniform(0.0, min(0.1 * 2**attempt, 2.0)))
         return [dataclasses.replace(each, attempts=attempts) for each in played]
 
@@ -310,7 +312,7 @@ class EnvPool:
             which: True for each environment to reset; None: all. The result of another is None.
 
         Raises:
-            ValueError: a list is not as long as the pool has environments.
+            ValueError: a list does not have one entry for each environment of the pool.
         """
         for name, given in (("rows", rows), ("seeds", seeds), ("which", which)):
             if given is not None and len(given) != self.size:
@@ -332,8 +334,8 @@ class EnvPool:
     async def step_all(self, actions: Sequence[Any], *, timeout_s: float | None = None) -> list[StepResult[Any] | None]:
         """Take one step in each environment, and return the results in the order of the environments.
 
-        An environment whose process, server or code failed answers with ``done`` and the status of the failure; reset
-        it before its next step. If this is cancelled, reset all of them.
+        If an environment's process, server or code failed, its result has ``done`` and the status of the failure; reset
+        it before its next step. After a cancellation, reset all of them.
 
         Args:
             actions: an `Action` for each environment; None for one that takes no step.
@@ -361,17 +363,17 @@ class SyncEnvPool:
 
     @property
     def size(self) -> int:
-        """The environments in all."""
+        """The total number of environments."""
         return self.pool.size
 
     def rollout(self, policy: Policy, tasks: Tasks | None = None, **options: Any) -> list[Played]:
-        """Play episodes and return them in order. The options are those of `EnvPool.rollout`."""
+        """Play episodes and return them in order. The options are the same as for `EnvPool.rollout`."""
         return PORTAL.call(lambda: self.pool.rollout(policy, tasks, **options))
 
     def reset_all(
         self, rows: Sequence[Task | str | Mapping[str, Any] | None] | None = None, **options: Any
     ) -> list[StepResult[Any] | None]:
-        """Begin an episode in each environment. The options are those of `EnvPool.reset_all`."""
+        """Begin an episode in each environment. The options are the same as for `EnvPool.reset_all`."""
         return PORTAL.call(lambda: self.pool.reset_all(rows, **options))
 
     def step_all(self, actions: Sequence[Any], *, timeout_s: float | None = None) -> list[StepResult[Any] | None]:

@@ -29,7 +29,7 @@ class PolicyFailed(McpenvError):
     """Raised if a policy raised. ``__cause__`` is its error, unless it was raised in another process.
 
     Attributes:
-        played: the episode as it was left, with the traceback in ``error``.
+        played: the unfinished episode, with the traceback in ``error``.
     """
 
     def __init__(self, played: Played) -> None:
@@ -46,19 +46,19 @@ class PolicyFailed(McpenvError):
 
 
 Outcome = Played | PolicyFailed
-"""What came of an episode: `PolicyFailed` if its policy raised."""
+"""The outcome of an episode: `PolicyFailed` if its policy raised."""
 
 
 class RunningEpisode:
-    """What both kinds of episodes have: its beginning, its rewards, its deadline.
+    """The common parts of both kinds of episodes: beginning, rewards, deadline.
 
     Attributes:
-        assignment: what is played.
+        assignment: the assignment of the episode.
         first: the result of the reset.
         prompt: the prompt for an agent.
         done: True if the episode is over.
         total: the sum of the rewards of the steps so far.
-        last: the result of the last step; at first that of the reset.
+        last: the result of the last step; before the first step, the result of the reset.
     """
 
     def __init__(self, assignment: Assignment, first: StepResult[Any], limits: Limits) -> None:
@@ -96,7 +96,10 @@ class RunningEpisode:
 
 
 class Episode(RunningEpisode):
-    """The running episode that an async policy plays. The pool resets it before, and ends it after."""
+    """The running episode that an async policy plays.
+
+    The pool resets it before the policy runs, and ends it afterwards.
+    """
 
     def __init__(self, session: Session, assignment: Assignment, first: StepResult[Any], limits: Limits) -> None:
         super().__init__(assignment, first, limits)
@@ -122,34 +125,34 @@ class Episode(RunningEpisode):
         return self._took(await self._whole(self.session.step(action, timeout_s=self._timeout(timeout_s))))
 
     async def list_tools(self) -> list[Tool]:
-        """Return the tools. This is no step."""
+        """Return the tools. Listing is not a step."""
         return await self._whole(self.session.list_tools())
 
     async def chat(self, **options: Any) -> Conversation:
         """Return the conversation of a model with this episode.
 
         Args:
-            options: those of `Conversation`.
+            options: the options of `Conversation`.
         """
         self.conversation = Conversation(_Shielded(self), **options)
         self.conversation.join(self.prompt, await self.list_tools(), images_of(self.first), info=self.first.info)
         return self.conversation
 
     async def _whole(self, call: Awaitable[T]) -> T:
-        """Await a call that goes on if the policy is stopped, because cancelling it would lose the session."""
+        """Await a call that continues if the policy is stopped, because cancelling it would lose the session."""
         future = asyncio.ensure_future(call)
         self._calls.add(future)
         future.add_done_callback(self._calls.discard)
         return await asyncio.shield(future)
 
     async def settle(self) -> None:
-        """Wait for the calls of a policy that was stopped. Their deadline is the episode's."""
+        """Wait for the running calls of a stopped policy. Their deadline is the episode's."""
         if self._calls:
             await asyncio.wait(set(self._calls))
 
 
 class _Shielded:
-    """The session of a chat: calls count as the episode's, and are not cancelled with the policy."""
+    """The session of a chat: its calls count as the episode's, and continue when the policy is cancelled."""
 
     def __init__(self, episode: Episode) -> None:
         self._episode = episode
@@ -189,19 +192,20 @@ class BlockingEpisode(RunningEpisode):
         return self._took(self.session.step(action, timeout_s=self._timeout(timeout_s)))
 
     def list_tools(self) -> list[Tool]:
-        """Return the tools. This is no step."""
+        """Return the tools. Listing is not a step."""
         return self.session.list_tools()
 
 
 AsyncPolicy = Callable[[Episode], Coroutine[Any, Any, Any]]
 BlockingPolicy = Callable[[BlockingEpisode], Any]
 Policy = AsyncPolicy | BlockingPolicy
-"""A function that plays an episode: async with an `Episode`, or plain with a `BlockingEpisode`. What it returns is
-`Played.value`."""
+"""A function that plays an episode: async with an `Episode`, or plain with a `BlockingEpisode`. Its return value is
+`Played.value`.
+"""
 
 
 def is_async(policy: Policy) -> bool:
-    """Return True if a policy is async: a coroutine function, or an object whose ``__call__`` is one."""
+    """Return True if a policy is async: a coroutine function, or an object with an async ``__call__``."""
     return inspect.iscoroutinefunction(policy) or inspect.iscoroutinefunction(type(policy).__call__)
 
 

@@ -14,7 +14,7 @@ from .sessions import BlockingSession
 
 
 class HeldEnvironments:
-    """Environments that stay from step to step. An environment that fails is closed, and made again at its reset.
+    """Environments that persist between steps. A failed environment is closed, and created again at its reset.
 
     Args:
         instances: makes environments.
@@ -29,7 +29,7 @@ class HeldEnvironments:
         return [self._reset(number, options) for number, options in requests]
 
     def step(self, requests: Sequence[tuple[int, Any]], timeout_s: float | None) -> list[StepResult[Any]]:
-        """Step environments: a number and an action for each. An environment that has no episode any more is lost."""
+        """Step environments: a number and an action for each. An environment that no longer has an episode is lost."""
         return [self._step(number, action, timeout_s) for number, action in requests]
 
     def close(self) -> None:

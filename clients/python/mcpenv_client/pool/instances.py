@@ -13,7 +13,7 @@ ENTRY_POINTS = "mcpenv_client.instances"
 """The entry-point group of classes that make environments in this process: ``mcpenv.targets.instances``."""
 
 Target = str | Callable[[], Any]
-"""What names an environment: a TARGET of ``mcpenv run``, an environment's class, or a function that makes one."""
+"""The name of an environment: a TARGET of ``mcpenv run``, an environment's class, or a function that makes one."""
 
 
 class Instances(Protocol):
@@ -29,7 +29,7 @@ class Instances(Protocol):
 
 
 def instances_of(target: Target, settings: Sequence[str] = ()) -> Instances:
-    """Return what makes environments of a target.
+    """Return the maker of environments of a target.
 
     Args:
         target: the target.

@@ -18,7 +18,7 @@ from .ready import ReadyEnvironments
 
 
 class LocalBackend:
-    """Plays in this process. A blocking policy has a thread for each environment; Python runs one at a time.
+    """Plays in this process. A blocking policy has a thread for each environment; Python runs one thread at a time.
 
     A tool that never returns cannot be stopped here: use processes for code that may hang.
 
@@ -26,7 +26,7 @@ class LocalBackend:
         target: the environment.
         size: the environments.
         settings: settings of the target.
-        warm: the environments beside them that are reset ahead of need.
+        warm: the number of environments in addition to ``size`` to reset ahead of need.
     """
 
     def __init__(self, target: Target, size: int, settings: Sequence[str] = (), *, warm: int = 0) -> None:

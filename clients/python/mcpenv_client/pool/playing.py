@@ -1,4 +1,4 @@
-"""The play of a share in one session: from the reset, or the state that its forks have in common, to the records."""
+"""Play a share in one session: from the reset, or the common state of its forks, to the records."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ TIMEOUT = "episode_timeout"
 """The reason of an episode that reached its time limit."""
 
 POLICY_ERROR = "policy_error"
-"""The reason of an episode whose policy raised."""
+"""The reason for the end of an episode after its policy raised."""
 
 _FAILED = Status(StatusCode.ENV_ERROR, None, True)
 _ABANDONED = Status(StatusCode.CANCELLED, None, False, POLICY_ERROR)
@@ -52,10 +52,10 @@ _ABANDONED = Status(StatusCode.CANCELLED, None, False, POLICY_ERROR)
 
 @dataclass(frozen=True)
 class _Ending:
-    """The end that the pool makes of an episode.
+    """The way in which the pool ends an episode.
 
     Attributes:
-        reason: why it is truncated; None if the policy returned.
+        reason: the reason for truncation; None if the policy returned.
         late: the text of a call after the end.
         raised: the error of the policy itself.
     """
@@ -66,7 +66,7 @@ class _Ending:
 
     @classmethod
     def after(cls, error: Exception, episode: RunningEpisode) -> _Ending:
-        """Return the end of an episode whose policy raised."""
+        """Return the way to end an episode after its policy raised."""
         if isinstance(error, (OutOfTime, asyncio.TimeoutError)) and episode.left_s == 0.0:
             return cls(reason=TIMEOUT)
         if isinstance(error, EpisodeDone) and episode.done:
@@ -75,7 +75,7 @@ class _Ending:
 
 
 class _Start:
-    """The state from which the episodes of a share begin. One that has several is saved after the reset."""
+    """The state from which the episodes of a share begin. If there are several, the state is saved after the reset."""
 
     def __init__(self, session: Session, share: Share) -> None:
         self._session = session
@@ -98,7 +98,7 @@ class _Start:
         return first
 
     async def drop(self) -> None:
-        """Delete what was saved."""
+        """Delete the saved state."""
         if self._held is not None:
             with _dropping():
                 await self._session.drop_snapshot(self._held)
@@ -124,7 +124,7 @@ class _BlockingStart:
         return first
 
     def drop(self) -> None:
-        """Delete what was saved."""
+        """Delete the saved state."""
         if self._held is not None:
             with _dropping():
                 self._session.drop_snapshot(self._held)
@@ -155,7 +155,7 @@ def _restoring() -> Iterator[None]:
 def _dropping() -> Iterator[None]:
     try:
         yield
-    except (WireError, ConnectionFailed) as error:  # the next use of the session says more
+    except (WireError, ConnectionFailed) as error:  # the next use of the session reports more
         logger.warning("pool: a snapshot was not deleted: %s", error)
 
 
@@ -165,11 +165,11 @@ async def play(
     """Play a share with an async policy, one episode after the other.
 
     Args:
-        session: where it is played.
+        session: the session to play in.
         policy: plays it.
-        share: what is played.
+        share: the share to play.
         limits: of each episode.
-        gate: awaited between the reset and the policy, so that more episodes are reset than played; None: no gate.
+        gate: awaited between the reset and the policy, so that more episodes can be reset than run; None: no gate.
 
     Raises:
         WireError: the reset was refused without a status, because the assignment cannot be played.
@@ -192,7 +192,7 @@ def play_blocking(
     limits: Limits,
     gate: threading.Semaphore | None = None,
 ) -> list[Outcome]:
-    """Play a share with a policy that is a plain function. Its arguments and errors are those of `play`."""
+    """Play a share with a policy that is a plain function. Arguments and errors are the same as for `play`."""
     start = _BlockingStart(session, share)
     outcomes: list[Outcome] = []
     for assignment in share:
@@ -269,10 +269,10 @@ def _play_one_blocking(
 
 
 def failed(assignment: Assignment, error: WireError | ConnectionFailed, duration_s: float) -> Played:
-    """Return an episode with which the environment failed.
+    """Return an episode in which the environment failed.
 
     Raises:
-        WireError: the error has no status, because the environment refused what was asked.
+        WireError: the error has no status, because the environment refused the request.
     """
     if isinstance(error, WireError) and error.status is None:
         raise error
@@ -294,7 +294,7 @@ def _outcome(played: Played, ending: _Ending) -> Outcome:
 
 
 def _with_the_rest(outcomes: Sequence[Outcome], share: Share) -> list[Outcome]:
-    """Add the episodes that were not begun, because their environment was lost before."""
+    """Add the episodes that were not begun because their environment was lost earlier."""
     last = played_of(outcomes[-1])
     why = f"not begun: its environment was lost in episode {last.assignment.number} of its group"
     rest = share[len(outcomes) :]
@@ -317,7 +317,7 @@ def are_fit(outcomes: Sequence[Outcome]) -> bool:
 
 
 def changed(outcome: Outcome, **fields: Any) -> Outcome:
-    """Return an outcome whose episode has other values of some fields."""
+    """Return the outcome with other values of some fields of its episode."""
     if not isinstance(outcome, PolicyFailed):
         return dataclasses.replace(outcome, **fields)
     failure = PolicyFailed(dataclasses.replace(outcome.played, **fields))

@@ -1,4 +1,4 @@
-"""A session of many servers, for trainers that keep one session for each of their rollouts."""
+"""A session on one of many servers, for trainers that keep one session for each rollout."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ T = TypeVar("T")
 
 
 class PooledSession:
-    """A session whose episodes are each on the server with the most room at their reset.
+    """A session that runs each episode on the server with the most free capacity at the reset.
 
-    An episode stays on its server. If that fails, the episode is lost, and the next reset is on another.
+    An episode stays on its server. If the server fails, the episode is lost, and the next reset uses another server.
 
     Args:
         servers: the servers; started.
@@ -37,7 +37,7 @@ class PooledSession:
         """Begin an episode.
 
         Raises:
-            ConnectionFailed: no server has had room for a minute, or the connection was lost.
+            ConnectionFailed: no server was free for a minute, or the connection was lost.
             WireError: as `EnvClient.reset` does; `CapacityReached` only after a minute.
         """
         give_up = time.monotonic() + self._servers.wait_s
@@ -51,7 +51,7 @@ class PooledSession:
                     raise
 
     async def step(self, action: Any, *, timeout_s: float | None = None) -> StepResult[Any]:
-        """Take one step. This and what follows: as the methods of `EnvClient` with these names."""
+        """Take one step. This and the following methods: as the methods of `EnvClient` with these names."""
         return await self._ask(lambda client: client.step(action, timeout_s=timeout_s))
 
     async def call_tool(
@@ -61,7 +61,7 @@ class PooledSession:
         return await self._ask(lambda client: client.call_tool(name, arguments, timeout_s=timeout_s))
 
     async def list_tools(self) -> list[Tool]:
-        """Return the tools. This is no step."""
+        """Return the tools. Listing is not a step."""
         return await self._ask(lambda client: client.list_tools())
 
     async def end(self, *, truncated: bool = False, reason: str | None = None) -> StepResult[Any]:
@@ -97,7 +97,7 @@ class PooledSession:
         await self._give_back(finished=None)
 
     async def _ask(self, call: Callable[[EnvClient], Awaitable[T]], give_up: float | None = None) -> T:
-        """Call the client of the session's server, and take a server if there is none."""
+        """Call the client of the session's server, and choose a server if there is none."""
         if self._lost is not None:
             raise SessionLost(f"the episode was lost with its server; reset: {self._lost}")
         if self._held is None:
@@ -117,7 +117,7 @@ class PooledSession:
             await self._give_back(finished=None, lost=True)
             raise
         except WireError as error:
-            self._fit = self._fit and error.status is None  # a refusal, which has no status, changes nothing
+            self._fit = self._fit and error.status is None  # a refusal has no status and changes nothing
             raise
 
     async def _give_back(self, *, finished: int | None, lost: bool = False) -> None:

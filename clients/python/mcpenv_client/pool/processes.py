@@ -1,4 +1,4 @@
-"""The backend that plays in worker processes, and replaces those that die or hang."""
+"""The backend that plays in worker processes, and replaces dead or hanging workers."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ from .playing import TIMEOUT, changed, played_of
 from .worker import Answers, Begin, End, Failed, Reset, Step, main
 
 GRACE_S = 5.0
-"""Seconds that a worker has beyond an episode's time limit, to say so itself."""
+"""Seconds after an episode's time limit for a worker to report the timeout itself."""
 
 QUEUED = 16
-"""The episodes that a worker has at once if it plays one after the other, so that it never waits for the next."""
+"""Queued episodes of a worker that plays one after the other, so that it never waits for the next."""
 
 
 class ProcessBackend:
-    """Plays in worker processes, made by a fork server that has imported the environment.
+    """Plays in worker processes, which a fork server creates after importing the environment.
 
-    A worker that dies is found at once and replaced. One that does not answer within an episode's time limit is killed
-    and replaced. Episodes that it had not begun go to another. If several were under way, each is begun again in a
-    worker to itself, so that the one which ends its worker is lost alone: it has the status `LOST`.
+    A dead worker is detected at once and replaced. A worker that exceeds an episode's time limit is killed and
+    replaced. Its episodes that had not begun go to another worker. If several episodes were running, each is begun
+    again in a worker without other episodes. Only the one that ends its worker is lost: it has the status `LOST`.
 
     Args:
         target: the environment; a class or function must be importable in another process.
-        size: the environments in all.
-        workers: the processes; None: one for each core, at most ``size``.
+        size: the total number of environments.
+        workers: the number of processes; None: one for each core, at most ``size``.
         settings: settings of the target.
         memory_bytes: the address space of each worker; None: no limit.
-        warm: the environments beside ``size`` that are reset ahead of need, for async policies; the same number in
-            each worker.
+        warm: the number of environments in addition to ``size`` to reset ahead of need, for async policies; the same
+            number in each worker.
         start_timeout_s: seconds for a worker to load the target.
     """
 
@@ -73,7 +73,7 @@ class ProcessBackend:
         self._warm = -(-warm // number)
         self._arguments = (target, tuple(settings), memory_bytes, self._at_once if warm else None)
         self._start_timeout_s = start_timeout_s
-        # Environment `i` is in worker `i % number`, so that each has as many.
+        # Environment `i` is in worker `i % number`, so that all workers have equal numbers.
         self._workers = [_Worker(self) for _ in range(number)]
         self._begin: Begin | None = None
         self._depth = QUEUED
@@ -81,7 +81,7 @@ class ProcessBackend:
 
     @property
     def at_once(self) -> int:
-        """The episodes that its workers can hold."""
+        """The number of episodes that its workers can hold."""
         return len(self._workers) * self._depth
 
     async def start(self) -> None:
@@ -123,7 +123,7 @@ class ProcessBackend:
             worker.begin_rollout(begin, self._depth if is_async(policy) else 1)
 
     async def play(self, share: Share) -> list[Outcome]:
-        """Play one share in the worker that has the fewest."""
+        """Play one share in the least loaded worker."""
         while True:
             worker = min(self._workers, key=lambda each: (each.alone.locked(), each.load))
             if not worker.alone.locked():
@@ -133,7 +133,7 @@ class ProcessBackend:
         return await self._play(worker, share)
 
     async def play_alone(self, share: Share) -> list[Outcome]:
-        """Play one share in a worker that has no other."""
+        """Play one share in a worker without other shares."""
         worker = min(self._workers, key=lambda each: (each.alone.locked(), each.load))
         async with worker.alone:
             await worker.idle.wait()
@@ -145,7 +145,10 @@ class ProcessBackend:
         return await worker.play(share)
 
     def again(self, share: Share, answer: asyncio.Future[list[Outcome]], *, begun: bool) -> None:
-        """Play a share that was lost with its worker, and set its answer. One that had begun has a worker to itself."""
+        """Play a share that was lost with its worker, and set its answer.
+
+        A share that had begun gets a worker without other shares.
+        """
         task = asyncio.ensure_future(self._again(share, answer, begun))
         self._moved[task] = answer
         task.add_done_callback(self._moved.pop)
@@ -193,11 +196,11 @@ class ProcessBackend:
 
 
 class _Worker:
-    """One worker process, as the parent sees it.
+    """One worker process, from the parent's side.
 
     Attributes:
-        died: what became of the last process.
-        alone: the lock of a share that has this worker to itself.
+        died: the reason for the end of the last process.
+        alone: the lock of a share that requires this worker for itself.
         idle: set while it has no share.
     """
 
@@ -228,7 +231,7 @@ class _Worker:
         return sum(len(share) for share, _ in self._queue)
 
     async def start(self) -> None:
-        """Start its process, and wait until it is ready. Callers at once wait for the same start.
+        """Start its process, and wait until it is ready. Concurrent callers wait for the same start.
 
         Raises:
             PoolError: the target cannot be loaded there, or the process ended.
@@ -269,7 +272,7 @@ class _Worker:
             self._starting = None
 
     def stop(self) -> None:
-        """Kill its process. It has nothing that outlives an episode."""
+        """Kill its process. It has no state that outlives an episode."""
         self._in_rollout = False
         if self._process is not None:
             self._process.kill()
@@ -285,12 +288,12 @@ class _Worker:
     # -- requests
 
     def begin_rollout(self, begin: Begin, at_once: int) -> None:
-        """Send a policy. ``at_once`` episodes of it run at once."""
+        """Send a policy. Up to ``at_once`` of its episodes run concurrently."""
         self._running, self._in_rollout = at_once, True
         self._send(begin)
 
     def finish_rollout(self) -> None:
-        """End a rollout, if there is one. Episodes of one that was cancelled end with their process."""
+        """End a rollout, if there is one. The episodes of a cancelled rollout end with their process."""
         if self._queue:
             self.stop()
         elif self._in_rollout and self._pipe is not None:
@@ -311,7 +314,7 @@ class _Worker:
         """Send a request and return its answer; None if the process was lost. Cancelling ends the process.
 
         Raises:
-            what the request raised there.
+            the exception raised by the request in the worker.
         """
         self._asked = asyncio.get_running_loop().create_future()
         self._watch(limit_s)
@@ -319,7 +322,7 @@ class _Worker:
         try:
             answer = await self._asked
         except asyncio.CancelledError:
-            self.stop()  # the late answer would be taken for that of the next request
+            self.stop()  # a late answer would be matched with the next request
             raise
         finally:
             self._asked = None
@@ -331,7 +334,7 @@ class _Worker:
     def _send(self, message: Any) -> None:
         """Send a message from a thread: a worker that does not read must not block the event loop.
 
-        The error of a pipe that is broken is left to `_gone`.
+        `_gone` handles the error of a broken pipe.
         """
         assert self._pipe is not None and self._writer is not None
         self._writer.submit(self._pipe.send_bytes, pickle.dumps(message))
@@ -369,8 +372,8 @@ class _Worker:
             future.set_result(answer.outcomes)
 
     def _gone(self) -> None:
-        """The process ended: answer what it had, and let it be replaced at the next request."""
-        # Its last answers may be noticed after its end.
+        """Answer the pending requests of the ended process, and replace it at the next request."""
+        # Its last answers may arrive after its end is noticed.
         while self._pipe is not None and self._pipe.poll():
             try:
                 answer = self._pipe.recv()
@@ -431,7 +434,7 @@ class _Worker:
         if self._process is not None:
             self.died = f"its process did not answer for {limit_s:g} s and was killed ({TIMEOUT})"
             with suppress(ProcessLookupError):
-                self._process.kill()  # the sentinel says when it is gone
+                self._process.kill()  # the sentinel reports its end
 
 
 def _cancel(task: asyncio.Task[None], _: asyncio.Future[list[Outcome]]) -> None:

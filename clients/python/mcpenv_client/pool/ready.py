@@ -1,4 +1,4 @@
-"""The environments of one process that stay from episode to episode."""
+"""The environments of one process that are reused between episodes."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from .sessions import BlockingSession, Session
 
 
 class ReadyEnvironments:
-    """Environments for whole episodes, made when none is free. One that failed is closed.
+    """Environments for whole episodes, created when none is free. A failed one is closed.
 
     Blocking policies may play in several threads. Async ones belong to one event loop.
 
     Args:
         instances: makes environments.
-        at_once: the policies that run at once; episodes beyond are reset and wait. None: as many as are asked for.
+        at_once: the number of concurrent policies; further episodes are reset and wait. None: no limit.
     """
 
     def __init__(self, instances: Instances, at_once: int | None = None) -> None:
@@ -69,7 +69,10 @@ class ReadyEnvironments:
             self._blocking.pop().close()
 
     async def close_sessions(self) -> None:
-        """Close the environments of async policies, in their event loop. Others may come in another loop."""
+        """Close the environments of async policies, in their event loop.
+
+        Environments may be created again in another loop.
+        """
         self._gate = _gate(self._at_once)
         while self._sessions:
             await self._sessions.pop().close()

@@ -1,4 +1,4 @@
-"""The backend that plays on servers: sessions over ``/ws``, spread over those that are healthy."""
+"""The backend that plays on servers: sessions over ``/ws``, distributed over healthy servers."""
 
 from __future__ import annotations
 
@@ -25,15 +25,16 @@ from .sessions import Session
 class RemoteBackend:
     """Plays on servers that run elsewhere.
 
-    Each episode has a session of one server, taken of `Servers`.
+    Each episode uses a session of one server, chosen by `Servers`.
 
     Args:
         servers: as `read_servers` takes them.
-        size: the sessions in all.
+        size: the total number of sessions.
         connect: makes a client of a URL, with credentials and timeouts; None: `EnvClient`.
-        adaptive: find how many sessions a server bears by the episodes per second, and have no more.
-        warm: the sessions beside ``size`` that are reset ahead of need.
-        wait_s: seconds to wait for a healthy server with room.
+        adaptive: find the number of sessions that a server can handle by the episodes per second, and use at most that
+            many.
+        warm: the number of sessions in addition to ``size`` to reset ahead of need.
+        wait_s: maximum seconds to wait for a healthy server with free capacity.
     """
 
     def __init__(
@@ -66,7 +67,7 @@ class RemoteBackend:
         return self._servers.all
 
     async def start(self) -> None:
-        """Read the list of servers, and look at each."""
+        """Read the list of servers, and check each."""
         await self._servers.start()
 
     async def close(self) -> None:
@@ -76,7 +77,7 @@ class RemoteBackend:
         self._threads.shutdown(wait=False)
 
     async def begin(self, policy: Policy, limits: Limits) -> None:
-        """Prepare for a rollout. Clients that another kind of policy used are closed."""
+        """Prepare for a rollout. Close clients that were used by the other kind of policy."""
         self._policy, self._limits = policy, limits
         await self._servers.close_others(blocking=not is_async(policy))
 
@@ -113,7 +114,7 @@ class RemoteBackend:
     # -- single steps
 
     async def reset(self, options: Sequence[Mapping[str, Any] | None]) -> list[StepResult[Any] | None]:
-        """Reset environments, on the servers with the most room."""
+        """Reset environments, on the servers with the most free capacity."""
         give_up = time.monotonic() + self._servers.wait_s
 
         async def one(index: int, given: Mapping[str, Any] | None) -> StepResult[Any] | None:

@@ -1,4 +1,4 @@
-"""The servers of a remote pool: read from where they are listed, looked at, and shared out by their weights."""
+"""The servers of a remote pool: reading their list, checking them, and choosing by weight."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from .window import Window
 logger = logging.getLogger("mcpenv")
 
 MANY = ("@", "dns+http://")
-"""How a text begins that lists servers, which may change."""
+"""The prefix of a text that refers to a changing list of servers."""
 
 CHECK_S = 5.0
-"""Seconds between two looks at a server that is not healthy, and at a file of servers."""
+"""Seconds between two checks of an unhealthy server, and of a file of servers."""
 
 
 Listed = str | Sequence[str] | Mapping[str, float]
@@ -53,13 +53,13 @@ class Server:
 
     Attributes:
         url: its address.
-        weight: its share of the episodes, beside the others.
+        weight: its share of the episodes, relative to the other servers.
         sessions: the clients of the pool that play on it now.
-        idle: its clients without an episode. Each has a session.
-        limit: the clients that the pool may have there, as of the last look; None: the server does not say.
-        window: the clients that the pool may have there, as refusals and the speed of its episodes say.
-        ill: why it does not answer; None while it does.
-        looked_at: the time of the last look, by `time.monotonic`.
+        idle: its clients without an episode. Each client has a session.
+        limit: the maximum of the pool's clients there at the last check; None: the server does not report it.
+        window: the maximum of the pool's clients there according to refusals and the speed of its episodes.
+        ill: the reason why it does not answer; None if it does.
+        looked_at: the time of the last check, by `time.monotonic`.
     """
 
     url: str
@@ -73,12 +73,12 @@ class Server:
 
     @property
     def free(self) -> bool:
-        """True if it may be asked for another session."""
+        """True if another session may be requested from it."""
         limit = self.window.limit if self.limit is None else min(self.window.limit, self.limit)
         return self.ill is None and self.sessions < limit
 
     def take_idle(self) -> list[Client]:
-        """Return its clients without an episode, and forget them."""
+        """Return its clients without an episode, and remove them here."""
         taken, self.idle = self.idle, []
         return taken
 
@@ -86,8 +86,8 @@ class Server:
 def read_servers(given: Listed) -> list[tuple[str, float]]:
     """Return the servers of a URL, a list, a mapping of URLs to weights, or a file (``@PATH``).
 
-    Each line of a file has a URL, and a weight after a space if it is not 1. Empty lines and ``#`` are left out. A URL
-    that begins with ``dns+http://`` stands for a server at each address of its host.
+    Each line of a file has a URL, and a weight after a space if it is not 1. Empty lines and lines with ``#`` are
+    ignored. A URL that begins with ``dns+http://`` stands for a server at each address of its host.
 
     Raises:
         PoolError: the file cannot be read, a host has no address, or there is no server.
@@ -142,17 +142,18 @@ def _line(path: str, number: int, line: str) -> tuple[str, float]:
 
 
 class Servers:
-    """The servers that sessions are taken of: each time the one with the fewest for its weight.
+    """The servers that provide sessions: each time the one with the fewest sessions for its weight.
 
-    A server that does not answer is left out for some seconds; one that is full is asked for no more sessions than it
-    had, and for one more some seconds later. For the one event loop in which it is used.
+    A server that does not answer is skipped for some seconds; a full server is limited to its present number of
+    sessions, and to one more some seconds later. Use it in one event loop only.
 
     Args:
-        given: as `read_servers` takes them. A file and a name are read again while sessions are taken.
-        most: the sessions in all.
+        given: as `read_servers` takes them. A file or a name is read again while sessions are in use.
+        most: the maximum total number of sessions.
         connect: makes a client of a URL, with credentials and timeouts; None: `EnvClient`.
-        adaptive: find how many sessions a server bears by the episodes per second, and have no more.
-        wait_s: seconds to wait for a healthy server with room.
+        adaptive: find the number of sessions that a server can handle by the episodes per second, and use at most that
+            many.
+        wait_s: maximum seconds to wait for a healthy server with free capacity.
     """
 
     def __init__(
@@ -177,11 +178,11 @@ class Servers:
         return list(self._servers.values())
 
     async def start(self) -> None:
-        """Read the list of servers, and look at each.
+        """Read the list of servers, and check each.
 
         Raises:
-            PoolError: as `read_servers` does; or none of the servers answers, unless a file or a name lists them, to
-                which others may come.
+            PoolError: as `read_servers` does; or no server answers, unless a file or a name lists them, because it may
+                list others later.
         """
         await asyncio.to_thread(self._read)
         await asyncio.gather(*(self.look(server) for server in self.all))
@@ -194,17 +195,17 @@ class Servers:
         await asyncio.gather(*(client.close() for server in self.all for client in server.take_idle()))
 
     async def close_others(self, *, blocking: bool) -> None:
-        """Close the clients without an episode of the other form."""
+        """Close the clients without an episode that use the other form (async or blocking)."""
         for server in self.all:
             for client in [client for client in server.idle if client.blocking is not blocking]:
                 server.idle.remove(client)
                 await client.close()
 
     async def take(self, give_up: float, *, blocking: bool = False) -> tuple[Server, Client]:
-        """Return a session of the server with the most room.
+        """Return a session of the server with the most free capacity.
 
         Raises:
-            PoolError: no server has room before ``give_up``.
+            PoolError: no server had free capacity before ``give_up``.
         """
         while True:
             now = time.monotonic()
@@ -220,16 +221,16 @@ class Servers:
             left_s = give_up - time.monotonic()
             if left_s <= 0:
                 raise PoolError(f"no server has had room for {self.wait_s:g} s: {self._described()}")
-            await self._change(min(left_s, 0.2))  # an ill server may be well after that
+            await self._change(min(left_s, 0.2))  # an unhealthy server may have recovered by then
 
     async def give_back(self, server: Server, client: Client, *, finished: int | None, lost: bool = False) -> None:
-        """Give a session back.
+        """Return a session to the pool.
 
         Args:
             server: its server.
             client: its client.
-            finished: the episodes that were played to their ends; None: the session cannot be used again.
-            lost: look at the server, because it may be gone.
+            finished: the number of completed episodes; None: the session cannot be used again.
+            lost: True to check the server, because it may be lost.
         """
         server.sessions -= 1
         if finished is None:
@@ -244,7 +245,10 @@ class Servers:
         self._changed = asyncio.Event()
 
     async def _change(self, timeout_s: float) -> None:
-        """Wait until a session is given back, or some time is over. A cancellation is never lost, as by `wait_for`."""
+        """Wait until a session is returned, or some time has passed.
+
+        A cancellation is never lost, unlike with `wait_for`.
+        """
         change = asyncio.ensure_future(self._changed.wait())
         try:
             await asyncio.wait([change], timeout=timeout_s)
@@ -252,13 +256,13 @@ class Servers:
             change.cancel()
 
     async def look(self, server: Server) -> None:
-        """Ask a server whether it is well, and how many more sessions it may have."""
+        """Ask a server for its health, and for the number of further sessions that it accepts."""
         server.looked_at = time.monotonic()
         try:
             capacity = await asyncio.wait_for(self._connect(server.url).capacity(), CHECK_S)
         except (McpenvError, asyncio.TimeoutError) as error:
             if isinstance(error, ConnectionFailed) and error.http_status is not None:
-                server.ill = server.limit = None  # it answers, and does not say
+                server.ill = server.limit = None  # it answers without that number
                 return
             if server.ill is None:
                 logger.warning("pool: %s is left out: %s", without_password(server.url), error or "no answer in time")
@@ -269,7 +273,7 @@ class Servers:
             server.limit = server.sessions + len(server.idle) + capacity.available_slots
 
     def full(self, server: Server) -> None:
-        """Note that a server refused a session."""
+        """Record that a server refused a session."""
         server.limit, server.looked_at = server.sessions - 1, time.monotonic()
         server.window.refused(server.sessions - 1)
 
@@ -283,11 +287,14 @@ class Servers:
             if not self._servers[url].sessions:
                 del self._servers[url]
             else:
-                self._servers[url].ill = "it is not listed any more"  # its episodes play on
+                self._servers[url].ill = "it is not listed any more"  # its running episodes continue
         self._read_at = time.monotonic()
 
     async def _read_again(self) -> None:
-        """Read the list of servers, if a file or a name may have changed. What cannot be read now stays as it was."""
+        """Read the list of servers, if a file or a name may have changed.
+
+        Entries that cannot be read now stay unchanged.
+        """
         self._read_at = time.monotonic()
         try:
             await asyncio.to_thread(self._read)

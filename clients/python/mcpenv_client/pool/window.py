@@ -1,17 +1,17 @@
-"""The number of sessions that a pool has on one server, found by what the server bears."""
+"""The number of sessions that a pool uses on one server, found by measuring the server."""
 
 from __future__ import annotations
 
 import math
 
 EPOCH = 8
-"""The fewest episodes between two decisions."""
+"""Minimum episodes between two decisions."""
 
 PAYS = 0.25
-"""The share of an enlargement that must be seen in the throughput; with less, the server is busy."""
+"""The share of an enlargement that must appear in the throughput; below it, the server is saturated."""
 
 HOLD = 4
-"""The epochs without a trial after one that did not pay."""
+"""Epochs without a trial after an unsuccessful one."""
 
 CUT = 0.75
 """The factor after a refusal."""
@@ -20,16 +20,16 @@ CUT = 0.75
 class Window:
     """The limit of the sessions on a server: less after a refusal, and one more with each epoch until the next.
 
-    An adaptive window begins small and grows by half while the episodes per second grow with it. Growth that does not
-    pay is undone and tried again later, so that a server is not given more episodes than make it faster. This counts
-    whole episodes, so it does not take a slow tool or a slow model for a busy server.
+    An adaptive window begins small and grows by half while the episodes per second grow with it. Growth without a gain
+    is undone and tried again later, so that a server is not overloaded without benefit. Whole episodes are counted, so
+    that a slow tool or a slow model is not mistaken for a saturated server.
 
     Args:
         most: the largest limit.
-        adaptive: begin small and measure; False: begin with the most.
+        adaptive: begin small and measure; False: begin with the maximum.
 
     Attributes:
-        limit: the sessions that it may have now.
+        limit: the present maximum of sessions.
     """
 
     def __init__(self, most: int, *, adaptive: bool = False) -> None:
@@ -43,19 +43,19 @@ class Window:
         self._began: float | None = None
 
     def refused(self, sessions: int) -> None:
-        """Note that the server refused a session.
+        """Record that the server refused a session.
 
         Args:
-            sessions: those that it has, without the one that it refused.
+            sessions: the number of its sessions, without the refused one.
         """
         self.limit = max(1, math.floor(min(self.limit, sessions + 1) * CUT))
         self._refused, self._before, self._began = True, None, None
 
     def finished(self, now_s: float) -> None:
-        """Count an episode that was played to its end.
+        """Count a completed episode.
 
         Args:
-            now_s: a time that never goes back.
+            now_s: a monotonic time.
         """
         if self._began is None:
             self._began, self._done = now_s, 0  # an epoch begins with full sessions

@@ -1,4 +1,4 @@
-"""The worker process of a pool: plays the episodes that come down its pipe, or steps its environments."""
+"""The worker process of a pool: plays the episodes that arrive through its pipe, or steps its environments."""
 
 from __future__ import annotations
 
@@ -52,7 +52,10 @@ class Step:
 
 @dataclass(frozen=True)
 class Failed:
-    """A request failed with an error that the asker must see. ``number`` is that of the share's first episode."""
+    """A request failed with an error that its caller must see.
+
+    ``number`` is the number of the share's first episode.
+    """
 
     error: Exception
     number: int | None = None
@@ -60,7 +63,7 @@ class Failed:
 
 @dataclass(frozen=True)
 class Answers:
-    """What came of the episodes of a share."""
+    """The outcomes of the episodes of a share."""
 
     outcomes: list[Outcome]
 
@@ -79,8 +82,8 @@ def main(
         pipe: requests in, answers out.
         target: the environment.
         settings: settings of the target.
-        memory_bytes: the address space that this process may have; None: no limit.
-        at_once: the async policies that run at once, beside which episodes are reset ahead; None: no limit.
+        memory_bytes: the maximum address space of this process; None: no limit.
+        at_once: the number of concurrent async policies; further episodes are reset ahead and wait; None: no limit.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole group; the parent ends its workers
     if memory_bytes is not None:
@@ -96,7 +99,7 @@ def main(
     try:
         worker.run()
     except (EOFError, ConnectionResetError, BrokenPipeError):
-        return  # the parent is gone
+        return  # the parent has exited
     finally:
         worker.close()
 
@@ -150,7 +153,7 @@ class Worker:
                 self._send(self._placed(outcomes))
 
     async def _play_async(self, begin: Begin) -> None:
-        """Play episodes at once, as they come."""
+        """Play episodes concurrently, as they arrive."""
         loop = asyncio.get_running_loop()
         requests: asyncio.Queue[Any] = asyncio.Queue()
 
@@ -200,7 +203,7 @@ class Worker:
             self._send(answers)
 
     def _send(self, answer: Any) -> None:
-        """Send an answer, or why it cannot be sent."""
+        """Send an answer, or the reason why it cannot be sent."""
         try:
             self._pipe.send(answer)
         except (pickle.PicklingError, TypeError, AttributeError, ValueError) as error:

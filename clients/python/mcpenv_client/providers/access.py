@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Access:
-    """The way to a cluster. Without anything: that of the pod in which this runs, or of the current context.
+    """The access to a cluster.
+
+    By default: the cluster of the pod in which this process runs, or of the current context.
 
     Attributes:
         context: a context of the kubeconfig.

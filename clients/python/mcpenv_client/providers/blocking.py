@@ -1,4 +1,4 @@
-"""Run blocking code of providers in threads, to its end."""
+"""Run blocking code of providers in threads, always to completion."""
 
 from __future__ import annotations
 

@@ -27,17 +27,17 @@ HUB_REGISTRY = "registry.hf.space"
 class DockerProvider(Provider):
     """The provider of containers on this machine: one for each instance, removed with its block.
 
-    The image's entrypoint must accept options of ``mcpenv run``, as those of ``mcpenv build`` do. A container is
+    The image's entrypoint must accept options of ``mcpenv run``, as in images from ``mcpenv build``. A container is
     published on loopback only. It has no capabilities, cannot gain privileges, and is read-only but for ``/tmp``.
 
-    A container does not end with a process that is killed. The next use of a `DockerProvider` of the same user on this
-    machine removes it (not on Windows); so does `remove_orphans`.
+    A container does not end when its owner process is killed. The next use of a `DockerProvider` of the same user on
+    this machine removes it (not on Windows); so does `remove_orphans`.
 
     Args:
         image: the image; pulled if the engine does not have it.
-        port: the port that the server listens on in the container; the one that the image exposes by default.
+        port: the port that the server listens on in the container; by default the port that the image exposes.
         options: further options of ``mcpenv run``, such as ``["--set", "size=3"]``.
-        env: environment variables, such as the manifest's secrets. Who may inspect containers can read them.
+        env: environment variables, such as the manifest's secrets. Any user who may inspect containers can read them.
         memory: the limit of memory; None: no limit.
         cpus: the limit of processors; None: no limit.
         pids: the limit of processes and threads; None: no limit.
@@ -47,7 +47,7 @@ class DockerProvider(Provider):
         control_token: the control token of every container; by default each has its own.
         require_handle: True to serve agents only at the address of an episode.
         pull: False to refuse an image that the engine does not have.
-        start_timeout_s: seconds that the server may take until it is ready, without the pull.
+        start_timeout_s: maximum seconds until the server is ready, without the pull.
     """
 
     capabilities: ClassVar[Capabilities] = Capabilities(isolated=True, limits=True)
@@ -86,7 +86,7 @@ class DockerProvider(Provider):
         self.pull = pull
 
     async def missing(self) -> list[str]:
-        """Return a sentence if there is no Docker SDK, no engine, or no image that may be used."""
+        """Return a sentence if there is no Docker SDK, no engine, or no usable image."""
         if importlib.util.find_spec("docker") is None:
             return ["the Docker SDK is not installed; run: pip install 'mcpenv-client[docker]'"]
         return await in_thread(self._missing)
@@ -104,7 +104,7 @@ class DockerProvider(Provider):
             await in_thread(_with_engine, lambda engine: engine.remove(name), name)
 
     async def remove_orphans(self) -> list[str]:
-        """Remove containers whose owner was killed, of this user on this machine. Return their names."""
+        """Remove the containers of killed owners, of this user on this machine. Return their names."""
         return await in_thread(_with_engine, lambda engine: engine.remove_orphans(), "the engine")
 
     def _missing(self) -> list[str]:
@@ -189,7 +189,7 @@ def space_image(repository: str) -> str:
     """Return the image of a Docker Space of Hugging Face: ``org/env``, or ``hub:org/env``.
 
     Raises:
-        ValueError: that is no name of a Space.
+        ValueError: the text is not the name of a Space.
     """
     owner, slash, name = repository.removeprefix("hub:").partition("/")
     if not slash or not owner or not name or "/" in name or "@" in name:
@@ -208,7 +208,7 @@ def hub_provider(repository: str, **options: Any) -> DockerProvider:
 
 
 def _with_engine(function: Callable[[Engine], T], what: str) -> T:
-    """Return what a function gets of an engine.
+    """Return the result of a function that uses an engine.
 
     Raises:
         InstanceFailed: the engine refused.

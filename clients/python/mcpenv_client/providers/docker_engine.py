@@ -33,17 +33,17 @@ SECRETS = "/run/mcpenv"
 
 TOKEN = "control-token"
 PUBLIC_URL = "--public-url"
-"""The option of ``mcpenv run`` with which all addresses for agents begin."""
+"""The option of ``mcpenv run`` that sets the beginning of all addresses for agents."""
 
 LOG_LINES = 30
 STOP_TIMEOUT_S = 10
-"""Seconds that a container has to end by itself."""
+"""Seconds for a container to end by itself."""
 
 FAILURES = (docker.errors.DockerException, requests.RequestException)
 """The exceptions that a call of the engine raises."""
 
 REFUSALS = (docker.errors.APIError,)
-"""Those of them that are answers of the engine."""
+"""The subset of them that are answers of the engine."""
 
 
 @dataclass(frozen=True)
@@ -55,9 +55,9 @@ class ContainerOptions:
         name: the container's name.
         command: the arguments of the image's entrypoint.
         token: the control token, which is put into a file.
-        port: the port that the server listens on in the container; None: the one that the image exposes.
+        port: the port that the server listens on in the container; None: the port that the image exposes.
         host_port: the port on loopback; None for any free one.
-        env: environment variables, which everybody can read who may inspect containers.
+        env: environment variables, which are readable to all who may inspect containers.
         memory: the limit of memory, such as ``2g``; None: no limit.
         cpus: the limit of processors; None: no limit.
         pids: the limit of processes; None: no limit.
@@ -94,13 +94,13 @@ class Engine:
         return True
 
     def pull(self, image: str, cancelled: threading.Event) -> None:
-        """Pull an image, unless the event is set meanwhile.
+        """Pull an image; stop if the event is set meanwhile.
 
         Raises:
             InstanceFailed: the registry refused.
         """
         repository, tag = docker.utils.parse_repository_tag(image)
-        # The SDK's own `images.pull` does not look at what the registry says.
+        # The SDK's own `images.pull` ignores errors in the registry's answer.
         for line in self._client.api.pull(repository, tag=tag or "latest", stream=True, decode=True):
             if "error" in line:
                 raise InstanceFailed(f"image {image}", f"it cannot be pulled: {line['error']}")
@@ -108,11 +108,11 @@ class Engine:
                 return
 
     def unfit(self, image: str, port: int | None) -> str | None:
-        """Return why an image that the engine has is none of a server; None if there is no reason.
+        """Return why an image of the engine is not a server's image; None if it may be one.
 
         Args:
             image: the image.
-            port: the port that was given, if one was.
+            port: the given port, if any.
         """
         config = self._config(image)
         if not config.get("Entrypoint"):
@@ -130,7 +130,7 @@ class Engine:
         """Create and start a container. Return its port on loopback.
 
         Raises:
-            InstanceFailed: the image is none of a server, or the container has ended.
+            InstanceFailed: the image is not a server's image, or the container has ended.
         """
         if (reason := self.unfit(options.image, options.port)) is not None:
             raise InstanceFailed(f"container {options.name}", reason)
@@ -170,14 +170,14 @@ class Engine:
             return False
 
     def logs(self, name: str) -> str:
-        """Return the end of a container's output; empty if it is gone."""
+        """Return the end of a container's output; empty if the container is gone."""
         try:
             return bytes(self._client.containers.get(name).logs(tail=LOG_LINES)).decode("utf-8", "replace").strip()
         except docker.errors.NotFound:
             return ""
 
     def remove(self, name: str) -> None:
-        """Stop and remove a container with its volume. Do nothing if there is none."""
+        """Stop and remove a container with its volume. Do nothing if it does not exist."""
         with contextlib.suppress(docker.errors.NotFound):
             container = self._client.containers.get(name)
             if container.status == "running":
@@ -185,7 +185,7 @@ class Engine:
             container.remove(force=True, v=True)
 
     def remove_orphans(self) -> list[str]:
-        """Remove the containers whose owner is gone, and return their names."""
+        """Remove the containers of ended owners, and return their names."""
         removed = []
         ours = {"label": f"{LABEL}=docker"}
         for container in self._client.containers.list(all=True, filters=ours, ignore_removed=True):
@@ -204,7 +204,7 @@ class Engine:
 
 
 def barred() -> str | None:
-    """Return why the engine cannot be used, as far as its address tells; None if there is no reason.
+    """Return why the engine cannot be used, judged by its address; None if there is no reason.
 
     Ports of an engine on another machine cannot be reached.
     """
@@ -225,7 +225,7 @@ def barred() -> str | None:
 
 
 def _is_there(socket: Path) -> bool:
-    """Return True if a socket exists, or stands in a folder that this user may not look into."""
+    """Return True if a socket exists, or is in a folder that this user may not read."""
     try:
         return socket.exists()
     except PermissionError:
@@ -233,17 +233,17 @@ def _is_there(socket: Path) -> bool:
 
 
 def _address() -> str:
-    """Return the address of the engine: that of ``DOCKER_HOST``, of Docker's context, or the usual one."""
+    """Return the address of the engine: from ``DOCKER_HOST``, from Docker's context, or the usual one."""
     given = docker.utils.kwargs_from_env().get("base_url") or ContextAPI.kwargs_from_context().get("base_url")
     return str(given or docker.constants.DEFAULT_UNIX_SOCKET)
 
 
 @contextlib.contextmanager
 def engine() -> Iterator[Engine]:
-    """Connect to the engine that ``DOCKER_HOST`` names, by default that of this machine.
+    """Connect to the engine that ``DOCKER_HOST`` names, by default this machine's engine.
 
     Raises:
-        docker.errors.DockerException: there is none.
+        docker.errors.DockerException: no engine answers.
     """
     client: Any = docker.from_env()
     try:
@@ -253,7 +253,7 @@ def engine() -> Iterator[Engine]:
 
 
 def _local_entrypoint(config: Mapping[str, Any]) -> list[str]:
-    """Return the entrypoint of an image without the public URL that its server has elsewhere, as a Space's has."""
+    """Return the entrypoint of an image without the public URL of its server elsewhere, which a Space's image has."""
     entrypoint = list(config["Entrypoint"])
     if PUBLIC_URL in entrypoint:
         at = entrypoint.index(PUBLIC_URL)
@@ -268,7 +268,7 @@ def _archive(name: str, text: str) -> bytes:
         entry.size, entry.mode = len(data), 0o444  # the server's user has no name outside of the image
         archive.addfile(entry, io.BytesIO(data))
         size = made.tell()
-    # Without the padding after the two empty blocks of the end. Podman's reader may stop there, and then its engine
+    # Without the padding after the two empty blocks at the end. Podman's reader may stop there, and then its engine
     # fails because the rest cannot be written.
     return made.getvalue()[: size + 2 * tarfile.BLOCKSIZE]
 

@@ -1,4 +1,4 @@
-"""The hash of the state in which a server begins episodes, by which a used one is compared with a new one."""
+"""The hash of the state in which a server begins episodes, for comparing a used server with a new one."""
 
 from __future__ import annotations
 

@@ -25,41 +25,41 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 POLL_S = 0.5
-"""Seconds between two questions to the API server about a pod."""
+"""Seconds between two requests to the API server about a pod."""
 
 
 class KubernetesProvider(Provider):
     """The provider of pods: one for each instance, deleted with its block.
 
-    The image's entrypoint must accept options of ``mcpenv run``, as those of ``mcpenv build`` do. A pod is not root,
+    The image's entrypoint must accept options of ``mcpenv run``, as in images from ``mcpenv build``. A pod is not root,
     has no capabilities, no service account, and is read-only but for ``/tmp``. Its control token is in a Secret of its
     own, which the pod mounts as a file.
 
-    A pod does not end with a process that is killed. The next use of a `KubernetesProvider` of the same user on that
+    A pod does not end when its owner process is killed. The next use of a `KubernetesProvider` of the same user on that
     machine deletes it; Kubernetes ends it after ``lifetime_s``.
 
-    The cluster is that of the current context of the kubeconfig, or that of the pod in which this runs.
+    The cluster is the one of the kubeconfig's current context, or of the pod in which this process runs.
 
     Args:
         image: the image, at a registry that the cluster reaches.
-        namespace: the namespace; that of the context by default.
+        namespace: the namespace; by default the context's namespace.
         context: another context of the kubeconfig.
         kubeconfig: the path of a kubeconfig; ``KUBECONFIG``, or ``~/.kube/config``, by default.
         url: the address at which this process and agents reach a pod, with ``{pod_ip}``, ``{name}``, ``{namespace}``
-            and ``{port}``. The default works where addresses of pods do: in the cluster.
+            and ``{port}``. The default works if pod addresses are reachable, as inside the cluster.
         port: the port that the server listens on.
         options: further options of ``mcpenv run``, such as ``["--set=size=3"]``.
-        env: environment variables. Who may read pods can read them.
-        env_from: names of Secrets whose keys become environment variables, such as the manifest's secrets.
+        env: environment variables. Any user who may read pods can read them.
+        env_from: names of Secrets; their keys become environment variables, such as the manifest's secrets.
         memory: the request and the limit of memory.
         cpu: the request of processors; the limit is twice that.
         runtime_class: the RuntimeClass, such as ``gvisor``.
         labels: further labels of the pod.
-        spec: further fields of the pod's spec, such as ``{"nodeSelector": {...}}``. They win.
+        spec: further fields of the pod's spec, such as ``{"nodeSelector": {...}}``. They take precedence.
         require_handle: True to serve agents only at the address of an episode.
         control_token: the control token of every pod; by default each has its own.
         lifetime_s: seconds after which Kubernetes ends a pod.
-        start_timeout_s: seconds that a pod may take until it is ready, with scheduling and pulling.
+        start_timeout_s: maximum seconds until a pod is ready, including scheduling and pulling.
     """
 
     capabilities: ClassVar[Capabilities] = Capabilities(isolated=True, limits=True, remote=True)
@@ -103,7 +103,7 @@ class KubernetesProvider(Provider):
         self.require_handle = require_handle
         self._control_token = control_token
         self.lifetime_s = lifetime_s
-        self.address("name", "namespace", "127.0.0.1")  # a field that is not known is refused here
+        self.address("name", "namespace", "127.0.0.1")  # an unknown field is refused here
 
     async def missing(self) -> list[str]:
         """Return a sentence if there is no client, no cluster, or no permission to create pods."""
@@ -124,14 +124,14 @@ class KubernetesProvider(Provider):
             await in_thread(self.ask, lambda cluster: cluster.remove(name), name)
 
     async def remove_orphans(self) -> list[str]:
-        """Delete pods of killed owners of this machine and user, and those past their lifetime. Return their names."""
+        """Delete the pods of killed owners of this machine and user, and expired pods. Return their names."""
         return await in_thread(self.ask, lambda cluster: cluster.remove_orphans(), "the cluster")
 
     def address(self, name: str, namespace: str, ip: str) -> str:
         """Return the address of a pod.
 
         Raises:
-            ValueError: ``url`` has a field that is not known.
+            ValueError: ``url`` has an unknown field.
         """
         host = f"[{ip}]" if ":" in ip else ip
         try:
@@ -140,7 +140,7 @@ class KubernetesProvider(Provider):
             raise ValueError(f"url {self.url!r}: {error} is none of pod_ip, name, namespace and port") from error
 
     def ask(self, function: Callable[[Cluster], T], what: str) -> T:
-        """Return what a function gets of the cluster. Blocking.
+        """Return the result of a function that uses the cluster. Blocking.
 
         Raises:
             InstanceFailed: the API server refused, or did not answer.
@@ -224,7 +224,10 @@ class KubernetesInstance(Instance):
         self._asked = 0.0
 
     async def is_running(self) -> bool:
-        """Return True if the pod runs, or may run yet. The API server is asked at most twice a second."""
+        """Return True if the pod runs, or may still start.
+
+        It sends at most two requests per second to the API server.
+        """
         now = time.monotonic()
         if self._state is not None and now - self._asked < POLL_S:
             return self._state.failure is None
@@ -233,21 +236,21 @@ class KubernetesInstance(Instance):
         return state.failure is None
 
     async def logs(self) -> str:
-        """Return the end of the output of the server and the environment, and why the pod does not run."""
+        """Return the end of the output of the server and the environment, and the reason why the pod does not run."""
         log = await in_thread(self._provider.ask, lambda cluster: cluster.logs(self.pod), self.name)
         failure = None if self._state is None else self._state.failure
         return "\n".join(part for part in (log, failure) if part)
 
 
 def _text(error: BaseException) -> str:
-    """Return an error as one line. An API server's has the reason in its body, such as a quota that is used up."""
+    """Return an error as one line. An API server's error has the reason in its body, such as an exhausted quota."""
     status, reason = getattr(error, "status", None), getattr(error, "reason", None)
     if status is None or not isinstance(reason, str):
         return " ".join(str(error).split()) or type(error).__name__
     body = getattr(error, "body", None)
     try:
         message = json.loads(body)["message"] if isinstance(body, bytes | str) else ""
-    except (ValueError, KeyError, TypeError):  # a proxy in between answers something else
+    except (ValueError, KeyError, TypeError):  # a proxy in between gives other answers
         message = ""
     return f"{status} {reason}" + (f": {' '.join(str(message).split())}" if message else "")
 

@@ -23,14 +23,14 @@ FAILURES = (
     urllib3.exceptions.HTTPError,
     OSError,
 )
-"""The exceptions that a call of the API server, or the reading of its address, raises."""
+"""The exceptions of a call to the API server, or of reading its address."""
 
 NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 """The file of a pod with its namespace."""
 
 LOG_LINES = 30
 STOP_TIMEOUT_S = 10
-"""Seconds that a pod has to end by itself."""
+"""Seconds for a pod to end by itself."""
 
 REQUEST_TIMEOUT_S = 30.0
 _HOPELESS = {
@@ -42,10 +42,13 @@ _HOPELESS = {
     "InvalidImageName",
     "RunContainerError",
 }
-"""The reasons of a waiting container that waiting does not mend. A container without its Secret has another one."""
+"""The reasons of a waiting container that waiting does not resolve.
+
+A container that lacks its Secret has a different reason.
+"""
 
 _RAW: dict[str, Any] = {"_preload_content": False, "_request_timeout": REQUEST_TIMEOUT_S}
-"""The options of a call that give its answer as bytes: models of the client differ from version to version."""
+"""The options of a call to return its answer as bytes: the client's models differ between versions."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +58,8 @@ class PodState:
     Attributes:
         phase: Pending, Running, Succeeded, Failed or Unknown.
         ip: its address; None until it has one.
-        failure: why it will not run, or no longer; None if it may.
-        pending: why it is not scheduled yet; None if it is, or that is not known.
+        failure: the reason why it will not run, or no longer runs; None if it may.
+        pending: the reason why it is not scheduled yet; None if it is scheduled, or the reason is unknown.
     """
 
     phase: str
@@ -89,7 +92,7 @@ class Cluster:
         return bool((answered.get("status") or {}).get("allowed"))
 
     def start(self, options: PodOptions, token: str) -> None:
-        """Create a pod and its Secret, for which the pod waits."""
+        """Create a pod and the Secret that the pod waits for."""
         pod = _json(self._core.create_namespaced_pod(self.namespace, pod_body(options), **_RAW))
         self._core.create_namespaced_secret(self.namespace, secret_body(options, token, pod), **_RAW)
 
@@ -116,7 +119,7 @@ class Cluster:
         return bytes(answered.data).decode("utf-8", "replace").strip()
 
     def remove(self, name: str) -> None:
-        """Delete a pod and its Secret. Do nothing if there are none."""
+        """Delete a pod and its Secret. Do nothing if they do not exist."""
         deletions: tuple[tuple[Callable[..., Any], dict[str, Any]], ...] = (
             (self._core.delete_namespaced_pod, {"grace_period_seconds": STOP_TIMEOUT_S}),
             (self._core.delete_namespaced_secret, {}),
@@ -129,7 +132,7 @@ class Cluster:
                     raise
 
     def remove_orphans(self) -> list[str]:
-        """Delete the pods whose owner is gone, and those that are over. Return their names."""
+        """Delete the pods of ended owners, and finished pods. Return their names."""
         selector = f"{LABEL}=kubernetes"
         listed = _json(self._core.list_namespaced_pod(self.namespace, label_selector=selector, **_RAW))
         removed = []
@@ -146,10 +149,10 @@ class Cluster:
 
 @contextlib.contextmanager
 def cluster(access: Access, namespace: str | None) -> Iterator[Cluster]:
-    """Connect to a cluster, for operations in a namespace; None: that of the context or of this pod.
+    """Connect to a cluster, for operations in a namespace; None: the namespace of the context or of this pod.
 
     Raises:
-        kubernetes.config.ConfigException: there is none.
+        kubernetes.config.ConfigException: no cluster is configured.
     """
     api, named = connect(access)
     with api:
@@ -160,7 +163,7 @@ def connect(access: Access) -> tuple[kubernetes.client.ApiClient, str]:
     """Return a client of the API server, and the namespace of the context or of this pod.
 
     Raises:
-        kubernetes.config.ConfigException: there is no cluster.
+        kubernetes.config.ConfigException: no cluster is configured.
     """
     configuration = kubernetes.client.Configuration()
     named = _in_cluster(configuration) if access == Access() else None
@@ -173,7 +176,10 @@ def connect(access: Access) -> tuple[kubernetes.client.ApiClient, str]:
 
 
 def _in_cluster(configuration: kubernetes.client.Configuration) -> str | None:
-    """Set the address and account of the pod in which this runs. Return its namespace; None if this is no pod."""
+    """Set the address and account of the pod in which this runs.
+
+    Return its namespace; None if this process is not in a pod.
+    """
     try:
         kubernetes.config.load_incluster_config(client_configuration=configuration)
     except kubernetes.config.ConfigException:

@@ -25,7 +25,7 @@ from .provider import POLL_S, Capabilities, Instance, Provider
 
 PROGRAM = Path(__file__).parent / "inside" / "local_server.py"
 STOP_TIMEOUT_S = 20.0
-"""Seconds that a server has to end by itself; more than `inside.local_server` takes."""
+"""Seconds for a server to end by itself; longer than `inside.local_server` takes."""
 
 PROBE_S = 30.0
 LOG_LINES = 30
@@ -35,16 +35,16 @@ _LOG_BYTES = 16 * 1024
 class LocalProvider(Provider):
     """The provider of processes of this machine: ``mcpenv run TARGET`` on a free port of loopback.
 
-    A process ends with its block, and when the process that started it ends in any way. It has no isolation: the
+    A process ends with its block, and with the process that started it, for any reason. It has no isolation: the
     environment's code can do what this user can do.
 
     Args:
         target: TARGET as on the command line.
-        python: a Python that has mcpenv and what the environment imports; this process's by default.
+        python: a Python with mcpenv and the environment's imports; by default this process's.
         options: further options of ``mcpenv run``, such as ``["--set", "size=3"]``.
-        env: environment variables beside those of this process, such as the manifest's secrets.
-        folder: the working directory; that of this process by default.
-        start_timeout_s: seconds that the server may take until it is ready.
+        env: environment variables in addition to this process's, such as the manifest's secrets.
+        folder: the working directory; by default this process's.
+        start_timeout_s: maximum seconds until the server is ready.
     """
 
     capabilities: ClassVar[Capabilities] = Capabilities(ends_with_owner=True)
@@ -67,7 +67,7 @@ class LocalProvider(Provider):
         self.folder = None if folder is None else Path(folder)
 
     async def missing(self) -> list[str]:
-        """Return a sentence if the Python is not there or has no mcpenv."""
+        """Return a sentence if the Python does not exist or has no mcpenv."""
         if self.folder is not None and not self.folder.is_dir():
             return [f"there is no folder {self.folder}; give an existing one"]
         if shutil.which(self.python) is None:
@@ -89,7 +89,7 @@ class LocalProvider(Provider):
                 await in_thread(process.stop)
 
     async def _started(self, process: ServerProcess) -> str:
-        """Wait until the process has told its address."""
+        """Wait until the process has reported its address."""
         end = time.monotonic() + self.start_timeout_s
         while (url := process.url()) is None:
             if not process.is_running():
@@ -118,7 +118,7 @@ class ServerProcess:
 
     Args:
         provider: the options.
-        place: a folder of its own, for its log and its address.
+        place: a folder for its log and its address only.
         token: its control token.
     """
 
@@ -138,7 +138,7 @@ class ServerProcess:
             )
         assert self._process.stdin is not None
         # Not as an argument, because every user of this machine can see those.
-        with contextlib.suppress(BrokenPipeError):  # the process has ended; `is_running` tells
+        with contextlib.suppress(BrokenPipeError):  # the process has ended, which `is_running` reports
             self._process.stdin.write(f"{token}\n".encode())
             self._process.stdin.flush()
 
@@ -173,7 +173,7 @@ class ServerProcess:
             self._process.wait(STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             if hasattr(os, "killpg"):
-                os.killpg(self._process.pid, signal.SIGKILL)  # a group of its own, and not waited for: the id is its
+                os.killpg(self._process.pid, signal.SIGKILL)  # its own group, not yet waited for: the id is still valid
             else:
                 self._process.kill()
             self._process.wait()

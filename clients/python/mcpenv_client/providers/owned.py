@@ -1,4 +1,4 @@
-"""The owner of a pod, in its annotations: pods of a cluster are those of many machines."""
+"""The owner of a pod, in its annotations: a cluster has pods of many machines."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ MACHINE = "mcpenv.owner.machine"
 
 
 def owner_annotations() -> dict[str, str]:
-    """Return the annotations of what this process owns."""
+    """Return the annotations for objects of this process."""
     return {**owner.labels(), MACHINE: _machine()}
 
 
 def is_orphan(found: Mapping[str, str]) -> bool:
-    """Return True if the owner that these annotations name was a process of this machine, and has ended."""
+    """Return True if the owner in these annotations was a process of this machine, and has ended."""
     return found.get(MACHINE) == _machine() and owner.is_gone(dict(found))
 
 

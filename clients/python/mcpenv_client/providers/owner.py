@@ -1,4 +1,4 @@
-"""The mark of the process that owns containers, by which a later process finds those whose owner is gone.
+"""The mark of the process that owns containers, by which a later process finds containers of ended owners.
 
 The mark is a file that its owner keeps locked. The system releases the lock when the process ends in any way.
 """
@@ -28,12 +28,12 @@ _own: tuple[int, Path] | None = None
 
 
 def labels() -> dict[str, str]:
-    """Return the labels of what this process owns."""
+    """Return the labels for containers of this process."""
     return {HOST: socket.gethostname(), PROCESS: str(os.getpid()), MARK: str(_mark())}
 
 
 def is_gone(labels: dict[str, str]) -> bool:
-    """Return True if the owner that these labels name was a process of this machine, and has ended."""
+    """Return True if the owner in these labels was a process of this machine, and has ended."""
     if fcntl is None or labels.get(HOST) != socket.gethostname() or MARK not in labels:
         return False
     path = Path(labels[MARK])
@@ -42,7 +42,7 @@ def is_gone(labels: dict[str, str]) -> bool:
     try:
         file = os.open(path, os.O_RDWR)
     except FileNotFoundError:
-        # Another folder may be that of another file system. A cleaner of old files may have removed the mark.
+        # Another folder may be on another file system. A cleaner of old files may have removed the mark.
         return path.parent == _folder() and not _runs(labels.get(PROCESS, ""))
     except OSError:
         return False  # of another user
@@ -80,7 +80,7 @@ def _mark() -> Path:
             path = folder / secrets.token_hex(8)
             file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
             if fcntl is not None:
-                fcntl.flock(file, fcntl.LOCK_EX)  # and never closed: it is held as long as the process runs
+                fcntl.flock(file, fcntl.LOCK_EX)  # never closed: the lock is held as long as the process runs
             _own = (os.getpid(), path)
         return _own[1]
 

@@ -1,4 +1,4 @@
-"""The pod of one instance: what `KubernetesProvider` sends to the API server."""
+"""The pod of one instance, as `KubernetesProvider` sends it to the API server."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class PodOptions:
         port: the port that the server listens on.
         options: further options of ``mcpenv run``.
         env: environment variables.
-        env_from: Secrets whose keys become environment variables.
+        env_from: Secrets; their keys become environment variables.
         memory: the request and the limit of memory.
         cpu: the request of processors; the limit is twice that.
         runtime_class: the RuntimeClass; None: the cluster's default.
@@ -87,7 +87,7 @@ def pod_body(options: PodOptions) -> dict[str, Any]:
 
 
 def secret_body(options: PodOptions, token: str, pod: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the Secret with the control token. It goes with its pod.
+    """Return the Secret with the control token. It is deleted with its pod.
 
     Args:
         options: the options of the pod.

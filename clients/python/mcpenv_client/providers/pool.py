@@ -1,4 +1,4 @@
-"""A pool of servers that are ready before they are wanted: `ProviderPool`."""
+"""A pool of servers that are started ahead of need: `ProviderPool`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("mcpenv_client.providers")
 
 PROBE_TIMEOUT_S = 60.0
-"""Seconds to wait for each answer of a server whose state is compared."""
+"""Maximum seconds to wait for each answer of a server during a comparison of states."""
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,8 @@ class Replaced:
     """The report on an instance that the pool has replaced.
 
     Attributes:
-        name: the instance.
-        reason: what was wrong.
+        name: the replaced instance.
+        reason: the fault.
     """
 
     name: str
@@ -56,20 +56,20 @@ class _Place:
 
 
 class ProviderPool:
-    """The pool of ready instances of one provider. Each is used by one block at a time.
+    """The pool of ready instances of one provider. One block at a time uses an instance.
 
-    An instance is handed over if it is alive. After use it begins an episode, and the hash of its observation, state
-    and tools is compared with that of a new instance. An instance that differs, or does not answer, is replaced.
+    An instance is provided only if it is alive. After use it begins an episode; the hash of its observation, state and
+    tools is compared with a new instance's hash. An instance that differs, or does not answer, is replaced.
 
-    A new instance begins that episode twice before its hash is trusted. If the hash differs even then, nothing can be
-    proven, and every used instance is replaced.
+    A new instance begins that episode twice before its hash is trusted. If these hashes differ, nothing can be proven,
+    and every used instance is replaced.
 
     Use it as ``async with``. Several tasks of one event loop may use it at once.
 
     Args:
         provider: the provider.
         size: the number of instances.
-        reset: options of the reset that is compared; ``{"seed": 0}`` by default.
+        reset: options of the reset for the comparison; ``{"seed": 0}`` by default.
 
     Attributes:
         replaced: the instances that were replaced, oldest first.
@@ -92,7 +92,7 @@ class ProviderPool:
         """Start all instances.
 
         Raises:
-            ProviderUnavailable: something is missing; nothing was started.
+            ProviderUnavailable: a requirement is missing; nothing was started.
             InstanceFailed: an instance did not start; the others are ended.
         """
         async with AsyncExitStack() as undo:
@@ -121,7 +121,7 @@ class ProviderPool:
 
     @asynccontextmanager
     async def instance(self) -> AsyncIterator[Instance]:
-        """Give an instance that is alive for the block. Wait if all are in use.
+        """Provide a live instance for the block. Wait if all are in use.
 
         Raises:
             InstanceFailed: one had to be replaced, and the new one did not start. The next use tries again.
@@ -155,7 +155,7 @@ class ProviderPool:
             self._free.put_nowait(place)
 
     async def _fault(self, instance: Instance) -> str | None:
-        """Return what is wrong with a used instance; None if it is as good as new."""
+        """Return the fault of a used instance; None if its state equals a new instance's."""
         if self.pristine is None:
             return "the state after a reset differs from episode to episode, so that nothing proves it to be as new"
         try:

@@ -1,4 +1,4 @@
-"""The interface of providers: start a server, give its URL and credentials, end it for sure."""
+"""The interface of providers: start a server, provide its URL and credentials, and always end it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mcpenv_client.connection.http import fetch
 from mcpenv_client.errors import ConnectionFailed, InstanceFailed, ProviderUnavailable, WireError
 
 POLL_S = 0.1
-"""Seconds between two requests to a server that starts."""
+"""Seconds between two requests to a starting server."""
 
 PROBE_TIMEOUT_S = 5.0
 """Seconds to wait for the answer to one request about a server's health."""
@@ -23,14 +23,14 @@ PROBE_TIMEOUT_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """The properties of a provider's instances, by which callers choose.
+    """The properties of a provider's instances, for choosing a provider.
 
     Attributes:
-        isolated: the environment's code has a file system of its own, not that of this machine.
+        isolated: the environment's code has its own file system, not this machine's.
         limits: memory and number of processes are limited.
         remote: an instance may run on another machine.
-        ends_with_owner: an instance ends by itself when the process that started it is killed. Otherwise a later one
-            of the same provider removes it.
+        ends_with_owner: an instance ends by itself when the process that started it is killed. Otherwise a later
+            process of the same provider removes it.
     """
 
     isolated: bool = False
@@ -63,7 +63,7 @@ class Instance(ABC):
 
     @abstractmethod
     async def is_running(self) -> bool:
-        """Return True if its process, container or pod runs, whether or not it answers."""
+        """Return True if its process, container or pod runs, even if it does not answer."""
 
     @abstractmethod
     async def logs(self) -> str:
@@ -99,12 +99,12 @@ class Instance(ABC):
 class Provider(ABC):
     """The way to start servers of one environment.
 
-    A provider is a recipe and holds nothing: each use of `instance` starts a server of its own. Several tasks may use
-    one provider at once. Subclasses implement `missing` and `launch`.
+    A provider is a recipe without state: each use of `instance` starts a separate server. Several tasks may use one
+    provider at once. Subclasses implement `missing` and `launch`.
 
     Attributes:
         capabilities: the properties of its instances.
-        start_timeout_s: seconds that an instance may take until it is ready.
+        start_timeout_s: maximum seconds until an instance is ready.
     """
 
     capabilities: ClassVar[Capabilities] = Capabilities()
@@ -114,14 +114,14 @@ class Provider(ABC):
 
     @abstractmethod
     async def missing(self) -> list[str]:
-        """Return what this machine or cluster lacks, a sentence with a remedy each; empty if nothing.
+        """Return the requirements that this machine or cluster lacks, each a sentence with a remedy; empty if none.
 
-        Starts nothing, and is quick: `instance` asks each time.
+        It starts nothing, and is quick: `instance` calls it each time.
         """
 
     @abstractmethod
     def launch(self) -> AbstractAsyncContextManager[Instance]:
-        """Start a server and end it with the block, also after an error and if the task is cancelled.
+        """Start a server and end it with the block, even after an error and if the task is cancelled.
 
         Yields as soon as the URL is known. `instance` waits until it is ready.
         """
@@ -131,7 +131,7 @@ class Provider(ABC):
         """Start a server, yield it when it is ready, and end it with the block.
 
         Raises:
-            ProviderUnavailable: something is missing; nothing was started.
+            ProviderUnavailable: a requirement is missing; nothing was started.
             InstanceFailed: the server did not start. The error quotes its output.
         """
         missing = await self.missing()

@@ -1,4 +1,4 @@
-"""Servers on the nodes of a Ray cluster, one on each, whose episodes are reached by URL and by handle."""
+"""Servers on the nodes of a Ray cluster, one on each, with episodes addressed by URL and by handle."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .local import LocalInstance, LocalProvider
 logger = logging.getLogger("mcpenv")
 
 LOOK_S = 2.0
-"""Seconds between two looks at the servers."""
+"""Seconds between two checks of the servers."""
 
 
 class NodeServer:
@@ -51,9 +51,9 @@ class RayServers:
     """The servers of a cluster, for ``EnvPool(servers.urls, backend="remote", connect=servers.connect)``.
 
     Attributes:
-        urls: their URLs. The list is kept current while the block runs, and a pool reads it again.
+        urls: their URLs. The list is kept up to date while the block runs, and a pool reads it again.
         actors: the Ray actors that keep them, one on each node.
-        changed: set when `urls` has changed; clear it to wait for the next time.
+        changed: set when `urls` has changed; clear it to wait for the next change.
     """
 
     def __init__(self, actors: Sequence[Any]) -> None:
@@ -82,7 +82,7 @@ class RayServers:
             self.changed.set()
 
     async def watch(self) -> None:
-        """Look again and again."""
+        """Check the servers repeatedly."""
         while True:
             await asyncio.sleep(LOOK_S)
             await self.look()
@@ -92,7 +92,7 @@ class RayServers:
 async def ray_servers(
     target: str, *, options: Sequence[str] = (), address: str | None = None
 ) -> AsyncIterator[RayServers]:
-    """Start one server on each node, and end them with the block. One that ends is started again.
+    """Start one server on each node, and end them with the block. A server that ends is started again.
 
     Args:
         target: TARGET as on the command line, which each node must have.

@@ -18,27 +18,27 @@ if TYPE_CHECKING:
     from .sandbox_api import Claim
 
 POLL_S = 0.5
-"""Seconds between two questions to the API server about a sandbox."""
+"""Seconds between two requests to the API server about a sandbox."""
 
 
 class SandboxProvider(Provider):
-    """The provider of sandboxes, claimed from a warm pool that the cluster keeps, and given up with the block.
+    """The provider of sandboxes, claimed from a warm pool in the cluster, and released with the block.
 
-    ``mcpenv deploy k8s TARGET --sandbox`` writes the pool and its template. The pool makes sandboxes beforehand, so
-    that `ProviderPool` is not needed.
+    ``mcpenv deploy k8s TARGET --sandbox`` writes the pool and its template. The pool creates sandboxes ahead of need,
+    so that `ProviderPool` is not needed.
 
-    A claim does not end with a process that is killed. agent-sandbox ends it after ``lifetime_s``.
+    A claim does not end when its owner process is killed. agent-sandbox ends it after ``lifetime_s``.
 
     Args:
         pool: the name of the SandboxWarmPool.
         namespace: its namespace.
         context: another context of the kubeconfig.
         kubeconfig: the path of a kubeconfig; ``KUBECONFIG``, or ``~/.kube/config``, by default.
-        control_token: the control token of its sandboxes, which their Secret has.
+        control_token: the control token in the Secret of its sandboxes.
         url: the address of a sandbox's control plane, with ``{pod_ip}``, ``{name}`` and ``{namespace}``. The default
-            works where addresses of pods do: in the cluster.
+            works if pod addresses are reachable, as inside the cluster.
         lifetime_s: seconds after which a claim ends by itself.
-        start_timeout_s: seconds that a claim may take until its server is ready.
+        start_timeout_s: maximum seconds until the server of a claim is ready.
     """
 
     capabilities: ClassVar[Capabilities] = Capabilities(isolated=True, limits=True, remote=True)
@@ -62,7 +62,7 @@ class SandboxProvider(Provider):
         self._control_token = control_token
         self.url = url
         self.lifetime_s = lifetime_s
-        self.address("name", "127.0.0.1")  # a field that is not known is refused here
+        self.address("name", "127.0.0.1")  # an unknown field is refused here
 
     async def missing(self) -> list[str]:
         """Return a sentence if there is no client, no cluster, or no such pool."""
@@ -75,7 +75,7 @@ class SandboxProvider(Provider):
 
     @asynccontextmanager
     async def launch(self) -> AsyncIterator[SandboxInstance]:
-        """Claim a sandbox, and give it up with the block."""
+        """Claim a sandbox, and release it with the block."""
         claim = await in_thread(self._claim)
         try:
             ip = await in_thread(self._pod_ip, claim)
@@ -89,7 +89,7 @@ class SandboxProvider(Provider):
         """Return the address of a sandbox.
 
         Raises:
-            ValueError: ``url`` has a field that is not known.
+            ValueError: ``url`` has an unknown field.
         """
         host = f"[{ip}]" if ":" in ip else ip
         try:
@@ -98,7 +98,7 @@ class SandboxProvider(Provider):
             raise ValueError(f"url {self.url!r}: {error} is none of pod_ip, name and namespace") from error
 
     def is_ready(self, claim: Claim) -> bool:
-        """Return True if a sandbox is there and ready. Blocking.
+        """Return True if a sandbox exists and is ready. Blocking.
 
         Raises:
             InstanceFailed: the API server refused, or did not answer.
@@ -164,7 +164,7 @@ class SandboxInstance(Instance):
         self._asked = time.monotonic()
 
     async def is_running(self) -> bool:
-        """Return True if the sandbox is ready. The API server is asked at most twice a second."""
+        """Return True if the sandbox is ready. It sends at most two requests per second to the API server."""
         now = time.monotonic()
         if now - self._asked >= POLL_S:
             self._ready = await in_thread(self._provider.is_ready, self._claim)

@@ -27,10 +27,10 @@ FAILURES = (
 
 
 class Claim:
-    """A sandbox that is claimed.
+    """A claimed sandbox.
 
     Attributes:
-        sandbox: the name of the sandbox, which is that of its pod.
+        sandbox: the name of the sandbox and of its pod.
     """
 
     def __init__(self, client: SandboxClient[Any], handle: Any) -> None:
@@ -44,13 +44,13 @@ class Claim:
         return None if ip is None else str(ip)
 
     def is_ready(self) -> bool:
-        """Return True if the sandbox is there and ready."""
+        """Return True if the sandbox exists and is ready."""
         sandbox = self._client.k8s_helper.get_sandbox(self.sandbox, self._handle.namespace)
         conditions = ((sandbox or {}).get("status") or {}).get("conditions") or []
         return any(each.get("type") == "Ready" and each.get("status") == "True" for each in conditions)
 
     def give_up(self) -> None:
-        """Delete the claim, and with it the sandbox. Do nothing if it is gone."""
+        """Delete the claim, and with it the sandbox. Do nothing if it no longer exists."""
         self._handle.terminate()
 
 
@@ -76,7 +76,7 @@ def has_pool(access: Access, pool: str, namespace: str) -> bool:
 
 
 def _client(access: Access) -> SandboxClient[Any]:
-    # The connection is mcpenv's own; this says only that no tunnel is needed.
+    # mcpenv connects by itself; this setting only means that no tunnel is needed.
     return SandboxClient(connection_config=SandboxInClusterConnectionConfig(), api_client=connect(access)[0])
 
 

@@ -23,10 +23,10 @@ from .hosted import WAIT_FOR_SLOT_S
 
 TOKEN_LIMIT = "token_limit"
 LENGTH = "length"
-"""The reasons of an episode's end at a limit of tokens: that of the agent, and that of the model's last message."""
+"""The reasons for an episode's end at a limit of tokens: the agent's limit, and the limit of the last message."""
 
 _BODY_SHOWN = 300
-"""The characters of an error's body that `EndpointFailed` has."""
+"""Maximum characters of an error's body in `EndpointFailed`."""
 
 
 class EpisodeAgent:
@@ -84,7 +84,7 @@ class EpisodeAgent:
             row: ``task``, or ``split`` and ``index``; ``seed``. Other columns are ignored. Equal rows are one group.
             base_url: the endpoint; ``/chat/completions`` is added.
             api_key: its key.
-            http_client: what requests are made with; None: a client of its own.
+            http_client: the client for requests; None: a new client.
 
         Raises:
             WireError, ConnectionFailed: the episode cannot begin.
@@ -121,7 +121,7 @@ class EpisodeAgent:
         return found
 
     def _cut_of(self, address: str, answer: Mapping[str, Any], turn: Turn) -> str | None:
-        """Return why the episode ends as truncated after an answer, if it does."""
+        """Return the reason why the episode ends as truncated after an answer; None if it does not."""
         if turn.done:
             stopped = not turn.calls and turn.limit is None
             return LENGTH if stopped and answer["choices"][0].get("finish_reason") == LENGTH else None
@@ -133,7 +133,7 @@ class EpisodeAgent:
         return TOKEN_LIMIT if used >= self.token_limit else None
 
     async def run(self, data: Mapping[str, Any], **given: Any) -> float:
-        """Play one episode, and return its return, as AReaL calls an agent.
+        """Play one episode, and return its return, in the form in which AReaL calls an agent.
 
         Args:
             data: the row.
@@ -143,7 +143,7 @@ class EpisodeAgent:
         Raises:
             EpisodeFailed: the episode has no reward: it failed, or nothing scored it. AReaL rejects the trajectory.
             EndpointFailed, WireError, ConnectionFailed: as `play` raises them.
-            ValueError: there is no base URL.
+            ValueError: no base URL is given.
         """
         base_url = given.get("base_url") or os.environ.get("OPENAI_BASE_URL")
         if not base_url:

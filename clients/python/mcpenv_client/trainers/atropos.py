@@ -29,12 +29,12 @@ _NO_LOGPROB = 1.0
 
 @dataclass(frozen=True)
 class Sample:
-    """One episode as tokens: what a policy returns.
+    """One episode as tokens, returned by a policy.
 
     Attributes:
         tokens: all tokens, of the prompt, the model and the tools' answers.
         mask: 1 for each token that the model generated, else 0.
-        logprobs: the log-probability of each token where ``mask`` is 1; None if they are not known.
+        logprobs: the log-probability of each token where ``mask`` is 1; None if they are unknown.
         messages: the conversation, for logs.
 
     Raises:
@@ -56,17 +56,17 @@ class AtroposGroups:
     """Sends groups of episodes to Atropos' trajectory API (``run-api``), from which its trainers take batches.
 
     Use it as ``async with``: it registers the environment, which waits until a trainer has started, and disconnects it
-    at the end. An episode whose status is not about the agent is left out of its group, and never sent with a score
-    of 0. The API fills up what is missing with other groups of this environment.
+    at the end. An episode with a status that is not about the agent is omitted from its group, and never sent with a
+    score of 0. The API fills the gap with other groups of this environment.
 
     Args:
         url: the API.
         name: the name of the environment for the trainer.
         group_size: the episodes of a group.
-        max_token_length: the longest sample in tokens; longer ones are left out.
-        weight: the share of this environment in batches, beside others.
-        max_waiting: the groups that may wait at the API before no more are played.
-        poll_s: the seconds between questions whether the trainer has started, or there is room.
+        max_token_length: the longest sample in tokens; longer samples are omitted.
+        weight: the share of this environment in batches, relative to others.
+        max_waiting: the maximum of groups waiting at the API; above it, playing pauses.
+        poll_s: the seconds between checks if the trainer has started, or the API has room.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class AtroposGroups:
         Args:
             pool: plays the episodes.
             policy: plays one episode and returns a `Sample`.
-            tasks, options: as those of `EnvPool.play`.
+            tasks, options: as for `EnvPool.play`.
         """
         groups: dict[int, list[Played]] = {}
         sent = 0
@@ -124,7 +124,7 @@ class AtroposGroups:
         return sent
 
     async def send(self, group: Sequence[Played]) -> int:
-        """Send the episodes of one group; return how many were sent: none if fewer than two are left to compare.
+        """Send the episodes of one group; return the number sent: 0 if fewer than two are left to compare.
 
         Raises:
             ConnectionFailed: the API does not answer, or refuses.
@@ -150,7 +150,7 @@ class AtroposGroups:
         return len(kept)
 
     def _sample_of(self, played: Played) -> Sample | None:
-        """Return the sample of an episode that says something of the agent."""
+        """Return the sample of an episode with a reward about the agent."""
         problem = None
         if not played.status.usable or played.reward is None:
             problem = f"its status is {played.status.code.value}, {played.error or 'nothing scored it'}"

@@ -1,4 +1,4 @@
-"""The beginning of an episode, tried again where the environment failed."""
+"""The beginning of an episode, with retries if the environment failed."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ async def begun(conversation: Conversation, row: Mapping[str, Any], retries: int
     """Begin the episode of a row; return None if the environment or the connection failed each time.
 
     Args:
-        row: columns of a trainer's dataset; those that name no episode are ignored.
-        retries: how often it is tried again.
+        row: columns of a trainer's dataset; columns that do not identify an episode are ignored.
+        retries: the number of retries.
 
     Raises:
         WireError: the environment refused the row.

@@ -1,4 +1,4 @@
-"""The failures that adapters raise: of an episode, and of tools that a trainer cannot take."""
+"""The failures that adapters raise: of an episode, and of tools that a trainer cannot use."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from mcpenv_client.types.turns import Ending
 logger = logging.getLogger(__name__)
 
 UNSCORED = "nothing scored it"
-"""The reason of an episode that came to its end, but has no reward: no rubric, verifier or tool gave one."""
+"""The reason for a finished episode without a reward: no rubric, verifier or tool gave one."""
 
 
 class EpisodeFailed(McpenvError):
     """Raised if an episode has no reward: it failed by no fault of the agent, or nothing scored it.
 
     Attributes:
-        status: what became of the episode.
+        status: the status of the episode.
     """
 
     def __init__(self, status: Status, reason: str | None) -> None:
@@ -29,14 +29,14 @@ class EpisodeFailed(McpenvError):
         self.status = status
 
     def __reduce__(self) -> tuple[type[EpisodeFailed], tuple[Status, str | None]]:
-        """Return what is pickled. Some libraries run episodes in other processes."""
+        """Return the parts to pickle. Some libraries run episodes in other processes."""
         return type(self), (self.status, str(self).partition(": ")[2])
 
 
 class EndpointFailed(McpenvError):
     """Raised if the endpoint of a model cannot be reached, or answers with an error.
 
-    The errors of httpx do not pickle: one of them breaks the process pool of a trainer that runs agents in it.
+    The errors of httpx do not pickle: one would break the process pool of a trainer that runs agents in it.
 
     Attributes:
         url: the address.
@@ -58,8 +58,8 @@ def reward_of(ending: Ending) -> float:
     """Return the return of an episode.
 
     Raises:
-        EpisodeFailed: the status says that the rewards are not about the agent, or nothing was scored. No reward is
-            not a reward of 0.
+        EpisodeFailed: according to the status the rewards are not about the agent, or nothing was scored. A missing
+            reward is not a reward of 0.
     """
     if not ending.status.usable:
         raise EpisodeFailed(ending.status, ending.reason)
@@ -79,7 +79,7 @@ def refuse_names(library: str, tools: Iterable[Tool]) -> None:
     """Raise if models' APIs refuse the name of a tool, for libraries that pass names on.
 
     Raises:
-        ToolNotExpressible: they do.
+        ToolNotExpressible: APIs refuse a tool's name.
     """
     names = [tool.name for tool in tools if not WORDS.admits(tool.name)]
     if names:

@@ -27,7 +27,7 @@ class McpenvEnv(gymnasium.Env[Any, Any]):
 
     An action is a text in which a model calls tools, or the number of a call in ``actions``. The episode ends when the
     environment ends it, at ``max_steps``, or at an action without a call: a text without one, or the number
-    ``len(actions)``. The verifier is asked at every end, and its reward is part of the last step's.
+    ``len(actions)``. The verifier runs at every end, and its reward is part of the last step's reward.
 
     ``info`` of the last step has ``status``, ``retryable``, ``reason``, ``return`` and the ``parts`` of the rewards.
     ``info`` of a reset has ``tools`` with whole schemas. If the environment, a judge or the connection failed, the

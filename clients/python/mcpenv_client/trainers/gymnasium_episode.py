@@ -26,10 +26,10 @@ Step = tuple[Any, float, bool, bool, dict[str, Any]]
 
 @dataclass(frozen=True)
 class Rules:
-    """What an environment of Gymnasium makes of episodes. The fields are arguments of `McpenvEnv`.
+    """The rules by which Gymnasium's environment is derived from episodes. The fields are arguments of `McpenvEnv`.
 
     Raises:
-        ValueError: a field has another value than those allowed.
+        ValueError: a field has a value that is not allowed.
     """
 
     actions: Sequence[Call] | None = None
@@ -95,7 +95,7 @@ class GymnasiumEpisode:
         """Begin an episode; return its observation and info.
 
         Raises:
-            ValueError: ``actions`` has a tool that the environment has not.
+            ValueError: ``actions`` names a tool that the environment does not have.
             WireError, ConnectionFailed: the environment cannot begin an episode.
         """
         opening = await self._conversation.begin(row)
@@ -107,7 +107,7 @@ class GymnasiumEpisode:
         return self._observed(text, dict(opening.fields), []), {"tools": opening.tools}
 
     async def step(self, action: Any) -> Step:
-        """Make the calls of an action. At the end of the episode the verifier is asked.
+        """Make the calls of an action. At the end of the episode the verifier runs.
 
         Raises:
             EpisodeFailed: the episode has no reward, with ``on_failure="raise"``.
@@ -139,7 +139,7 @@ class GymnasiumEpisode:
         await self.session.close()
 
     def _message(self, action: Any) -> Mapping[str, Any] | str:
-        """Return the model's message that an action stands for."""
+        """Return the model's message for an action."""
         actions = self._rules.actions
         if actions is None:
             return str(action)
@@ -158,7 +158,10 @@ def _text(turn: Turn) -> str:
 
 
 def _told(ending: Ending) -> dict[str, Any]:
-    """Return what ``info`` says of an episode's end. Ids and addresses are left out: equal seeds give equal infos."""
+    """Return the part of ``info`` about an episode's end.
+
+    Ids and addresses are omitted: equal seeds give equal infos.
+    """
     return {
         "status": ending.status.code.value,
         "retryable": ending.status.retryable,

@@ -1,4 +1,4 @@
-"""Many environments of mcpenv as one `gymnasium.vector.VectorEnv`, whose steps run at the same time.
+"""Many environments of mcpenv as one `gymnasium.vector.VectorEnv`, with concurrent steps.
 
 Needs the package gymnasium. ``gymnasium.make_vec("mcpenv_client.trainers.gymnasium:mcpenv/Env-v0", num_envs=64, ...)``
 makes one.
@@ -25,15 +25,15 @@ T = TypeVar("T")
 class McpenvVectorEnv(VectorEnv[Any, Any, Any]):
     """Environments of one target, each with a session of its own, for one loop of a trainer.
 
-    All take their step at the same time: with servers, a step takes one round trip and not ``num_envs`` of them.
-    Observations are a tuple. ``info`` has an array of objects for each entry of the environments' infos, and under
-    the same name with ``_`` before it which environments have it. Otherwise as `McpenvEnv`.
+    All take their step at the same time: with servers, a step takes one round trip instead of ``num_envs``.
+    Observations are a tuple. ``info`` has an array of objects for each entry of the environments' infos, and under the
+    same name with ``_`` before it which environments have it. Otherwise as `McpenvEnv`.
 
     Args:
         target: servers or an environment in this process, as `Sessions` takes it.
         num_envs: the number of environments.
-        autoreset_mode: when an environment begins its next episode: in the step after the end, in the same step (with
-            ``final_obs`` and ``final_info`` in ``info``), or only by ``reset(options={"reset_mask": ...})``.
+        autoreset_mode: the time at which an environment begins its next episode: in the step after the end, in the same
+            step (with ``final_obs`` and ``final_info`` in ``info``), or only by ``reset(options={"reset_mask": ...})``.
         settings, client: as `McpenvEnv`.
         rules: the other arguments of `McpenvEnv`.
     """
@@ -71,7 +71,7 @@ class McpenvVectorEnv(VectorEnv[Any, Any, Any]):
         """Begin an episode in each environment.
 
         Args:
-            seed: the seed of the first, which the others count on from; or one for each.
+            seed: the seed of the first environment, from which the others count up; or one for each.
             options: ``reset_mask``, an array that is true for the environments to reset; and the options of the
                 environments' reset.
         """
@@ -146,7 +146,7 @@ class McpenvVectorEnv(VectorEnv[Any, Any, Any]):
         return dict(zip(calls, results, strict=True))
 
     def _infos(self, infos: Mapping[int, Info]) -> Info:
-        """Return one info: an array for each entry of the environments' infos, and which of them have it."""
+        """Return one info: an array for each entry of the environments' infos, with a mask of those that have it."""
         made: Info = {}
         for at, info in infos.items():
             for name, value in info.items():

@@ -15,7 +15,7 @@ from mcpenv_client.types.records import Trajectory
 from mcpenv_client.types.turns import Ending, Opening
 
 WAIT_FOR_SLOT_S = 600.0
-"""The time for which a reset waits for a session of a server that is full, in seconds."""
+"""Maximum seconds for which a reset waits for a session of a full server."""
 
 
 class HostedEpisode:
@@ -54,7 +54,7 @@ class HostedEpisode:
         return (await self._session.wait(timeout_s=0)).done
 
     async def end(self, *, truncated: bool = False, reason: str | None = None) -> Ending:
-        """End the episode, and return its return with the parts of all rewards. Never raises because of the server."""
+        """End the episode, and return its return with the parts of all rewards. Errors of the server are not raised."""
         ending = await self._conversation.end(truncated=truncated, reason=reason)
         if not ending.status.usable:
             return ending

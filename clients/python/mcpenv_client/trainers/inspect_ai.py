@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 @solver
 def begin(url: str, client: dict[str, Any] | None = None) -> Solver:
-    """Begin the sample's episode, whose prompt takes the place of the sample's input."""
+    """Begin the sample's episode; its prompt replaces the sample's input."""
 
     async def solve(state: TaskState, generate: Generate) -> TaskState:
         episode = SampleEpisode(url, client or {})
@@ -95,7 +95,7 @@ def mcpenv(
 
     Args:
         url: the server.
-        split: the split whose tasks are the samples; None: samples are seeds.
+        split: the split with the tasks for the samples; None: samples are seeds.
         num_tasks: the maximum of samples; the number of seeds without a split.
         solver: the solver or agent, with ``tools=[EpisodeTools()]``; None: `play`.
         client: arguments of `EnvClient`.
@@ -121,7 +121,7 @@ def mcpenv(
         solver=solver or play(),
         scorer=episode_return(),
         cleanup=close,
-        fail_on_error=False,  # a failed environment costs its sample, not the others
+        fail_on_error=False,  # a failed environment costs only its own sample
     )
 
 

@@ -14,24 +14,27 @@ from pydantic import PrivateAttr, model_serializer
 from .hosted import HostedEpisode
 
 LEFT_OUT = ("pattern", "minLength", "maxLength", "minimum", "maximum", "examples")
-"""Keywords that Inspect's providers for OpenAI's chat completions leave out of what they send."""
+"""Keywords that Inspect's providers for OpenAI's chat completions omit from requests."""
 
 TOKEN = "MCPENV_AGENT_TOKEN"
-"""The variable with the agent's token of a server that demands one. Arguments of a task would be in Inspect's log."""
+"""The variable with the agent's token for a server that requires one.
+
+Arguments of a task would appear in Inspect's log.
+"""
 
 KEY = "mcpenv"
 """The entry of a sample's store that names its episode."""
 
 
 class WholeParams(ToolParams):
-    """The schema of a tool's arguments as the environment has it. Inspect's own class keeps some keywords only."""
+    """The schema of a tool's arguments as the environment has it. Inspect's own class keeps only some keywords."""
 
     _whole: dict[str, Any] = PrivateAttr(default_factory=dict)
 
     @classmethod
     def of(cls, schema: Mapping[str, Any]) -> WholeParams:
         """Return the parameters for a schema."""
-        # Inspect wants a description of each; these stand in its log, the whole schema goes to the model.
+        # Inspect requires a description of each; these appear in its log, the whole schema goes to the model.
         named = {
             name: {"description": inner.get("description") or name}
             for name, inner in schema.get("properties", {}).items()
@@ -88,7 +91,7 @@ class EpisodeTools(MCPServer):
 
 
 def left_out(schema: Mapping[str, Any], path: str) -> Iterator[str]:
-    """Yield the paths of keywords that are left out. Definitions are sent whole."""
+    """Yield the paths of omitted keywords. Definitions are sent whole."""
     yield from (f"{path}.{name}" for name in LEFT_OUT if name in schema)
     inner = {**schema.get("properties", {}), "[]": schema.get("items"), "*": schema.get("additionalProperties")}
     inner.update((f"anyOf[{at}]", each) for at, each in enumerate(schema.get("anyOf", ())))
@@ -98,7 +101,7 @@ def left_out(schema: Mapping[str, Any], path: str) -> Iterator[str]:
 
 
 def current() -> SampleEpisode:
-    """Return the episode of the sample that runs."""
+    """Return the episode of the running sample."""
     return SampleEpisode.by_sample[store().get(KEY)]
 
 

@@ -1,4 +1,4 @@
-"""Rows for NeMo Gym, whose resources server is ``mcpenv run TARGET --wire nemo-gym``.
+"""Rows for NeMo Gym with ``mcpenv run TARGET --wire nemo-gym`` as resources server.
 
 Needs no package of NeMo Gym.
 """
@@ -24,7 +24,7 @@ def rows(
     settings: Sequence[str] = (),
     client: Mapping[str, Any] | None = None,
 ) -> list[dict[str, Any]]:
-    """Return one row of a dataset for each task: its prompt and the tools for the model, and what names the task.
+    """Return one row of a dataset for each task: its prompt, the tools for the model, and the task's identification.
 
     Args:
         target: the URL of a server or an environment in this process, as `Sessions` takes it.

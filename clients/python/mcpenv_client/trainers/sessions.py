@@ -1,4 +1,4 @@
-"""Where an adapter's episodes are played: on a server, on many, or in this process."""
+"""The places where an adapter's episodes are played: on a server, on many, or in this process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Place = Target | Listed
 """An environment in this process, or servers."""
 
 _HERE = Portal()
-"""The event loop of environments in this process: their tools do not block the one of clients."""
+"""The event loop of environments in this process, so that their tools do not block the clients' loop."""
 if hasattr(os, "register_at_fork"):  # not on Windows
     os.register_at_fork(after_in_child=_HERE.after_fork)
 
@@ -58,7 +58,7 @@ class Sessions:
         self._instances: Instances | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what is pickled: everything but loaded code."""
+        """Return the parts to pickle: everything but loaded code."""
         return {**self.__dict__, "_instances": None, "_servers": None}
 
     def open(self) -> Session:
@@ -87,11 +87,11 @@ class Sessions:
         return servers
 
     def run(self, function: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Run ``await function()`` where the sessions live, and return its result."""
+        """Run ``await function()`` in the sessions' event loop, and return its result."""
         return (PORTAL if self.remote else _HERE).call(function)
 
     def run_all(self, calls: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-        """Run calls at the same time, and return their results. If one raises, wait for the others before."""
+        """Run calls concurrently, and return their results. If one raises, wait for the others first."""
         return self.run(lambda: all_of(calls))
 
     def close(self, session: Session) -> None:
@@ -99,10 +99,12 @@ class Sessions:
         self.run(session.close)
 
     def listed(self, split: str | None, num_tasks: int | None) -> tuple[list[dict[str, Any]], list[Tool]]:
-        """Return the rows of a dataset, and the tools after the reset of the first, before which there may be none.
+        """Return the rows of a dataset, and the tools after the first row's reset.
+
+        Before a reset there may be no tools.
 
         Args:
-            split: the split whose tasks are the rows; None: rows have seeds instead of tasks.
+            split: the split with the tasks for the rows; None: rows have seeds instead of tasks.
             num_tasks: the maximum of rows; the number of seeds without a split.
 
         Raises:

@@ -1,6 +1,6 @@
 """The adapter for SkyRL: an environment of mcpenv as a text environment of skyrl-gym, and the rows of its dataset.
 
-Needs the package skyrl-gym. `skyrl_generator` has the generator that plays failed episodes again.
+Needs the package skyrl-gym. `skyrl_generator` has the generator that retries failed episodes.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ class McpenvTextEnv(BaseTextEnv):
     """An episode for SkyRL's generator. `register` gives it an id.
 
     The first message of the prompt has the tools with whole schemas, the last one the episode's prompt. The last step's
-    reward has that of the end. If the environment, a judge or the connection failed, or nothing scored the episode,
-    `init`, `step` and `get_metrics` raise `EpisodeFailed` or an error of the client: SkyRL has no reward that means
-    nothing.
+    reward includes the reward of the end. `init`, `step` and `get_metrics` raise `EpisodeFailed` or an error of the
+    client if the environment, a judge or the connection failed, or nothing scored the episode. SkyRL has no mark for a
+    missing reward.
 
     Args:
         target: servers or an environment in this process, as `Sessions` takes it.
         extras: the columns of the row, and the generator's ``max_turns``.
         env_config: unused.
-        text_calls: how the model writes calls; ``tools_prompt`` must say so.
+        text_calls: how the model writes calls; ``tools_prompt`` must describe the same format.
         tools_prompt: the system message, with ``{tools}`` for the schemas.
         settings, client: as `Sessions` takes them.
     """
@@ -77,7 +77,9 @@ class McpenvTextEnv(BaseTextEnv):
         self._ending: Ending = NOT_BEGUN
 
     def init(self, prompt: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-        """Begin the episode. Return its tools, the system messages of the row, the prompt; and what is known of it.
+        """Begin the episode.
+
+        Return its tools, the system messages of the row, and the prompt; and the episode's metadata.
 
         Raises:
             WireError, ConnectionFailed: it cannot begin.
@@ -120,7 +122,7 @@ class McpenvTextEnv(BaseTextEnv):
         )
 
     def get_metrics(self) -> dict[str, Any]:
-        """Return the return and the parts of the rewards. The episode ends, if the generator stopped before its end.
+        """Return the return and the parts of the rewards. The episode is ended if the generator stopped earlier.
 
         Raises:
             EpisodeFailed: the episode has no reward.
@@ -140,7 +142,7 @@ class McpenvTextEnv(BaseTextEnv):
     def _end(self) -> Ending:
         conversation = self._conversation
         if conversation is not None:
-            # Of an episode that is over, the same ending is returned again.
+            # For an ended episode, the same ending is returned again.
             cut = None if conversation.done else True
             reason = None if conversation.done else "length"
             self._ending = self._sessions.run(lambda: conversation.end(truncated=cut, reason=reason))
@@ -178,7 +180,7 @@ def rows(
 
 
 def _user(message: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an answer as the message of a user, which templates without tools know."""
+    """Return an answer as a user message, which templates without tools support."""
     if message["role"] != "tool":
         return dict(message)
     return {"role": "user", "content": f"<tool_response>\n{message['content']}\n</tool_response>"}

@@ -1,6 +1,6 @@
-"""The generator for SkyRL that plays episodes again whose environment failed.
+"""The generator for SkyRL that retries episodes after a failure of their environment.
 
-Needs the package skyrl, which wants Python 3.12, and torch.
+Needs the package skyrl, which requires Python 3.12, and torch.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ logger = logging.getLogger(__name__)
 
 
 class RetryingGenerator(SkyRLGymGenerator):
-    """`SkyRLGymGenerator` in which a failed environment costs its rollout a new attempt, and not the batch.
+    """`SkyRLGymGenerator` with retries: a failed environment costs its rollout a new attempt, not the batch.
 
     Attributes:
-        retries: new attempts of a rollout; after the last the error is raised.
+        retries: maximum new attempts of a rollout; after the last one the error is raised.
     """
 
     retries = 2

@@ -1,4 +1,4 @@
-"""The check that a chat template shows a model the whole schema of each tool."""
+"""Check that a chat template shows a model the whole schema of each tool."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 _NAMED = ("properties", "patternProperties", "$defs", "definitions")
-"""Keywords whose object has names as keys."""
+"""Keywords with an object that has names as keys."""
 
 _SHOWN = 5
-"""Parts that a problem names."""
+"""Maximum number of parts that a problem names."""
 
 
 def left_out(processing_class: Any, tools: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Return what the chat template leaves out of tools' schemas, by the tool's name.
+    """Return the parts of tools' schemas that the chat template omits, by the tool's name.
 
     Names of properties, descriptions, enums, defaults and limits must be in the prompt. A template that writes keywords
-    in other words, such as ``string or null``, passes.
+    differently, such as ``string or null``, passes.
 
     Args:
         processing_class: the tokenizer or processor.

@@ -8,7 +8,7 @@ from gymnasium import spaces
 
 
 class AnyText(spaces.Space[str]):
-    """The space of all texts. `spaces.Text` needs an alphabet. A sample is empty, which is no call of a tool."""
+    """The space of all texts. `spaces.Text` needs an alphabet. A sample is empty, which is not a call."""
 
     def __init__(self, seed: int | None = None) -> None:
         super().__init__((), str, seed)

@@ -52,7 +52,7 @@ class McpenvGroup(EnvGroupBuilder):
         self._made: list[EpisodeMessages] = []
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what is pickled: everything but sessions."""
+        """Return the parts to pickle: everything but sessions."""
         return {**self.__dict__, "_made": []}
 
     async def make_envs(self) -> Sequence[Env]:
@@ -62,7 +62,7 @@ class McpenvGroup(EnvGroupBuilder):
         return [EnvFromMessageEnv(self.renderer, each, **self._limits) for each in made]
 
     async def cleanup(self) -> None:
-        """End the sessions of all episodes, also of those that were cut off."""
+        """End the sessions of all episodes, including interrupted ones."""
         while self._made:
             await self._made.pop().close()
 
@@ -85,7 +85,7 @@ class McpenvDataset(RLDataset):
         options: other arguments of `McpenvGroup`.
 
     Raises:
-        ToolNotExpressible: the renderer leaves out parts of a tool's schema, or an API refuses its name.
+        ToolNotExpressible: the renderer omits parts of a tool's schema, or an API refuses its name.
         ValueError: there are no tasks.
         WireError, ConnectionFailed: the server cannot list tools or tasks.
     """
@@ -154,7 +154,7 @@ class McpenvDatasetBuilder(RLDatasetBuilder):
 
 
 class _Written:
-    """A renderer's text of tools, as the template of a tokenizer gives it."""
+    """A renderer's text of tools, in the form of a tokenizer's template."""
 
     def __init__(self, renderer: Renderer) -> None:
         self._renderer = renderer

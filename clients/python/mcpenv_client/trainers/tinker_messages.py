@@ -18,13 +18,13 @@ from .hosted import WAIT_FOR_SLOT_S
 class EpisodeMessages(MessageEnv):
     """One episode as messages of a renderer.
 
-    The last step's reward has that of the end. A failure of the environment, a judge or the connection raises
-    `EpisodeFailed` or an error of the client, which the rollout strategy retries or drops. So does an episode that
-    nothing scored.
+    The last step's reward includes the reward of the end. A failure of the environment, a judge or the connection
+    raises `EpisodeFailed` or an error of the client, which the rollout strategy retries or drops. An episode that
+    nothing scored raises too.
 
     Args:
         url: the server.
-        row: what names the episode at a reset.
+        row: the columns that identify the episode at a reset.
         renderer: the renderer, which writes tools and reads calls.
         system: a system prompt before the tools.
         max_turns: the maximum of the model's messages; None: no limit.
@@ -83,7 +83,7 @@ class EpisodeMessages(MessageEnv):
         return MessageStepResult(reward_of(ending) - self._earned, True, self._history, metrics)
 
     async def observe_truncated_response(self, message: Message) -> list[Message]:
-        """Keep a message that was cut off. Its calls are not made."""
+        """Add a truncated message. Its calls are not made."""
         self._history.append(message)
         return self._history
 

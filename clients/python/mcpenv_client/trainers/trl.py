@@ -19,21 +19,20 @@ from .templates import left_out
 from .trl_episode import TrainedEpisode
 
 HIDDEN = ("reset", "get_reward")
-"""Names that TRL does not take for tools, beside those that begin with an underscore."""
+"""Names that TRL does not accept for tools, in addition to names with an underscore at the beginning."""
 
 
 class McpenvSpec:
-    """An environment for `GRPOTrainer`: read `train_dataset`, `environment_factory` and `reward_funcs` off it.
+    """An environment for `GRPOTrainer`: it provides `train_dataset`, `environment_factory` and `reward_funcs`.
 
     Args:
         target: servers or an environment in this process, as `Sessions` takes it.
-        split: the split whose tasks are the rows; None: rows have seeds instead of tasks.
+        split: the split with the tasks for the rows; None: rows have seeds instead of tasks.
         num_tasks: the maximum of rows; the number of seeds without a split.
-        processing_class: the tokenizer or processor that the trainer gets, to check that its template shows schemas
-            whole.
-        inline: replace each ``$ref`` in schemas by its definition, for templates that leave ``$defs`` out.
+        processing_class: the trainer's tokenizer or processor, for the check that its template shows schemas whole.
+        inline: replace each ``$ref`` in schemas by its definition, for templates that omit ``$defs``.
         images: give images of observations to the model, which must take them; else it reads ``[image]``.
-        retries: how often the reset of a failed environment is tried again.
+        retries: the number of retries of a reset after the environment failed.
         settings: settings of the target, in this process.
         client: arguments of `EnvClient`, for a URL.
 
@@ -59,7 +58,7 @@ class McpenvSpec:
         self.sessions = Sessions(target, settings, client)
         self.images = images
         self.retries = retries
-        # One class for all environments: TRL asks only those of one class for their reward.
+        # One class for all environments: TRL calls `get_reward` only on environments of a single class.
         self._class: type[TrainedEpisode] | None = None
         self._rows, tools = self.sessions.listed(split, num_tasks)
         hidden = [tool.name for tool in tools if tool.name in HIDDEN or tool.name.startswith("_")]
@@ -75,7 +74,7 @@ class McpenvSpec:
 
     @property
     def train_dataset(self) -> Dataset:
-        """One row for each task: an empty ``prompt``, to which TRL appends the episode's, and what names the task."""
+        """One row for each task: an empty ``prompt``, to which TRL appends the episode's, and the task's columns."""
         empty = [{"role": "user", "content": ""}]
         return Dataset.from_list([{**row, "prompt": empty} for row in self._rows])
 
@@ -86,19 +85,22 @@ class McpenvSpec:
 
     @property
     def reward_funcs(self) -> list[Callable[..., list[float | None]]]:
-        """Empty: the environment has `get_reward`, which TRL asks by itself. Add functions of your own to it."""
+        """Empty: TRL calls the environment's `get_reward` itself. Add functions of your own to it."""
         return []
 
     @property
     def episode_class(self) -> type[TrainedEpisode]:
-        """The class of the environments. TRL finds tools as functions of it, and calls what an instance has."""
+        """The class of the environments.
+
+        TRL finds tools as functions of the class, and calls the attributes of an instance.
+        """
         if self._class is None:
             names = [listed["function"]["name"] for listed in self.tools]
             self._class = type("McpenvEpisode", (TrainedEpisode,), dict.fromkeys(names, _placeholder))
         return self._class
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what is pickled: everything but the class."""
+        """Return the parts to pickle: everything but the class."""
         return {**self.__dict__, "_class": None}
 
 

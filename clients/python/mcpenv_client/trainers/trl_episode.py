@@ -35,7 +35,7 @@ class TrainedEpisode:
     Its tools are attributes with the tools' names. After the end of an episode they answer that it is over.
 
     Attributes:
-        ending: the end of the last episode, with its status, once `get_reward` was asked.
+        ending: the end of the last episode, with its status, after `get_reward` was called.
     """
 
     def __init__(self, sessions: Sessions, tools: Sequence[Mapping[str, Any]], *, images: bool, retries: int) -> None:
@@ -53,7 +53,7 @@ class TrainedEpisode:
     def reset(self, **row: Any) -> str | list[dict[str, Any]]:
         """Begin an episode, and return its prompt, which TRL appends to the row's.
 
-        A failure that is not the row's is tried again, then masked: the tools answer that the episode is over.
+        A failure not caused by the row is retried, then masked: the tools answer that the episode is over.
 
         Raises:
             WireError: the environment refused the row.
@@ -92,7 +92,7 @@ def _part(part: dict[str, Any]) -> dict[str, Any]:
     block = block_of(part)
     if block is None:
         return part
-    from PIL import Image  # a model that takes images needs it
+    from PIL import Image  # a model that accepts images needs it
 
     return {"type": "image", "image": Image.open(io.BytesIO(base64.b64decode(block["data"])))}
 

@@ -14,7 +14,7 @@ from .attempts import begun
 from .failures import warn_of_mask
 
 FULL = "max_completion_length"
-"""The reason of an episode that had no room for another turn."""
+"""The reason for the end of an episode without room for another turn."""
 
 
 class Rollout:
@@ -24,7 +24,7 @@ class Rollout:
         prompt_ids: the tokens of the prompt, with the tools.
         ids: the tokens of the model, and of the tools' answers after them.
         mask: 1 for each token of the model.
-        done: True if the model has no more turns.
+        done: True if the model's turns are over.
         ending: the end of the episode, after `end`.
     """
 
@@ -38,7 +38,7 @@ class Rollout:
         self.ending: Ending = NOT_BEGUN
 
     async def begin(self, row: Mapping[str, Any], trainer: Any) -> None:
-        """Begin an episode. A failure that is not the row's is tried again, then masked.
+        """Begin an episode. A failure not caused by the row is retried, then masked.
 
         Raises:
             WireError: the environment refused the row.
@@ -54,7 +54,7 @@ class Rollout:
             self._take([trainer.processing_class.eos_token_id], 0)
 
     async def act(self, tokens: list[int], trainer: Any) -> None:
-        """Make the calls in the model's tokens, and append what the model sees next."""
+        """Make the calls in the model's tokens, and append the messages that follow."""
         room = trainer.max_completion_length - len(self.ids)
         self._take(tokens[:room], 1)
         if len(tokens) > room:
@@ -73,7 +73,7 @@ class Rollout:
             self._take(answer, 0)
 
     async def end(self) -> None:
-        """End the episode, which asks the verifier."""
+        """End the episode, which runs the verifier."""
         if self.ending is NOT_BEGUN:
             self.ending = await self._conversation.end()
         warn_of_mask(self.ending)
@@ -104,8 +104,8 @@ def _answer_tokens(trainer: Any, message: Mapping[str, Any], answers: Sequence[M
     asked = [{"role": "user", "content": ""}, {"content": "", **message}]
     before, after = _tokens(trainer, asked, tools, prompt=False), _tokens(trainer, [*asked, *answers], tools)
     end = trainer.processing_class.eos_token_id
-    # Some templates write the model's message otherwise once others follow, such as without its thoughts. It ends with
-    # as many end marks as before.
+    # Some templates write the model's message differently once others follow, for example without its thoughts. It ends
+    # with as many end marks as before.
     marks = before.count(end)
     if marks:
         return after[[at for at, token in enumerate(after) if token == end][marks - 1] + 1 :]

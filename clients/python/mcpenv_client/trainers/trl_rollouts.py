@@ -1,4 +1,4 @@
-"""Rollouts for TRL whose episodes run side by side: a ``rollout_func`` of `GRPOTrainer`.
+"""Rollouts for TRL with concurrent episodes: a ``rollout_func`` of `GRPOTrainer`.
 
 Needs the package trl.
 """
@@ -19,7 +19,7 @@ from .sessions import Place, Sessions
 from .trl_rollout import Rollout
 
 Generate = Callable[[Any, list[list[int]]], list[list[int]]]
-"""Returns the tokens that the trainer's model continues each prompt with."""
+"""Returns the tokens with which the trainer's model continues each prompt."""
 
 
 def generate(trainer: Any, prompts: list[list[int]]) -> list[list[int]]:
@@ -40,16 +40,16 @@ def generate(trainer: Any, prompts: list[list[int]]) -> list[list[int]]:
 class McpenvRollouts:
     """The ``rollout_func`` of an environment, with its `train_dataset` and `reward_funcs`.
 
-    The episodes of a batch take their turns together: their resets, the generation, their tool calls, their ends. With
-    a server, a turn takes one round trip, where `McpenvSpec` takes one for each call. Each episode has the tools that
-    its own task has. The model's tokens are trained on as they were generated; those of tools are masked.
+    The episodes of a batch run in lockstep: their resets, the generation, their tool calls, their ends. With a server,
+    a turn takes one round trip; `McpenvSpec` takes one for each call. Each episode has the tools of its own task. The
+    model's tokens are trained on as generated; tokens of tools are masked.
 
     Args:
         target: servers or an environment in this process, as `Sessions` takes it.
-        split: the split whose tasks are the rows; None: rows have seeds instead of tasks.
+        split: the split with the tasks for the rows; None: rows have seeds instead of tasks.
         num_tasks: the maximum of rows; the number of seeds without a split.
         max_turns: the maximum of the model's messages in an episode.
-        retries: how often the reset of a failed environment is tried again.
+        retries: the number of retries of a reset after the environment failed.
         generate: generates; `generate` of this module by default.
         settings: settings of the target, in this process.
         client: arguments of `EnvClient`, for a URL.
@@ -80,7 +80,7 @@ class McpenvRollouts:
 
     @property
     def train_dataset(self) -> Dataset:
-        """One row for each task. Its ``prompt`` names the episode as JSON: a ``rollout_func`` gets nothing else."""
+        """One row for each task. Its ``prompt`` names the episode as JSON: a ``rollout_func`` gets no other data."""
         rows = [{name: value for name, value in row.items() if name != "prompt"} for row in self._rows]
         named = [{name: row[name] for name in ("split", "index", "seed") if name in row} for row in rows]
         return Dataset.from_list(
@@ -96,7 +96,7 @@ class McpenvRollouts:
         return [episode_return]
 
     def __call__(self, prompts: list[Any], trainer: Any) -> dict[str, Any]:
-        """Play one episode for each prompt, and return what TRL trains on."""
+        """Play one episode for each prompt, and return the data that TRL trains on."""
         while len(self._slots) < len(prompts):
             conversation = Conversation(self.sessions.open(), tool_format="hf", max_turns=self._max_turns)
             self._slots.append(Rollout(conversation, self.retries))
@@ -120,7 +120,7 @@ class McpenvRollouts:
 
 
 def episode_return(episode_reward: list[float | None], **columns: Any) -> list[float | None]:
-    """Return the returns of the episodes, which the rollouts brought along."""
+    """Return the returns of the episodes, which the rollouts contain."""
     return episode_reward
 
 

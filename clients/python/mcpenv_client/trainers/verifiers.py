@@ -1,6 +1,6 @@
 """The adapter for verifiers 0.4, and for prime-rl by it: the tasks of an environment on a server as a v1 taskset.
 
-Needs the package verifiers, which cannot be installed beside ``mcpenv``: the environment is on a server.
+Needs the package verifiers, which cannot be installed together with ``mcpenv``: the environment is on a server.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .hosted import HostedEpisode
 from .sessions import Sessions
 
 NO_ROLLOUT = "http://127.0.0.1:1/mcp"
-"""The address of the tools outside of a rollout, where verifiers asks how many there are."""
+"""The address of the tools outside of a rollout, where verifiers only asks for their number."""
 
 
 class McpenvData(vf.TaskData):
@@ -26,7 +26,7 @@ class McpenvData(vf.TaskData):
 
     Attributes:
         url: the server.
-        row: ``split`` and ``index``, or ``seed``. The rollouts of a group have one row, and so one start.
+        row: ``split`` and ``index``, or ``seed``. The rollouts of a group have one row, and so one initial state.
         client: arguments of `EnvClient`.
     """
 
@@ -45,7 +45,7 @@ class Played:
     """The episode of one rollout, and its session, which ends with the rollout in any case."""
 
     mcp_url: ContextVar[str] = ContextVar("mcp_url", default=NO_ROLLOUT)
-    """The address of the tools of the rollout that this asyncio task runs; `toolsets` is not told which one it is."""
+    """The address of the tools of the rollout that this asyncio task runs; `toolsets` gets no reference to it."""
 
     by_trace: dict[str, Played] = {}
 
@@ -56,7 +56,7 @@ class Played:
         self.by_trace[trace.id] = self
         rollout = asyncio.current_task()
         if rollout is not None:
-            # A rollout that failed has no `finalize`.
+            # A failed rollout has no `finalize`.
             rollout.add_done_callback(self._abandon)
 
     async def close(self) -> None:
@@ -70,15 +70,15 @@ class Played:
 
 
 class McpenvTask(vf.Task[McpenvData, vf.State, vf.TaskConfig]):
-    """A task whose rollouts are episodes: begun in `setup`, judged in `finalize`, ended in any case."""
+    """A task with episodes as rollouts: begun in `setup`, judged in `finalize`, ended in any case."""
 
     @property
     def key(self) -> str:
-        """The identity of the task, in whatever order tasks are loaded."""
+        """The identity of the task, independent of the order of loading."""
         return f"{self.data.url}#{self.data.id or self.data.row}"
 
     async def setup(self, trace: vf.Trace, runtime: vf.Runtime) -> None:
-        """Begin an episode. Its prompt takes the place of the task's."""
+        """Begin an episode. Its prompt replaces the task's prompt."""
         played = Played(trace, self.data)
         opening = await played.episode.begin(self.data.row)
         trace.task.data = trace.task.data.model_copy(update={"prompt": opening.messages[-1]["content"]})
@@ -111,7 +111,7 @@ class McpenvConfig(vf.TasksetConfig):
 
     Attributes:
         url: the server.
-        split: the split whose tasks are loaded; None: tasks are seeds.
+        split: the split with the tasks to load; None: tasks are seeds.
         num_tasks: the maximum of tasks; the number of seeds without a split.
         client: arguments of `EnvClient`.
     """

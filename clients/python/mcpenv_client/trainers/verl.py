@@ -33,24 +33,26 @@ LIMIT = "rollout_limit"
 """The reason of an episode that verl ended: ``response_length``, ``max_assistant_turns`` or ``max_user_turns``."""
 
 _READ_HERE: dict[str, TextCalls] = {"hermes": "hermes", "qwen3_coder": "qwen-xml"}
-"""The formats of calls that the conversation reads by the whole schemas, where verl's parsers drop what they cannot
-read, or have no type for nested arguments."""
+"""The formats of calls that the conversation reads by the whole schemas.
+
+verl's parsers drop unreadable calls, or have no type for nested arguments.
+"""
 
 
 class McpenvLoop(ToolAgentLoop):
     """One trajectory of verl, which is one episode.
 
     The prompt has the tools with whole schemas, and the system messages of the row. The score is the episode's return;
-    ``episode_status`` and ``episode_parts`` are columns of the batch. An episode that the environment, a judge or the
-    connection failed is played again, then raises; one that nothing scored raises at once. verl has no score that
-    means nothing.
+    ``episode_status`` and ``episode_parts`` are columns of the batch. An episode in which the environment, a judge or
+    the connection failed is retried, then raises. An episode that nothing scored raises at once, because verl has no
+    mark for a missing score.
 
     Args:
-        args, kwargs: what verl gives a loop.
+        args, kwargs: the arguments that verl gives a loop.
         url: the server.
         max_turns: the maximum of the model's messages; None: verl's own limits only.
-        retries: how often a failed episode is played again.
-        check_template: refuse a chat template that leaves out parts of a tool's schema.
+        retries: the number of retries of a failed episode.
+        check_template: refuse a chat template that omits parts of a tool's schema.
         client: arguments of `EnvClient`.
     """
 
@@ -77,7 +79,7 @@ class McpenvLoop(ToolAgentLoop):
 
         Raises:
             EpisodeFailed: each attempt failed by no fault of the agent, or nothing scored the episode.
-            ToolNotExpressible: the chat template leaves out parts of a tool's schema.
+            ToolNotExpressible: the chat template omits parts of a tool's schema.
             ValueError: the row names no episode.
             WireError: the environment refused the row.
             ConnectionFailed: there is no server.
@@ -111,7 +113,7 @@ class McpenvLoop(ToolAgentLoop):
         return Conversation(session, tool_format="hf", text_calls=self._text_calls, max_turns=self._max_turns)
 
     def _offer(self, opening: Opening) -> None:
-        """Give the template the schemas as they are: verl's own classes have no place for nested ones."""
+        """Give the template the schemas unchanged: verl's own classes cannot express nested ones."""
         problems = left_out(self.tokenizer, opening.tools) if self._check_template else {}
         if problems:
             raise ToolNotExpressible("chat template", problems)
@@ -127,7 +129,7 @@ class McpenvLoop(ToolAgentLoop):
         return AgentState.PROCESSING_TOOLS if len(agent_data.messages) > kept else state
 
     async def _handle_processing_tools_state(self, agent_data: AgentData) -> AgentState:
-        """Make the calls of the model's last message in order, and append what the model sees next."""
+        """Make the calls of the model's last message in order, and append the messages that follow."""
         before = list(agent_data.messages)
         written = None if self._text_calls is None else self.tokenizer.decode(agent_data.response_ids)
         with simple_timer("tool_calls", agent_data.metrics):

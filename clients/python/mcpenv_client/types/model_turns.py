@@ -1,4 +1,4 @@
-"""The model's side of an episode: what its agent asked of a model, and what the model answered."""
+"""The model's side of an episode: the requests of its agent to a model, and the model's answers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class TurnCall:
     Attributes:
         id: the call's id in the model's API; None if it has none.
         name: the tool's name as the model wrote it, often with a prefix of the agent (``mcp__env__add``).
-        arguments: the arguments as an object; their text if that is no JSON object.
+        arguments: the arguments as an object; their text if it is not a JSON object.
         step: the number of the episode's step that made this call; None if none did, as for the agent's own tools.
     """
 
@@ -56,7 +56,7 @@ class TurnTokens:
 
 @dataclass(slots=True)
 class TurnUsage:
-    """The usage of one answer, as the endpoint counted it; None where it does not.
+    """The usage of one answer, as the endpoint counted it; None for missing counts.
 
     Attributes:
         input_tokens: the tokens of the prompt, with those that were read from a cache or written to it.
@@ -93,17 +93,18 @@ class ModelTurn:
     Attributes:
         api: the API.
         path: the path of the request, without its query.
-        request: the request's body without what ``repeated`` names; `request_of` returns it whole.
+        request: the request's body without the parts that ``repeated`` names; `request_of` returns it whole.
         repeated: the parts that an earlier turn of the episode has; None if there are none.
         started_at: the arrival of the request, in seconds since the epoch, UTC.
         first_byte_s: seconds until the answer's head; None without an answer.
         duration_s: seconds until the answer's end.
         status: the HTTP status; None if the endpoint gave no answer.
-        streamed: True if the answer was an event stream. ``answer`` is then put together from its events.
-        answer: the body of the answer, without what ``tokens`` and ``prompt_ids`` have; text if it is no JSON object.
-        error: why there is no answer, or the error that the answer says.
-        cut: who closed the connection before the answer's end; None if nobody did.
-        model: the model that answered, or else the one that was asked for.
+        streamed: True if the answer was an event stream. ``answer`` is then assembled from its events.
+        answer: the body of the answer, without the data in ``tokens`` and ``prompt_ids``; text if it is not a JSON
+            object.
+        error: the reason for a missing answer, or the error in the answer.
+        cut: the side that closed the connection before the answer's end; None if the answer is complete.
+        model: the model that answered, or else the requested one.
         finish_reason: why the model stopped, in the words of the API.
         calls: the tool calls in the answer, in order.
         usage: the usage; None if the endpoint gave none.

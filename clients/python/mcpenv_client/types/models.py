@@ -14,7 +14,7 @@ BUILDS_SAFELY = tuple(map(int, VERSION.split(".")[:2])) >= (2, 14)
 class Model(BaseModel):
     """The base of this package's models. The validator is built on first use: all of them are half of its import time.
 
-    Subclasses in other modules are built at their definition, as pydantic's are, so that their mistakes are found
+    Subclasses in other modules are built at their definition, like pydantic's own, so that their mistakes are found
     there.
     """
 

@@ -203,7 +203,7 @@ class _Stored:
     __slots__ = ()
 
     def to_plain(self) -> dict[str, Any]:
-        """Return plain JSON data. `ToolOutcome.value`, a Python object, is left out.
+        """Return plain JSON data. `ToolOutcome.value`, a Python object, is omitted.
 
         Raises:
             NotSerializable: naming the field.
@@ -243,10 +243,10 @@ class StepRecord(_Stored):
         fault: the wire code of the error with which the environment's own code, such as scoring, failed the step; None
             without such an error. With a fault, a reward of None means that the reward is unknown.
         logs: the messages and progress reports of the tool.
-        status: what became of the step. If it is not given, as in records of older versions, it is derived from the
+        status: the status of the step. If it is not given, as in records of older versions, it is derived from the
             outcome and the fault. A tool that raised then counts as one that refused the call.
-        scoring_s: seconds from the tool's end until the step had its reward, that of an end included; 0 in records of
-            older versions.
+        scoring_s: seconds from the tool's end until the step had its reward, including the reward of an end; 0 in
+            records of older versions.
     """
 
     call: ToolCall
@@ -282,7 +282,7 @@ _BY_ERROR_TYPE = {
 
 
 def status_of_failure(failure: ToolFailure) -> Status:
-    """Return the status of a step with this failure, as far as its ``error_type`` says."""
+    """Return the status of a step with this failure, derived from its ``error_type``."""
     return _BY_ERROR_TYPE[failure.error_type]
 
 
@@ -315,7 +315,7 @@ class Trajectory(_Stored):
         seed: the seed that the environment's ``reset`` got: the orchestrator's, or the task's.
         options: the other arguments of ``reset`` except the episode id, including the task's options.
         implicit_reset: True if the first step reset the environment, because no reset came before it.
-        dropped: the number of steps dropped because the episode is longer than the environment keeps.
+        dropped: the number of steps dropped because the episode is longer than the environment stores.
         total_reward: the sum of all rewards so far, including `end_reward` and the reset's reward. It is 0.0 also
             without any reward, a case that `mcpenv.score_of` distinguishes.
         reason: the reason of its end, if one was given. For an episode that was abandoned before its end, one of
@@ -328,7 +328,7 @@ class Trajectory(_Stored):
         verified: the reward that verification gave at the end; None before the end, and if nothing verifies it.
         fault: the wire code of the error with which scoring or verifying such an end failed.
         forked_from: the episode that this one continues. The steps up to that point are copies of its steps.
-        status: what became of the episode; None while it runs, unless a step was not scored. If it is not given, as in
+        status: the status of the episode; None while it runs, unless a step was not scored. If it is not given, as in
             records of older versions, it is derived from the other fields.
     """
 
@@ -397,19 +397,19 @@ class Trajectory(_Stored):
 
 
 TRANSPORT_LOST = "transport_lost"
-"""The reason of an episode that ended because a server behind its environment was lost, and perhaps its world."""
+"""The reason for the end of an episode after a server behind its environment was lost, perhaps with its world."""
 
 CASSETTE_MISS = "cassette_miss"
-"""The reason of an episode that ended because a recorded environment does not have the call that its agent made."""
+"""The reason for the end of an episode after a call that the recorded environment does not have."""
 
 MISSED = Status(StatusCode.ENV_ERROR, Stage.TOOL, False, CASSETTE_MISS)
-"""The status of such a call and of its episode: nothing is known about what the agent would have reached."""
+"""The status of such a call and of its episode: the outcome for the agent is unknown."""
 
 _CUT_BY_TOOL = frozenset({"timeout", "a tool could not be stopped"})
 _CUT_BESIDE = frozenset(
     {"state could not be stopped", "a snapshot could not be stopped", "a restore could not be stopped"}
 )
-"""The reasons of truncated episodes whose world could not continue, after a step and without one."""
+"""The reasons of truncated episodes with a world that could not continue, after a step and without one."""
 
 _LOST = frozenset({"disconnected", "idle", "shutdown"})
 """The reasons of episodes that lost their orchestrator or their server."""
@@ -417,7 +417,7 @@ _LOST = frozenset({"disconnected", "idle", "shutdown"})
 
 @dataclass(slots=True)
 class StepResult(Generic[ObsT]):
-    """The result of `EnvClient.reset` and `EnvClient.step`. The fields are those of `Observation`.
+    """The result of `EnvClient.reset` and `EnvClient.step`. The fields are the same as in `Observation`.
 
     ``done`` is derived here too (``terminated`` or ``truncated``); ``done=True`` alone means terminated.
     """

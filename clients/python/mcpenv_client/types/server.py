@@ -21,7 +21,7 @@ class SessionInfo(Model):
         last_activity_at: when it was last used, in seconds since the epoch, by the server's clock.
         step_count: steps of the running or last episode.
         environment_type: the name of the environment's class.
-        origin: what opened it: "socket", "http", "connection", "principal" or "service".
+        origin: the origin of the session: "socket", "http", "connection", "principal" or "service".
         mode: the server's mode.
         planes: the planes that use it: "control", "agent" or both.
         episode_id: the running or last episode; None where no orchestrator owns episodes.
@@ -31,8 +31,8 @@ class SessionInfo(Model):
         total_reward: the sum of the episode's rewards, "return" in JSON; None where no orchestrator owns episodes, or
             if scoring failed.
         reward: the episode's last reward; None if nothing was scored.
-        status: what became of the episode, a value of `StatusCode`; None while it runs.
-        agent: the name of the agent that plays, as its client says or its token; None if unknown.
+        status: the status of the episode, a value of `StatusCode`; None while it runs.
+        agent: the name of the agent that plays, as reported by its client or its token; None if unknown.
         paused_until: until when its calls wait, in seconds since the epoch by the server's clock, unless it is resumed
             before; None if it is not paused. A paused session is busy.
     """
@@ -81,11 +81,11 @@ class SessionInfo(Model):
 
 
 class ServerCapacityStatus(Model):
-    """The sessions that a server has and may have; all workers of one server count together.
+    """The present and maximum numbers of a server's sessions; all workers of one server count together.
 
     Attributes:
-        active_sessions: instances that are being made, in use or being closed.
-        max_sessions: the maximum of those.
+        active_sessions: instances in construction, in use or being closed.
+        max_sessions: the maximum of ``active_sessions``.
         waiting: clients that wait for a free session.
         quarantined: instances left behind with code that cannot be stopped.
         ready: new sessions are accepted, at once or after waiting.

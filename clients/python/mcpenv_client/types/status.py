@@ -1,7 +1,7 @@
-"""The status of a step and of an episode: what became of it, beside its reward.
+"""The status of a step and of an episode: the outcome in addition to its reward.
 
-A reward says how well the agent did. The status says whether the reward means that at all: a failure of the
-environment, of a judge or of the connection is never a reward of 0.
+A reward measures the agent's success. The status shows if the reward does so at all: a failure of the environment, of a
+judge or of the connection is never a reward of 0.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class StatusCode(str, Enum):
 
 
 class Stage(str, Enum):
-    """The part of an episode in which it happened."""
+    """The stage of an episode in which the failure occurred."""
 
     RESET = "reset"
     """The constructor, the reset, or the task."""
@@ -51,8 +51,8 @@ class Status:
     """The status of a step or an episode.
 
     Attributes:
-        code: what happened.
-        stage: where it happened; None if no stage was to blame.
+        code: the outcome.
+        stage: the stage of the failure; None if no stage failed.
         retryable: True if a new attempt at the episode may end otherwise.
         limit: the limit that was passed ("max_steps", "time_limit", "timeout", an author's reason), or None.
     """
@@ -93,26 +93,26 @@ class Status:
 
 
 COMPLETED = Status(StatusCode.COMPLETED)
-"""The status of everything that came to its end."""
+"""The status of everything that completed."""
 
 COMPLETED_DATA = COMPLETED.to_plain()
 """The same as plain data. Copy it."""
 
 REFUSED_CALL = Status(StatusCode.AGENT_ERROR, Stage.TOOL)
-"""The status of a step whose call the tool refused, or could not take."""
+"""The status of a step after the tool refused its call, or could not accept it."""
 
 TOOL_RAISED = Status(StatusCode.ENV_ERROR, Stage.TOOL, True)
-"""The status of a step whose tool failed unexpectedly."""
+"""The status of a step after its tool failed unexpectedly."""
 
 TIMED_OUT = Status(StatusCode.ENV_ERROR, Stage.TOOL, True, "timeout")
-"""The status of a step whose tool passed its deadline."""
+"""The status of a step after its tool passed its deadline."""
 
 CANCELLED_CALL = Status(StatusCode.CANCELLED, Stage.TOOL, True)
 """The status of a step that was cancelled while its tool ran."""
 
 
 def read_status(data: Any) -> Status | None:
-    """Return the status in data from outside; None if there is none that this version knows."""
+    """Return the status in data from outside; None if this version knows none in it."""
     if not isinstance(data, Mapping):
         return None
     try:

@@ -25,7 +25,7 @@ class Opening:
         messages: the system message, if there is one, and the prompt.
         tools: the tools in the conversation's format.
         done: True if the episode was over before the agent could act.
-        info: what the environment says about the episode: ``episode_id``, ``mcp_url``, ``task``.
+        info: the environment's data about the episode: ``episode_id``, ``mcp_url``, ``task``.
         fields: the fields of the reset's observation that are the environment's own, as plain data.
     """
 
@@ -38,14 +38,14 @@ class Opening:
 
 @dataclass(frozen=True)
 class Turn:
-    """What followed a message of the model.
+    """The messages and results that followed a message of the model.
 
     Attributes:
         messages: the answers to its calls in their order, then the images of results as messages of a user. After a
             message without calls: the answer of the episode's user, if it has one.
         reward: the sum of the rewards of its calls; None if none was scored (None is not 0.0).
-        done: True if the model has no more turns: the episode is over, the model stopped calling tools and there
-            is no user, a limit was reached or the environment failed.
+        done: True if the model's turns are over: the episode is over, the model stopped calling tools and there is no
+            user, a limit was reached or the environment failed.
         calls: the calls in the message.
         limit: the limit that was reached (``max_turns``, ``malformed_calls``), or None.
         error: the error with which the environment failed, or None.
@@ -68,12 +68,12 @@ class Ending:
     """The end of a conversation.
 
     Attributes:
-        reward: the return, the sum of all rewards with that of the end. None if nothing was scored, or if the status
-            says that the rewards are not about the agent.
+        reward: the return, the sum of all rewards including the reward of the end. None if nothing was scored, or if
+            according to the status the rewards are not about the agent.
         parts: the sums of the named components of the rewards, such as ``verified``.
-        status: what became of the episode; trainers mask or retry where it is not `Status.usable`.
+        status: the status of the episode; trainers mask or retry it unless it is `Status.usable`.
         truncated: True if a limit ended the episode.
-        reason: why it ended, if that is known.
+        reason: the reason for the end, if known.
         turns, steps, malformed_calls: the numbers of the model's messages, of calls made, of calls that could not be
             read.
     """

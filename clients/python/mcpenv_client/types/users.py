@@ -14,7 +14,7 @@ USER_META = "mcpenv/user"
 """The key in the metadata of the tool that speaks to the user. Chat rollouts call it with the model's text."""
 
 USER_MESSAGE = "message"
-"""The argument of that tool: what the agent says."""
+"""The argument of that tool: the agent's message."""
 
 USER_LOG = "user"
 """The level of the log entry with a user's turn, as JSON. Records have it; agents do not see it."""
@@ -36,16 +36,16 @@ class UserCall:
 
 @dataclass(frozen=True)
 class UserTurn:
-    """What a user did when the agent spoke.
+    """The turn of a user after a message of the agent.
 
     Attributes:
-        text: what the user said.
+        text: the text of the user.
         done: True if the user has left, which ends the episode.
         calls: the calls that the user made of tools of its own, in order.
         model, seed: of the requests; None for a user without a model.
         requests: the number of requests to the model, including those that failed.
         prompt_tokens, completion_tokens: as counted by the model's endpoint.
-        error: why the user gave no answer; None if it did.
+        error: the reason why the user gave no answer; None if there is one.
     """
 
     text: str
@@ -67,7 +67,7 @@ class UserTurn:
         """Return the turn of an entry that `to_log` returned. Fields of newer versions are ignored.
 
         Raises:
-            ValueError: the entry is no user's turn.
+            ValueError: the entry is not a user's turn.
         """
         try:
             plain = json.loads(entry.message or "")
@@ -82,7 +82,7 @@ def user_turns(trajectory: Trajectory) -> list[UserTurn]:
     """Return the turns of the user in an episode, in order; empty without a user.
 
     Raises:
-        ValueError: an entry of the record is no user's turn.
+        ValueError: an entry of the record is not a user's turn.
     """
     return [UserTurn.from_log(entry) for step in trajectory.steps for entry in step.logs if entry.level == USER_LOG]
 

@@ -1,9 +1,9 @@
 """The conversion of values to JSON and back, for everything that is sent over the wire.
 
-Numbers, strings, lists and objects are sent as they are. Bytes become base64 text (RFC 4648, section 5), dates ISO
-8601 text, numpy scalars and arrays plain numbers and lists. Keys of objects become strings. A value without a JSON
-form that the other end can read is refused with the name of its field: NaN and infinity (RFC 8259, section 6), lone
-surrogates, values that refer to themselves or are nested deeper than `MAX_DEPTH`.
+Numbers, strings, lists and objects are sent as they are. Bytes become base64 text (RFC 4648, section 5), dates ISO 8601
+text, numpy scalars and arrays plain numbers and lists. Keys of objects become strings. A value that the other end
+cannot read is refused with the name of its field. Such values are NaN and infinity (RFC 8259, section 6), lone
+surrogates, values that refer to themselves, and values nested deeper than `MAX_DEPTH`.
 """
 
 from __future__ import annotations

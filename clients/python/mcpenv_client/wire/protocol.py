@@ -1,10 +1,10 @@
 """The wire protocol of the control plane: frames, states, encode, decode. No I/O here.
 
-Each frame is answered exactly once. The table `TRANSITIONS` lists the frames that an episode takes in each state. An
+Each frame is answered exactly once. The table `TRANSITIONS` lists the frames that an episode accepts in each state. An
 unlisted pair is an error that names both.
 
-Frames are text frames with JSON objects. They are those of OpenEnv 0.10 (``openenv/core/env_server/types.py``) plus
-optional fields, which the server echoes or uses only if a client sends them.
+Frames are text frames with JSON objects. They are the frames of OpenEnv 0.10 (``openenv/core/env_server/types.py``)
+plus optional fields, which the server echoes or uses only if a client sends them.
 """
 
 from __future__ import annotations
@@ -110,8 +110,8 @@ class FrameType(str, Enum):
     """The frames that a client may send. ``mcp`` carries a JSON-RPC request of OpenEnv's.
 
     Attributes:
-        needs: what its ``data`` has to have; None if the data may be left out.
-        urgent: it is served at once, also during a step.
+        needs: the required part of its ``data``; None if the data may be omitted.
+        urgent: True if it is served at once, even during a step.
     """
 
     needs: str | None
@@ -353,7 +353,7 @@ def encode_call(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
     """Return `encode_action` of a `CallToolAction`.
 
     Raises:
-        pydantic.ValidationError: they are no name and arguments.
+        pydantic.ValidationError: they are not a name and arguments.
         NotSerializable: naming the field.
     """
     return encode_action(CallToolAction(tool_name=name, arguments=arguments))
@@ -487,7 +487,7 @@ def parse_observation(payload: Mapping[str, Any], cls: type[Observation]) -> Obs
     """Return an observation of class ``cls`` from the ``data`` of an observation frame.
 
     Raises:
-        pydantic.ValidationError: it does not fit.
+        pydantic.ValidationError: the data is invalid.
         InvalidMessage: its reward is the text of NaN or infinity.
     """
     body = dict(payload["observation"])
@@ -503,7 +503,7 @@ def parse_observation(payload: Mapping[str, Any], cls: type[Observation]) -> Obs
 
 
 def faults(error: ValidationError) -> list[dict[str, Any]]:
-    """Return pydantic's errors as plain data: ``loc``, ``msg``, ``type``. Input values and URLs are left out."""
+    """Return pydantic's errors as plain data: ``loc``, ``msg``, ``type``. Input values and URLs are omitted."""
     return [
         {"loc": list(fault["loc"]), "msg": fault["msg"], "type": fault["type"]}
         for fault in error.errors(include_url=False, include_context=False, include_input=False)

@@ -1,4 +1,4 @@
-"""The version of the wire protocol, and what either end says to one that is too old or too new."""
+"""The version of the wire protocol, and the error of either end to a peer that is too old or too new."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PROTOCOL_VERSION = "1.0"
 """The protocol version, major.minor. Ends with the same major version understand each other."""
 
 PROTOCOL_HEADER = "Mcpenv-Protocol"
-"""The header with the protocol version: a client's in HTTP requests, a server's in its answers to clients that ask."""
+"""The header with the protocol version: from clients in HTTP requests, from servers in answers to clients that ask."""
 
 _SHOWN = 20
 """Characters of a foreign version in a message."""
@@ -20,7 +20,7 @@ def check_client_version(asked: str) -> None:
     """Raise if a client speaks another major version than this server.
 
     Raises:
-        UnsupportedVersion: says which end to upgrade; ``protocol`` is this server's version.
+        UnsupportedVersion: the text names the end to upgrade; ``protocol`` is this server's version.
     """
     theirs = _major(asked)
     if theirs is None:
@@ -44,7 +44,7 @@ def check_server_version(said: str) -> None:
     """Raise if a server speaks another major version than this client.
 
     Raises:
-        UnsupportedVersion: says which end to upgrade; ``protocol`` is the server's version.
+        UnsupportedVersion: the text names the end to upgrade; ``protocol`` is the server's version.
     """
     theirs = _major(said)
     if theirs is None:

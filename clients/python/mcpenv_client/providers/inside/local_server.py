@@ -38,7 +38,7 @@ def _owner() -> TextIO:
 def _end_with(owner: TextIO) -> None:
     owner.read()
     os.kill(os.getpid(), signal.SIGTERM)
-    # An environment whose close blocks must not outlive the owner.
+    # An environment that blocks in close must not outlive the owner.
     threading.Event().wait(STOP_TIMEOUT_S)
     os._exit(1)
 
