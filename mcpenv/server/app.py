@@ -15,6 +15,7 @@ from mcpenv.execution.mcp_server import AgentServer
 from mcpenv_client.types.tools import Mode
 
 from .config import ConcurrencyConfig, ServerConfig, config_from, mode_from
+from .control import descriptions as doc
 from .extension import Access, ServerRoute, extensions_of
 from .http.application import add_lifespan, application, around
 from .mcp.server_card import PATHS as CARD_PATHS
@@ -24,7 +25,7 @@ from .sessions.factory import EnvFactory
 from .sessions.membership import Alone, Membership
 
 CONTROLLED, GUARDED, TRACED = Access.CONTROLLED, Access.GUARDED, Access.TRACED
-POST = ("POST",)
+GET, POST = ("GET",), ("POST",)
 
 
 def create_app(
@@ -102,7 +103,8 @@ class EnvServer:
         self._extensions = extensions_of(self, console=console)
         self.access = AccessChecks(config, [extension.admits for extension in self._extensions])
         self.middleware = [each for extension in self._extensions for each in extension.middleware]
-        self.control.further = [route for extension in self._extensions for route in extension.routes()]
+        self._further = [route for extension in self._extensions for route in extension.routes()]
+        self.control.table = [*self._probe_table(), *self._control_table()]
 
     @property
     def agent_server(self) -> AgentServer:
@@ -129,8 +131,7 @@ class EnvServer:
 
     def probe_routes(self) -> list[BaseRoute]:
         """Return the routes of every address."""
-        table = ServerRoute("/health", self.control.health, GUARDED), ServerRoute("/ready", self.control.ready, GUARDED)
-        return self.access.routes(table)
+        return self.access.routes(self._probe_table())
 
     def agent_routes(self) -> list[BaseRoute]:
         """Return the routes of the agent plane: tools and nothing else."""
@@ -156,46 +157,54 @@ class EnvServer:
         """Return the routes of the control plane, of the server's descriptions, and of the extensions."""
         return self.access.routes(self._control_table())
 
+    def _probe_table(self) -> list[ServerRoute]:
+        return [
+            ServerRoute("/health", self.control.health, GUARDED, GET, doc.HEALTH),
+            ServerRoute("/ready", self.control.ready, GUARDED, GET, doc.READY),
+        ]
+
     def _control_table(self) -> list[ServerRoute]:
         control, sessions, live, tasks = self.control, self._parts.sessions, self._parts.live, self.tasks
         simulation = self.config.mode is Mode.SIMULATION
         table = [
-            ServerRoute("/metadata", control.metadata, GUARDED),
-            ServerRoute("/schema", control.schema, GUARDED),
+            ServerRoute("/metadata", control.metadata, GUARDED, GET, doc.METADATA),
+            ServerRoute("/schema", control.schema, GUARDED, GET, doc.SCHEMA),
             ServerRoute("/openapi.json", control.openapi, GUARDED),
             ServerRoute("/docs", control.docs, GUARDED),
         ]
         if self.config.has_control or self.config.metrics_token is not None:
-            table.append(ServerRoute("/metrics", self._parts.metrics.metrics, Access.SCRAPED))
+            table.append(ServerRoute("/metrics", self._parts.metrics.metrics, Access.SCRAPED, GET, doc.METRICS))
         if self.config.has_control:
-            one = "/sessions/{session_id:path}"
+            one, several = "/sessions/{session_id:path}", ("GET", "POST") if simulation else GET
             table += [
-                ServerRoute("/sessions", sessions.sessions, CONTROLLED, ("GET", "POST") if simulation else ("GET",)),
-                ServerRoute("/sessions/events", live.changes, CONTROLLED),
-                ServerRoute(f"{one}/trajectory", live.trajectory, CONTROLLED),
-                ServerRoute(f"{one}/events", live.events, CONTROLLED),
-                ServerRoute(f"{one}/pause", sessions.pause, CONTROLLED, POST),
-                ServerRoute(f"{one}/resume", sessions.resume, CONTROLLED, POST),
-                ServerRoute(f"{one}/steps/{{step:int}}/content/{{block:int}}", live.content, CONTROLLED),
-                ServerRoute(one, sessions.session, CONTROLLED, ("GET", "DELETE")),
-                ServerRoute("/capacity", sessions.capacity, CONTROLLED),
+                ServerRoute("/sessions", sessions.sessions, CONTROLLED, several, doc.SESSIONS),
+                ServerRoute("/sessions/events", live.changes, CONTROLLED, GET, doc.CHANGES),
+                ServerRoute(f"{one}/trajectory", live.trajectory, CONTROLLED, GET, doc.TRAJECTORY),
+                ServerRoute(f"{one}/events", live.events, CONTROLLED, GET, doc.EVENTS),
+                ServerRoute(f"{one}/pause", sessions.pause, CONTROLLED, POST, doc.PAUSE),
+                ServerRoute(f"{one}/resume", sessions.resume, CONTROLLED, POST, doc.RESUME),
+                ServerRoute(
+                    f"{one}/steps/{{step:int}}/content/{{block:int}}", live.content, CONTROLLED, GET, doc.CONTENT
+                ),
+                ServerRoute(one, sessions.session, CONTROLLED, ("GET", "DELETE"), doc.SESSION),
+                ServerRoute("/capacity", sessions.capacity, CONTROLLED, GET, doc.CAPACITY),
             ]
         if simulation:
             table += [
-                ServerRoute("/reset", control.reset, TRACED, POST),
-                ServerRoute("/step", control.step, TRACED, POST),
-                ServerRoute("/end", control.end, TRACED, POST),
-                ServerRoute("/state", control.state, TRACED),
+                ServerRoute("/reset", control.reset, TRACED, POST, doc.RESET),
+                ServerRoute("/step", control.step, TRACED, POST, doc.STEP),
+                ServerRoute("/end", control.end, TRACED, POST, doc.END),
+                ServerRoute("/state", control.state, TRACED, GET, doc.STATE),
             ]
-        table += self.control.further
+        table += self._further
         if simulation:
             table += [
-                ServerRoute("/list_environments", tasks.environments, CONTROLLED),
-                ServerRoute("/{name}/splits", tasks.splits, CONTROLLED),
-                ServerRoute("/{name}/tasks", tasks.tasks, CONTROLLED, POST),
-                ServerRoute("/{name}/num_tasks", tasks.num_tasks, CONTROLLED, POST),
-                ServerRoute("/{name}/task", tasks.task, CONTROLLED, POST),
-                ServerRoute("/{name}/task_range", tasks.task_range, CONTROLLED, POST),
+                ServerRoute("/list_environments", tasks.environments, CONTROLLED, GET, doc.ENVIRONMENTS),
+                ServerRoute("/{name}/splits", tasks.splits, CONTROLLED, GET, doc.SPLITS),
+                ServerRoute("/{name}/tasks", tasks.tasks, CONTROLLED, POST, doc.TASKS),
+                ServerRoute("/{name}/num_tasks", tasks.num_tasks, CONTROLLED, POST, doc.NUM_TASKS),
+                ServerRoute("/{name}/task", tasks.task, CONTROLLED, POST, doc.TASK),
+                ServerRoute("/{name}/task_range", tasks.task_range, CONTROLLED, POST, doc.TASK_RANGE),
             ]
         return table
 

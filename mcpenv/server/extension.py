@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, Protocol
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     Handler = Callable[[Request], Awaitable[Response]]
     Middleware = Callable[[ASGIApp], ASGIApp]
     MakeExtension = Callable[[EnvServer], "Extension"]
+
+Schema = Mapping[str, Any] | Callable[[Mapping[str, Any]], Mapping[str, Any]]
+"""A JSON Schema, or a function that makes it of the environment's own: "action", "state" and "reset"."""
 
 GROUP = "mcpenv.server"
 """The group of entry points."""
@@ -56,6 +59,45 @@ class Access(Enum):
     """As TOKEN, or with the metrics token. If there is one of the two tokens, Host and Origin are not checked."""
 
 
+def component(name: str) -> dict[str, Any]:
+    """Return a reference to a schema in the components of ``/openapi.json``: "Error", "Observation", "SessionInfo"."""
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def object_of(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the schema of an object that has all of these properties."""
+    return {"type": "object", "properties": properties, "required": list(properties)}
+
+
+ERROR = component("Error")
+
+
+@dataclass(frozen=True, slots=True)
+class Doc:
+    """The description of one method of a route, for ``/openapi.json``.
+
+    Attributes:
+        answer: the schema of an answer with status 200, or the media type of one that is not JSON.
+        body: the schema of the request's body, which may be left out unless the schema requires a property.
+        query: the parameters of the query, each with its schema.
+        errors: why requests are refused, by status.
+        error: the schema of a refusal; None if it is not described.
+        gives: a name for the answer; default the summary.
+        text: a longer description.
+        of_tasks: True if the route is described only where the environment has tasks, under the environment's name.
+    """
+
+    summary: str
+    answer: Schema | str = field(default_factory=lambda: {"type": "object"})
+    body: Schema | None = None
+    query: Mapping[str, Any] = field(default_factory=dict)
+    errors: Mapping[int, str] = field(default_factory=dict)
+    error: Schema | None = field(default_factory=lambda: ERROR)
+    gives: str | None = None
+    text: str | None = None
+    of_tasks: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class ServerRoute:
     """A route, before its checks are built around it.
@@ -64,19 +106,20 @@ class ServerRoute:
         path: the path in Starlette's notation. Paths that begin with a parameter are matched after the others.
         endpoint: a function or method from a request to a response, or an ASGI application.
         methods: the HTTP methods.
+        docs: the description of the first method, or of several by their names; None leaves the route out of
+            ``/openapi.json``.
         websocket: True for the ASGI application of a WebSocket, which has no methods.
         shares_mcp: True if the path is ``/mcp``. At an address that serves agents, the route then takes only requests
             that no MCP client sends: without MCP's headers, and not ``initialize``.
-        document: the path item of the route for ``/openapi.json``; None leaves the route out of it.
     """
 
     path: str
     endpoint: Handler | ASGIApp
     access: Access
     methods: tuple[str, ...] = ("GET",)
+    docs: Doc | Mapping[str, Doc] | None = None
     websocket: bool = False
     shares_mcp: bool = False
-    document: Mapping[str, Any] | None = None
 
 
 class Extension:
@@ -197,4 +240,17 @@ def extensions_of(server: EnvServer, *, console: bool) -> list[Extension]:
     return [(load(each) if isinstance(each, str) else each)(server) for each in chosen]
 
 
-__all__ = ["Access", "Extension", "Runner", "ServerRoute", "extensions_of", "installed", "load"]
+__all__ = [
+    "ERROR",
+    "Access",
+    "Doc",
+    "Extension",
+    "Runner",
+    "Schema",
+    "ServerRoute",
+    "component",
+    "extensions_of",
+    "installed",
+    "load",
+    "object_of",
+]

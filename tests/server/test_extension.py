@@ -20,7 +20,7 @@ from worlds import World
 
 from mcpenv.errors import ConfigurationError, StartupError
 from mcpenv.server import EnvServer, ServerConfig, create_app, extension
-from mcpenv.server.extension import Access, Extension, ServerRoute
+from mcpenv.server.extension import Access, Doc, Extension, ServerRoute
 from mcpenv.server.serve import Listening, Served, serve_workers, serving
 from mcpenv_client.types.tools import Mode
 
@@ -57,7 +57,7 @@ class Noted(Extension):
         self.calls.append("routes")
         return [
             ServerRoute("/noted", self.answer, Access.CONTROLLED),
-            ServerRoute("/noted/open", self.answer, Access.GUARDED, document={"get": {"summary": "Noted"}}),
+            ServerRoute("/noted/open", self.answer, Access.GUARDED, docs=Doc("Noted")),
             ServerRoute("/metadata", self.answer, Access.GUARDED),
             ServerRoute("/{name}/splits", self.answer, Access.GUARDED),
         ]
@@ -173,10 +173,10 @@ def test_the_kernel_s_route_of_the_same_path_wins_except_those_of_tasks() -> Non
         assert client.get("/anything/splits").json() == {"noted": "simulation"}
 
 
-def test_a_route_with_a_path_item_is_in_the_openapi_document() -> None:
+def test_a_route_with_a_description_is_in_the_openapi_document() -> None:
     with client_of(create_app(World, config=config_of(Noted))) as client:
         paths = client.get("/openapi.json").json()["paths"]
-    assert paths["/noted/open"] == {"get": {"summary": "Noted"}} and "/noted" not in paths
+    assert paths["/noted/open"]["get"]["summary"] == "Noted" and "/noted" not in paths
 
 
 def test_each_member_is_called_in_its_time() -> None:

@@ -15,10 +15,9 @@ from mcpenv.errors import DamagedRecord
 from mcpenv.extensions.exports.page import episode_page, policy
 from mcpenv.extensions.records.record_index import RecordIndex, RowFilter
 from mcpenv.server.app import EnvServer
-from mcpenv.server.control.http import Handler, answered, plain_json
+from mcpenv.server.control.http import answered, plain_json
 from mcpenv.server.control.live_routes import media
-from mcpenv.server.control.openapi import file_operation, object_of, operation, refusal_of
-from mcpenv.server.extension import Access, Extension, ServerRoute
+from mcpenv.server.extension import Access, Doc, Extension, ServerRoute, object_of
 from mcpenv.trajectories.blobs import FOLDER, Blobs
 from mcpenv.trajectories.episode import OBSERVATIONS, RecordedEpisode
 from mcpenv.trajectories.fingerprint import digest, facts_of_end, facts_of_reset, facts_of_step
@@ -45,12 +44,8 @@ class Records(Extension):
         self._handlers = RecordRoutes(server.config.record)
 
     def routes(self) -> list[ServerRoute]:
-        """Return the routes, with their part of the OpenAPI document."""
-        paths = _documents()
-        return [
-            ServerRoute(path, handler, Access.CONTROLLED, document=paths[path.replace(":path", "")])
-            for path, handler in self._handlers.table()
-        ]
+        """Return the routes of the record."""
+        return self._handlers.table()
 
 
 class RecordRoutes:
@@ -64,13 +59,14 @@ class RecordRoutes:
         self._directory = directory
         self._index = RecordIndex(directory)
 
-    def table(self) -> list[tuple[str, Handler]]:
-        """Return pairs of a path and its handler."""
+    def table(self) -> list[ServerRoute]:
+        """Return the routes."""
+        one = "/records/{episode_id:path}"
         return [
-            ("/records", self.rows),
-            ("/records/{episode_id:path}/blobs/{name}", self.blob),
-            ("/records/{episode_id:path}/page.html", self.page),
-            ("/records/{episode_id:path}", self.episode),
+            ServerRoute("/records", self.rows, Access.CONTROLLED, docs=_ROWS),
+            ServerRoute(f"{one}/blobs/{{name}}", self.blob, Access.CONTROLLED, docs=_IMAGE),
+            ServerRoute(f"{one}/page.html", self.page, Access.CONTROLLED, docs=_PAGE),
+            ServerRoute(one, self.episode, Access.CONTROLLED, docs=_EPISODE),
         ]
 
     async def rows(self, request: Request) -> Response:
@@ -191,38 +187,28 @@ def _wrong(name: str, message: str, kind: str) -> InvalidMessage:
     return InvalidMessage(f"{name}: {message}", errors=[{"loc": [name], "msg": message, "type": kind}])
 
 
-def _documents() -> dict[str, Any]:
-    """Return the path items of the OpenAPI document."""
-    texts = {name: {"type": "string"} for name in ("task", "split", "status", "tool", "text", "agent", "not_agent")}
-    count = {"type": "integer", "minimum": 0}
-    asked = {**texts, "return_min": {"type": "number"}, "offset": count, "limit": {**count, "minimum": 1}}
-    objects = {"type": "array", "items": {"type": "object"}}
-    page = {"total": count, "offset": count, "limit": count, "damaged": count, "left_out": objects, "rows": objects}
-    episode = {"name": "episode_id", "in": "path", "required": True, "schema": {"type": "string"}}
-    return {
-        "/records": {
-            "parameters": [{"name": name, "in": "query", "schema": schema} for name, schema in asked.items()],
-            "get": operation(
-                "The recorded episodes, the newest first", object_of(page), {"422": refusal_of("No such condition")}
-            ),
-        },
-        "/records/{episode_id}": {
-            "parameters": [episode],
-            "get": operation(
-                "One recorded episode",
-                object_of({"episode": {"type": "object"}, "hashes": {"type": "object"}}),
-                {"404": refusal_of("No such episode")},
-            ),
-        },
-        "/records/{episode_id}/page.html": {
-            "parameters": [episode],
-            "get": file_operation("One recorded episode as an HTML file to keep", "text/html", "No such episode"),
-        },
-        "/records/{episode_id}/blobs/{name}": {
-            "parameters": [episode, {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}],
-            "get": file_operation("An image or sound of a recorded episode", "*/*", "No such image or sound"),
-        },
-    }
+_FILE, _NO_EPISODE = "The file", {404: "No such episode"}
+_COUNT, _OBJECT = {"type": "integer", "minimum": 0}, {"type": "object"}
+_OBJECTS = {"type": "array", "items": _OBJECT}
 
+_ROWS = Doc(
+    "The recorded episodes, the newest first",
+    object_of(
+        {
+            **dict.fromkeys(("total", "offset", "limit", "damaged"), _COUNT),
+            **dict.fromkeys(("left_out", "rows"), _OBJECTS),
+        }
+    ),
+    query={
+        **{name: {"type": "string"} for name in _TEXTS},
+        "return_min": {"type": "number"},
+        "offset": _COUNT,
+        "limit": {"type": "integer", "minimum": 1},
+    },
+    errors={422: "No such condition"},
+)
+_EPISODE = Doc("One recorded episode", object_of({"episode": _OBJECT, "hashes": _OBJECT}), errors=_NO_EPISODE)
+_PAGE = Doc("One recorded episode as an HTML file to keep", "text/html", gives=_FILE, errors=_NO_EPISODE)
+_IMAGE = Doc("An image or sound of a recorded episode", "*/*", gives=_FILE, errors={404: "No such image or sound"})
 
 __all__ = ["RecordRoutes", "Records", "unknown"]

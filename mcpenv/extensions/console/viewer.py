@@ -13,12 +13,14 @@ from pathlib import Path
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route, request_response
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp
 
 from mcpenv.errors import ConfigurationError
 from mcpenv.server.app import application
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.control.http import Handler, plain_json
+from mcpenv.server.security.access import asgi_of
 from mcpenv.server.security.host_check import Guard
 from mcpenv.server.uvicorn_server import HTTPServer, listen, loop_factory, settings_of
 from mcpenv.trajectories.reader import PATTERNS, segments_of
@@ -68,8 +70,8 @@ def viewer(record: Path | None, name: str, evaluations: Evaluations | None = Non
     async def health(request: Request) -> Response:
         return plain_json({"status": "healthy"})
 
-    def route(path: str, handler: Handler) -> Route:
-        return Route(path, Guard(request_response(handler)), methods=["GET"])
+    def route(path: str, handler: Handler | ASGIApp) -> Route:
+        return Route(path, Guard(asgi_of(handler)), methods=["GET"])
 
     routes: list[BaseRoute] = [
         route("/health", health),
@@ -79,7 +81,7 @@ def viewer(record: Path | None, name: str, evaluations: Evaluations | None = Non
         route("/console/{path:path}", files.file),
     ]
     if record is not None:
-        routes += [route(*row) for row in RecordRoutes(record).table()]
+        routes += [route(each.path, each.endpoint) for each in RecordRoutes(record).table()]
     if evaluations is not None:
         of_runs = EvaluationRoutes(evaluations)
         episode = "/evaluations/{run:path}/records/{episode_id:path}"

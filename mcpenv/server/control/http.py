@@ -44,7 +44,7 @@ class ControlRoutes:
     """The handlers. Bodies and replies are the ``data`` of the wire's frames; a refusal has the error frame's.
 
     Attributes:
-        further: the routes of extensions, which ``/openapi.json`` describes too.
+        table: the routes that ``/openapi.json`` describes.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class ControlRoutes:
         self._config = config
         self._description = description
         self._replies = IdempotencyCache()
-        self.further: Sequence[ServerRoute] = ()
+        self.table: Sequence[ServerRoute] = ()
 
     async def health(self, request: Request) -> Response:
         """Answer that the process runs."""
@@ -108,10 +108,8 @@ class ControlRoutes:
         return HTMLResponse(page(self._document()))
 
     def _document(self) -> dict[str, Any]:
-        config = self._config
-        tokens = config.control_token is not None, config.metrics_token is not None
-        further = {route.path.replace(":path", ""): route.document for route in self.further if route.document}
-        return document(self._description, config.mode, further, guarded=tokens[0], metered=tokens[1])
+        tokens = {"controlToken": self._config.control_token, "metricsToken": self._config.metrics_token}
+        return document(self._description, self.table, [name for name, token in tokens.items() if token is not None])
 
     async def _schema(self, request: Request) -> dict[str, Any]:
         prototype = self._source.prototype

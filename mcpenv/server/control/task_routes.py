@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -32,22 +32,30 @@ from .http import ControlRoutes
 MAX_LISTED = 10_000
 """Maximum tasks in one answer. Clients get more of them range by range."""
 
+_PLACE: dict[str, JsonValue] = {"minimum": 0}
+
 _SPLIT_TYPES = ("train", "validation", "test")
 
 
-class _Split(BaseModel):
+class SplitBody(BaseModel):
+    """A body that names a split."""
+
     model_config = ConfigDict(extra="forbid", strict=True)
 
     split: str
 
 
-class _Task(_Split):
-    index: int
+class TaskBody(SplitBody):
+    """A body that names a task. The task set refuses negative numbers, with status 400."""
+
+    index: int = Field(json_schema_extra=_PLACE)
 
 
-class _Range(_Split):
-    start: int | None = None
-    stop: int | None = None
+class RangeBody(SplitBody):
+    """A body that names a range of tasks."""
+
+    start: int | None = Field(default=None, json_schema_extra=_PLACE)
+    stop: int | None = Field(default=None, json_schema_extra=_PLACE)
 
 
 class TaskRoutes:
@@ -68,22 +76,22 @@ class TaskRoutes:
 
     async def tasks(self, request: Request) -> Response:
         """Answer all tasks of a split."""
-        status, tasks = await self._ask(request, "list_tasks", _Split)
+        status, tasks = await self._ask(request, "list_tasks", SplitBody)
         return await _json({"tasks": tasks, "env_name": self._tasks.name} if status == 200 else tasks, status)
 
     async def num_tasks(self, request: Request) -> Response:
         """Answer the number of tasks in a split."""
-        status, number = await self._ask(request, "num_tasks", _Split)
+        status, number = await self._ask(request, "num_tasks", SplitBody)
         return await _json({"num_tasks": number} if status == 200 else number, status)
 
     async def task(self, request: Request) -> Response:
         """Answer one task."""
-        status, task = await self._ask(request, "get_task", _Task)
+        status, task = await self._ask(request, "get_task", TaskBody)
         return await _json({"task": task, "env_name": self._tasks.name} if status == 200 else task, status)
 
     async def task_range(self, request: Request) -> Response:
         """Answer a slice of a split's tasks."""
-        status, tasks = await self._ask(request, "get_task_range", _Range)
+        status, tasks = await self._ask(request, "get_task_range", RangeBody)
         return await _json({"tasks": tasks, "env_name": self._tasks.name} if status == 200 else tasks, status)
 
     async def _ask(self, request: Request, method: str, body: type[BaseModel] | None = None) -> tuple[int, Any]:
@@ -172,4 +180,4 @@ async def _json(data: Any, status: int = 200) -> Response:
     return Response(await THREADS.run(encode, data, "reply"), status, media_type="application/json")
 
 
-__all__ = ["MAX_LISTED", "ServedTasks", "TaskRoutes", "task_source_of"]
+__all__ = ["MAX_LISTED", "RangeBody", "ServedTasks", "SplitBody", "TaskBody", "TaskRoutes", "task_source_of"]

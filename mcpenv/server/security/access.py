@@ -95,7 +95,7 @@ class AccessChecks:
         return Route(route.path, app, methods=list(route.methods))
 
     def _gated(self, route: ServerRoute) -> ASGIApp:
-        app = _application(route.endpoint)
+        app = asgi_of(route.endpoint)
         match route.access:
             case Access.GUARDED | Access.PUBLIC:
                 return app
@@ -115,7 +115,7 @@ async def _nothing(scope: Scope, receive: Receive, send: Send) -> None:
     """Stand for the application of a gate that is only asked."""
 
 
-def _application(endpoint: object) -> ASGIApp:
+def asgi_of(endpoint: object) -> ASGIApp:
     """Return the ASGI application of an endpoint, which is one already unless it is a function or a method."""
     function = endpoint
     while isinstance(function, functools.partial):
