@@ -39,13 +39,15 @@ class EvaluationRoutes:
         self._evaluations = evaluations
         self._records: dict[Path, RecordRoutes] = {}
 
-    async def rows(self, request: Request) -> Response:
+    @answered
+    async def rows(self, request: Request) -> dict[str, Any]:
         """Answer the evaluations."""
-        return await answered(self._rows, request)
+        return await asyncio.to_thread(self._evaluations.rows)
 
-    async def report(self, request: Request) -> Response:
+    @answered
+    async def report(self, request: Request) -> dict[str, Any]:
         """Answer the figures and tasks of one evaluation."""
-        return await answered(self._report, request)
+        return await asyncio.to_thread(self._evaluations.report, request.path_params["run"])
 
     async def of_record(
         self, handler: Callable[[RecordRoutes, Request], Awaitable[Response]], request: Request
@@ -58,17 +60,9 @@ class EvaluationRoutes:
             self._records[folder] = RecordRoutes(folder)
         return await handler(self._records[folder], request)
 
-    async def comparison(self, request: Request) -> Response:
+    @answered
+    async def comparison(self, request: Request) -> dict[str, Any]:
         """Answer two evaluations compared."""
-        return await answered(self._compare, request)
-
-    async def _rows(self, request: Request) -> dict[str, Any]:
-        return await asyncio.to_thread(self._evaluations.rows)
-
-    async def _report(self, request: Request) -> dict[str, Any]:
-        return await asyncio.to_thread(self._evaluations.report, request.path_params["run"])
-
-    async def _compare(self, request: Request) -> dict[str, Any]:
         query = request.query_params
         text = query.get("pass_threshold")
         try:

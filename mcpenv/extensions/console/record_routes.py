@@ -69,9 +69,26 @@ class RecordRoutes:
             ServerRoute(one, self.episode, Access.CONTROLLED, docs=_EPISODE),
         ]
 
-    async def rows(self, request: Request) -> Response:
+    @answered
+    async def rows(self, request: Request) -> dict[str, Any]:
         """Answer a page of rows."""
-        return await answered(self._rows, request)
+        query = request.query_params
+        unknown = set(query) - {*_TEXTS, "return_min", "offset", "limit"}
+        if unknown:
+            raise _wrong(sorted(unknown)[0], "there is no such condition", "extra_forbidden")
+        return_min = _number("return_min", query["return_min"]) if query.get("return_min") else None
+        wanted = RowFilter(**{name: query[name] for name in _TEXTS if query.get(name)}, return_min=return_min)
+        offset = _count("offset", query.get("offset") or "0", 0, 10**9)
+        limit = _count("limit", query.get("limit") or "100", 1, MAX_ROWS)
+        page = await asyncio.to_thread(self._index.find, wanted, offset, limit)
+        return {
+            "total": page.total,
+            "offset": offset,
+            "limit": limit,
+            "damaged": page.damaged,
+            "left_out": page.left_out,
+            "rows": page.rows,
+        }
 
     async def episode(self, request: Request) -> Response:
         """Answer one episode, and the hashes by which it is compared with another one."""
@@ -98,25 +115,6 @@ class RecordRoutes:
         if name is None or data is None:
             return unknown("no such image or audio in this server's record")
         return media(data, _TYPES.get(name[1], ""))
-
-    async def _rows(self, request: Request) -> dict[str, Any]:
-        query = request.query_params
-        unknown = set(query) - {*_TEXTS, "return_min", "offset", "limit"}
-        if unknown:
-            raise _wrong(sorted(unknown)[0], "there is no such condition", "extra_forbidden")
-        return_min = _number("return_min", query["return_min"]) if query.get("return_min") else None
-        wanted = RowFilter(**{name: query[name] for name in _TEXTS if query.get(name)}, return_min=return_min)
-        offset = _count("offset", query.get("offset") or "0", 0, 10**9)
-        limit = _count("limit", query.get("limit") or "100", 1, MAX_ROWS)
-        page = await asyncio.to_thread(self._index.find, wanted, offset, limit)
-        return {
-            "total": page.total,
-            "offset": offset,
-            "limit": limit,
-            "damaged": page.damaged,
-            "left_out": page.left_out,
-            "rows": page.rows,
-        }
 
     def _blob(self, name: str) -> bytes | None:
         folder = self._directory / FOLDER

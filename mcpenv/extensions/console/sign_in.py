@@ -60,13 +60,14 @@ class SignIn:
         return answer
 
     async def _signed_in(self, request: Request) -> Response:
-        answer = await answered(self._checked, request)
+        answer = await self._checked(request)
         cookie = self._cookie
         if answer.status_code == 200 and cookie is not None:
             answer.headers.append("Set-Cookie", self._header(request, cookie, cookie.issue()))
         answer.headers["Cache-Control"] = "no-store"
         return answer
 
+    @answered
     async def _checked(self, request: Request) -> dict[str, Any]:
         """Return the body of the answer to a right token.
 

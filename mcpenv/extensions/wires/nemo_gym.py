@@ -142,17 +142,69 @@ class NemoGymWire(Extension):
         except Exception as error:  # noqa: BLE001 - the wire's boundary
             return refusal(wire_error(error, request.url.path))
 
-    async def close(self, request: Request) -> Response:
+    @answered
+    async def close(self, request: Request) -> dict[str, Any]:
         """Close a session. One that never was, or was closed before, is closed too, and not opened later."""
-        return await answered(self._close, request)
+        closed = _validated(_Close, await self._control.body(request)).resources_session_id
+        self._closed[closed] = None
+        if len(self._closed) > MAX_CLOSED:
+            self._closed.popitem(last=False)
+        session = self._pool.peek(_pool_id(closed))
+        if session is None:
+            self._pool.close_soon(_pool_id(closed))  # one that is being opened
+        else:
+            await self._pool.end(session)
+        return {"resources_session_id": closed}
 
-    async def verify(self, request: Request) -> Response:
+    @answered
+    async def verify(self, request: Request) -> dict[str, Any]:
         """End the episode, and answer its reward; or mask the sample, if the status is not about the agent."""
-        return await answered(self._verify, request)
+        body = await self._control.body(request)
+        session = self._session(request)
+        if session is None:
+            lost = Status(StatusCode.TRANSPORT_LOST, None, True)
+            return {**body, **_masked(lost, "the session was closed, timed out, or never was")}
+        response = body.get("response")
+        cut = isinstance(response, Mapping) and response.get("incomplete_details") is not None
+        reason, failed = None, None
+        try:
+            await End(truncated=cut, reason="incomplete" if cut else None).run(session)
+        except WireError as error:
+            reason, failed = error.message, error.status
+        episode = session.execution.episode
+        trajectory = episode.trajectory
+        status = failed or (None if trajectory is None else trajectory.status)
+        if trajectory is None or status is None:
+            return {**body, **_masked(Status(StatusCode.ENV_ERROR, Stage.RESET, True), "there is no episode")}
+        told = {
+            "mcpenv": {"episode_id": trajectory.episode_id, "status": status.to_plain(), "steps": episode.step_count}
+        }
+        if not status.usable:
+            return {**body, **_masked(status, reason or trajectory.reason), **told}
+        if episode.earned is None:
+            # No reward is not a reward of 0.
+            return {**body, **_masked(status, "nothing scored the episode", "verifier_error"), **told}
+        parts = _parts_of(trajectory)
+        return {
+            **body,
+            "reward": episode.earned,
+            "mask_sample": False,
+            **({"reward_components": parts} if parts else {}),
+            **told,
+        }
 
-    async def aggregate_metrics(self, request: Request) -> Response:
+    @answered
+    async def aggregate_metrics(self, request: Request) -> dict[str, Any]:
         """Answer the mean reward of samples that are not masked, of all and of each task."""
-        return await answered(self._aggregate, request)
+        body = await self._control.body(request)
+        by_task: defaultdict[Any, list[float]] = defaultdict(list)
+        for sample in body.get("verify_responses") or ():
+            if not sample.get("mask_sample"):
+                by_task[sample.get("_ng_task_index")].append(float(sample["reward"]))
+        rewards = [reward for group in by_task.values() for reward in group]
+        overall = {"mean/reward": sum(rewards) / len(rewards)} if rewards else {}
+        groups = [{"_ng_task_index": index, "mean/reward": sum(group) / len(group)} for index, group in by_task.items()]
+        return {"group_level_metrics": groups, "agent_metrics": overall, "key_metrics": overall}
 
     async def reverify_mode(self, request: Request) -> Response:
         """Answer that a stored rollout cannot be verified again, because its episode has ended."""
@@ -220,64 +272,6 @@ class NemoGymWire(Extension):
             "transport": "http",
             "headers": {TOKEN_HEADER: session.handle.value},
         }
-
-    async def _close(self, request: Request) -> dict[str, Any]:
-        closed = _validated(_Close, await self._control.body(request)).resources_session_id
-        self._closed[closed] = None
-        if len(self._closed) > MAX_CLOSED:
-            self._closed.popitem(last=False)
-        session = self._pool.peek(_pool_id(closed))
-        if session is None:
-            self._pool.close_soon(_pool_id(closed))  # one that is being opened
-        else:
-            await self._pool.end(session)
-        return {"resources_session_id": closed}
-
-    async def _verify(self, request: Request) -> dict[str, Any]:
-        body = await self._control.body(request)
-        session = self._session(request)
-        if session is None:
-            lost = Status(StatusCode.TRANSPORT_LOST, None, True)
-            return {**body, **_masked(lost, "the session was closed, timed out, or never was")}
-        response = body.get("response")
-        cut = isinstance(response, Mapping) and response.get("incomplete_details") is not None
-        reason, failed = None, None
-        try:
-            await End(truncated=cut, reason="incomplete" if cut else None).run(session)
-        except WireError as error:
-            reason, failed = error.message, error.status
-        episode = session.execution.episode
-        trajectory = episode.trajectory
-        status = failed or (None if trajectory is None else trajectory.status)
-        if trajectory is None or status is None:
-            return {**body, **_masked(Status(StatusCode.ENV_ERROR, Stage.RESET, True), "there is no episode")}
-        told = {
-            "mcpenv": {"episode_id": trajectory.episode_id, "status": status.to_plain(), "steps": episode.step_count}
-        }
-        if not status.usable:
-            return {**body, **_masked(status, reason or trajectory.reason), **told}
-        if episode.earned is None:
-            # No reward is not a reward of 0.
-            return {**body, **_masked(status, "nothing scored the episode", "verifier_error"), **told}
-        parts = _parts_of(trajectory)
-        return {
-            **body,
-            "reward": episode.earned,
-            "mask_sample": False,
-            **({"reward_components": parts} if parts else {}),
-            **told,
-        }
-
-    async def _aggregate(self, request: Request) -> dict[str, Any]:
-        body = await self._control.body(request)
-        by_task: defaultdict[Any, list[float]] = defaultdict(list)
-        for sample in body.get("verify_responses") or ():
-            if not sample.get("mask_sample"):
-                by_task[sample.get("_ng_task_index")].append(float(sample["reward"]))
-        rewards = [reward for group in by_task.values() for reward in group]
-        overall = {"mean/reward": sum(rewards) / len(rewards)} if rewards else {}
-        groups = [{"_ng_task_index": index, "mean/reward": sum(group) / len(group)} for index, group in by_task.items()]
-        return {"group_level_metrics": groups, "agent_metrics": overall, "key_metrics": overall}
 
     def _session(self, request: Request) -> Session | None:
         """Return the session of a request's cookie; None if there is none."""

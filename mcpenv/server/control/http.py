@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, Response
@@ -36,8 +38,29 @@ from .public_url import base_url_of
 
 logger = logging.getLogger("mcpenv")
 
+T = TypeVar("T")
+
 Handler = Callable[[Request], Awaitable[Response]]
 BodyHandler = Callable[[dict[str, Any], Request], Awaitable[dict[str, Any]]]
+
+
+def answered(
+    make: Callable[[T, Request], Awaitable[dict[str, Any] | Response]],
+) -> Callable[[T, Request], Coroutine[Any, Any, Response]]:
+    """Make a handler of a method that returns the body of the response, or a response of its own.
+
+    An error becomes a status and a body with its code.
+    """
+
+    @functools.wraps(make)
+    async def handler(routes: T, request: Request) -> Response:
+        try:
+            answer = await make(routes, request)
+            return answer if isinstance(answer, Response) else plain_json(answer)
+        except Exception as error:  # noqa: BLE001 - the wire's boundary
+            return refusal(wire_error(error, request.url.path))
+
+    return handler
 
 
 class ControlRoutes:
@@ -79,9 +102,14 @@ class ControlRoutes:
             metadata["recording"] = await self._membership.recorded(recording)
         return plain_json(metadata)
 
-    async def schema(self, request: Request) -> Response:
+    @answered
+    async def schema(self, request: Request) -> dict[str, Any]:
         """Answer the JSON Schemas of actions, observations, state, tools and reset options."""
-        return await answered(self._schema, request)
+        prototype = self._source.prototype
+        if prototype is not None:
+            return self._description.schema(prototype.tools)
+        async with self._session(None) as session:
+            return self._description.schema(await session.execution.list_tools())
 
     async def reset(self, request: Request) -> Response:
         """Begin an episode: in the session of ``session_id``, or in a new one whose id the reply has."""
@@ -95,9 +123,11 @@ class ControlRoutes:
         """End the episode of the session of ``session_id``."""
         return await self._exchange(self._end, request)
 
-    async def state(self, request: Request) -> Response:
+    @answered
+    async def state(self, request: Request) -> dict[str, Any]:
         """Read the state: of the session of ``session_id``, or of a throw-away instance."""
-        return await answered(self._state, request)
+        async with self._session(_session_id(request.query_params.get("session_id"))) as session:
+            return await run_in(session, ReadState())
 
     async def openapi(self, request: Request) -> Response:
         """Answer the OpenAPI document of these routes."""
@@ -110,16 +140,6 @@ class ControlRoutes:
     def _document(self) -> dict[str, Any]:
         tokens = {"controlToken": self._config.control_token, "metricsToken": self._config.metrics_token}
         return document(self._description, self.table, [name for name, token in tokens.items() if token is not None])
-
-    async def _schema(self, request: Request) -> dict[str, Any]:
-        prototype = self._source.prototype
-        if prototype is not None:
-            return self._description.schema(prototype.tools)
-        session = await self._pool.open(Origin.HTTP)
-        try:
-            return self._description.schema(await session.execution.list_tools())
-        finally:
-            await self._pool.close(session)
 
     async def _exchange(self, make: BodyHandler, request: Request) -> Response:
         """Answer a request with a body; with an ``Idempotency-Key``, once."""
@@ -143,61 +163,53 @@ class ControlRoutes:
     async def _reset(self, body: dict[str, Any], request: Request) -> dict[str, Any]:
         session_id = _session_id(body.pop("session_id", None))
         timeout_s = timeout_of(body.pop("timeout_s", None))
-        if session_id is not None:
-            session = self._claim(session_id)
+        async with self._session(session_id, kept=True) as session:
             session.base_url = self.base_url(request)
-            return await _reset_in(session, body, timeout_s)
-        session = await self._pool.open(Origin.HTTP)
-        session.base_url = self.base_url(request)
-        try:
-            return await _reset_in(session, body, timeout_s)
-        except BaseException:
-            await self._pool.close(session)
-            raise
+            return {**await run_in(session, Reset.from_wire(body, session, timeout_s)), "session_id": session.id}
 
     async def _step(self, body: dict[str, Any], request: Request) -> dict[str, Any]:
         session_id = _session_id(body.pop("session_id", None))
         timeout_s = timeout_of(body.pop("timeout_s", None))
         action = body.pop("action", None)
         if not isinstance(action, dict):
-            raise InvalidMessage(
-                "action is needed: a JSON object",
-                errors=[{"loc": ["action"], "msg": "Field required", "type": "missing"}],
-            )
-        _refuse_more(body)
-        if session_id is not None:
-            return await _step_in(self._claim(session_id), action, timeout_s)
-        session = await self._pool.open(Origin.HTTP)
-        try:
-            return await _step_in(session, action, timeout_s)
-        finally:
-            await self._pool.close(session)
+            raise _refused("action is needed: a JSON object", "missing", "Field required", "action")
+        if body:
+            unknown = f"unknown field: {', '.join(sorted(body))}"
+            raise _refused(unknown, "extra_forbidden", "Extra inputs are not permitted", *body)
+        async with self._session(session_id) as session:
+            return await run_in(session, Step.from_wire(action, session, timeout_s))
 
     async def _end(self, body: dict[str, Any], request: Request) -> dict[str, Any]:
         session_id = _session_id(body.pop("session_id", None))
         if session_id is None:
-            raise InvalidMessage(
-                "session_id is needed: the string that /reset returned",
-                errors=[{"loc": ["session_id"], "msg": "Field required", "type": "missing"}],
-            )
+            needed = "session_id is needed: the string that /reset returned"
+            raise _refused(needed, "missing", "Field required", "session_id")
         session = self._claim(session_id)
         if session.execution.episode.state is EpisodeState.NEW:
             raise NothingToEnd("end is not possible in state new: there is no episode yet, reset to begin one")
         return await run_in(session, End.from_wire(body, session))
 
-    async def _state(self, request: Request) -> dict[str, Any]:
-        session_id = _session_id(request.query_params.get("session_id"))
-        if session_id is not None:
-            return await run_in(self._claim(session_id), ReadState())
-        session = await self._pool.open(Origin.HTTP)
-        try:
-            return await run_in(session, ReadState())
-        finally:
-            await self._pool.close(session)
-
     def base_url(self, request: Request) -> str:
         """Return the address of the server as the client sees it."""
         return self._config.public_url or base_url_of(request.scope, self._config.trusted_proxies)
+
+    @asynccontextmanager
+    async def _session(self, session_id: str | None, *, kept: bool = False) -> AsyncIterator[Session]:
+        """Give the session of an id, or a new one, which is closed after the block.
+
+        Args:
+            kept: close a new one only if the block raises.
+        """
+        if session_id is not None:
+            yield self._claim(session_id)
+            return
+        session, done = await self._pool.open(Origin.HTTP), False
+        try:
+            yield session
+            done = True
+        finally:
+            if not (kept and done):
+                await self._pool.close(session)
 
     def _claim(self, session_id: str) -> Session:
         session = self._pool.get(session_id)
@@ -250,14 +262,6 @@ def _object_in(text: bytes) -> dict[str, Any]:
     return body
 
 
-async def answered(make: Callable[[Request], Awaitable[dict[str, Any]]], request: Request) -> Response:
-    """Return the response, or the refusal as a status and a body with its code."""
-    try:
-        return plain_json(await make(request))
-    except Exception as error:  # noqa: BLE001 - the wire's boundary
-        return refusal(wire_error(error, request.url.path))
-
-
 async def kept_answer(making: Awaitable[dict[str, Any]], request: Request) -> Answer:
     """Return the answer that is kept for a request that may be repeated."""
     try:
@@ -288,26 +292,12 @@ async def run_in(session: Session, operation: Operation) -> dict[str, Any]:
     return operation.reply_data(await operation.run(session))
 
 
-async def _reset_in(session: Session, body: dict[str, Any], timeout_s: float | None) -> dict[str, Any]:
-    return {**await run_in(session, Reset.from_wire(body, session, timeout_s)), "session_id": session.id}
-
-
-async def _step_in(session: Session, action: dict[str, Any], timeout_s: float | None) -> dict[str, Any]:
-    return await run_in(session, Step.from_wire(action, session, timeout_s))
-
-
-def _refuse_more(body: dict[str, Any]) -> None:
-    if body:
-        raise InvalidMessage(
-            f"unknown field: {', '.join(sorted(body))}",
-            errors=[{"loc": [n], "msg": "Extra inputs are not permitted", "type": "extra_forbidden"} for n in body],
-        )
+def _refused(message: str, kind: str, fault: str, *fields: str) -> InvalidMessage:
+    return InvalidMessage(message, errors=[{"loc": [field], "msg": fault, "type": kind} for field in fields])
 
 
 def _session_id(value: Any) -> str | None:
     if value is None or (isinstance(value, str) and 0 < len(value) <= 255):
         return value
-    raise InvalidMessage(
-        "session_id is the string that /reset returned",
-        errors=[{"loc": ["session_id"], "msg": "not such a string", "type": "string_type"}],
-    )
+    wrong = "session_id is the string that /reset returned"
+    raise _refused(wrong, "string_type", "not such a string", "session_id")

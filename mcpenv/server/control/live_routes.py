@@ -9,14 +9,13 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from mcpenv.failures import wire_error
 from mcpenv.server.sessions.pool import SessionPool
 from mcpenv.server.sessions.session import Session
-from mcpenv_client.errors import InvalidMessage, SessionLost, WireError
+from mcpenv_client.errors import InvalidMessage, SessionLost
 from mcpenv_client.types.records import Trajectory
 
 from .event_stream import streaming
-from .http import answered, plain_json, refusal
+from .http import answered, plain_json
 from .session_events import Position, begun_trajectory, events_of, key_of, shown_step, without_steps
 from .session_feed import SessionFeed
 
@@ -42,39 +41,14 @@ class LiveRoutes:
         self._pool = pool
         self._feed = feed
 
+    @answered
     async def changes(self, request: Request) -> Response:
         """Answer an event stream of the list of sessions."""
-        try:
-            last = _last_event(request)
-        except WireError as error:
-            return refusal(wire_error(error, request.url.path))
-        return streaming(self._feed.events(last))
+        return streaming(self._feed.events(_last_event(request)))
 
-    async def trajectory(self, request: Request) -> Response:
+    @answered
+    async def trajectory(self, request: Request) -> dict[str, Any]:
         """Answer the episode, and its steps after the first ``after``."""
-        return await answered(self._trajectory, request)
-
-    async def events(self, request: Request) -> Response:
-        """Answer an event stream of the session's episodes."""
-        try:
-            session, last = self._watchable(request), _last_event(request)
-        except WireError as error:
-            return refusal(wire_error(error, request.url.path))
-        return streaming(events_of(session, last))
-
-    async def content(self, request: Request) -> Response:
-        """Answer the bytes of an image or audio of a step."""
-        try:
-            block = self._block(request)
-        except WireError as error:
-            return refusal(wire_error(error, request.url.path))
-        try:
-            data = base64.b64decode(block["data"], validate=True)
-        except (binascii.Error, ValueError):
-            return plain_json({"message": "this content is not base64 text", "code": "VALIDATION_ERROR"}, 422)
-        return media(data, str(block.get("mimeType")))
-
-    async def _trajectory(self, request: Request) -> dict[str, Any]:
         session = self._watchable(request)
         trajectory = self._begun(session)
         after = request.query_params.get("after", "0")
@@ -94,6 +68,21 @@ class LiveRoutes:
                 for position, step in enumerate(trajectory.steps[first - trajectory.dropped :], first + 1)
             ],
         }
+
+    @answered
+    async def events(self, request: Request) -> Response:
+        """Answer an event stream of the session's episodes."""
+        return streaming(events_of(self._watchable(request), _last_event(request)))
+
+    @answered
+    async def content(self, request: Request) -> Response:
+        """Answer the bytes of an image or audio of a step."""
+        block = self._block(request)
+        try:
+            data = base64.b64decode(block["data"], validate=True)
+        except (binascii.Error, ValueError):
+            return plain_json({"message": "this content is not base64 text", "code": "VALIDATION_ERROR"}, 422)
+        return media(data, str(block.get("mimeType")))
 
     def _block(self, request: Request) -> dict[str, Any]:
         """Return a block of content that has data.

@@ -34,26 +34,29 @@ class SessionRoutes:
         """Answer how many sessions the server has and may have: a `ServerCapacityStatus`."""
         return plain_json((await self._pool.slots.status()).to_plain())
 
-    async def sessions(self, request: Request) -> Response:
+    @answered
+    async def sessions(self, request: Request) -> dict[str, Any]:
         """List the sessions, or open one (POST) without resetting it."""
         if request.method == "POST":
-            return await answered(self._open, request)
+            await self._control.body(request)
+            session = await self._pool.open(Origin.HTTP)
+            session.claimed = True
+            return info_of(session).to_plain()
         own = [info_of(session) for session in self._pool.sessions()]
-        return plain_json({"sessions": [each.to_plain() for each in await self._membership.sessions(own)]})
+        return {"sessions": [each.to_plain() for each in await self._membership.sessions(own)]}
 
-    async def session(self, request: Request) -> Response:
+    @answered
+    async def session(self, request: Request) -> dict[str, Any]:
         """Describe one session, or end it (DELETE)."""
-        return await answered(self._end if request.method == "DELETE" else self._info, request)
+        session = self._find(request)
+        if request.method == "DELETE":
+            await self._pool.end(session)
+            return {"session_id": session.id, "closed": True}
+        return info_of(session).to_plain()
 
-    async def pause(self, request: Request) -> Response:
+    @answered
+    async def pause(self, request: Request) -> dict[str, Any]:
         """Pause a session: its next calls wait until it is resumed, or the deadline."""
-        return await answered(self._pause, request)
-
-    async def resume(self, request: Request) -> Response:
-        """End the pause of a session."""
-        return await answered(self._resume, request)
-
-    async def _pause(self, request: Request) -> dict[str, Any]:
         body = await self._control.body(request)
         timeout_s = body.get("timeout_s", PAUSE_S)
         number = isinstance(timeout_s, int | float) and not isinstance(timeout_s, bool)
@@ -67,24 +70,12 @@ class SessionRoutes:
         pause = session.hold_up(time.time() + timeout_s)
         return {"session_id": session.id, "paused_until": pause.until, "begun": pause.begun}
 
-    async def _resume(self, request: Request) -> dict[str, Any]:
+    @answered
+    async def resume(self, request: Request) -> dict[str, Any]:
+        """End the pause of a session."""
         await self._control.body(request)
         session = self._find(request)
         return {"session_id": session.id, "resumed": session.resume()}
-
-    async def _open(self, request: Request) -> dict[str, Any]:
-        await self._control.body(request)
-        session = await self._pool.open(Origin.HTTP)
-        session.claimed = True
-        return info_of(session).to_plain()
-
-    async def _info(self, request: Request) -> dict[str, Any]:
-        return info_of(self._find(request)).to_plain()
-
-    async def _end(self, request: Request) -> dict[str, Any]:
-        session = self._find(request)
-        await self._pool.end(session)
-        return {"session_id": session.id, "closed": True}
 
     def _find(self, request: Request) -> Session:
         session = self._pool.peek(request.path_params["session_id"])

@@ -23,7 +23,6 @@ from mcpenv.failures import wire_error
 from mcpenv.server.sessions.factory import EnvironmentFactory
 from mcpenv.tasks import TaskSet
 from mcpenv.tasks.source import TaskRefusal, TaskSource
-from mcpenv_client.errors import WireError
 from mcpenv_client.types.values import encode
 from mcpenv_client.wire.protocol import describe_faults
 
@@ -71,46 +70,49 @@ class TaskRoutes:
 
     async def splits(self, request: Request) -> Response:
         """Answer the splits, each with a name and a type."""
-        status, splits = await self._ask(request, "list_splits")
-        return await _json([_split(split) for split in splits] if status == 200 else splits, status)
+        return await self._ask(request, "list_splits", None, lambda splits: [_split(split) for split in splits])
 
     async def tasks(self, request: Request) -> Response:
         """Answer all tasks of a split."""
-        status, tasks = await self._ask(request, "list_tasks", SplitBody)
-        return await _json({"tasks": tasks, "env_name": self._tasks.name} if status == 200 else tasks, status)
+        return await self._ask(request, "list_tasks", SplitBody, self._named("tasks"))
 
     async def num_tasks(self, request: Request) -> Response:
         """Answer the number of tasks in a split."""
-        status, number = await self._ask(request, "num_tasks", SplitBody)
-        return await _json({"num_tasks": number} if status == 200 else number, status)
+        return await self._ask(request, "num_tasks", SplitBody, lambda number: {"num_tasks": number})
 
     async def task(self, request: Request) -> Response:
         """Answer one task."""
-        status, task = await self._ask(request, "get_task", TaskBody)
-        return await _json({"task": task, "env_name": self._tasks.name} if status == 200 else task, status)
+        return await self._ask(request, "get_task", TaskBody, self._named("task"))
 
     async def task_range(self, request: Request) -> Response:
         """Answer a slice of a split's tasks."""
-        status, tasks = await self._ask(request, "get_task_range", RangeBody)
-        return await _json({"tasks": tasks, "env_name": self._tasks.name} if status == 200 else tasks, status)
+        return await self._ask(request, "get_task_range", RangeBody, self._named("tasks"))
 
-    async def _ask(self, request: Request, method: str, body: type[BaseModel] | None = None) -> tuple[int, Any]:
-        """Return the status and the answer, or the status and the refusal."""
+    def _named(self, key: str) -> Callable[[Any], Any]:
+        return lambda answer: {key: answer, "env_name": self._tasks.name}
+
+    async def _ask(
+        self, request: Request, method: str, body: type[BaseModel] | None, shown: Callable[[Any], Any]
+    ) -> Response:
+        """Return the response with what the tasks answer, or with their refusal.
+
+        Args:
+            shown: gives the answer the form of the response's body.
+        """
         name = request.path_params.get("name", self._tasks.name)  # clients of ORS may leave it out
-        if name.lower() != self._tasks.name.lower():
-            return 404, {"detail": f"unknown environment {name!r}"}
         try:
+            if name.lower() != self._tasks.name.lower():
+                raise TaskRefusal(404, f"unknown environment {name!r}")
             values = [] if body is None else vars(body.model_validate(await self._control.body(request))).values()
-            return 200, await self._tasks.answer(method, *values)
+            return await _json(shown(await self._tasks.answer(method, *values)))
         except ValidationError as error:
-            return 422, {"detail": describe_faults(error)}
+            status, detail = 422, describe_faults(error)
         except TaskRefusal as refused:
-            return refused.status, {"detail": refused.message}
-        except WireError as refused:
-            return refused.http_status, {"detail": refused.message}
+            status, detail = refused.status, refused.message
         except Exception as error:  # noqa: BLE001 - the wire's boundary; logged there
             failed = wire_error(error, request.url.path)
-            return failed.http_status, {"detail": failed.message}
+            status, detail = failed.http_status, failed.message
+        return await _json({"detail": detail}, status)
 
 
 def task_source_of(source: EnvironmentFactory) -> TaskSource:

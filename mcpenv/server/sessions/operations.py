@@ -76,7 +76,7 @@ class Operation(ABC):
         Raises:
             NotSerializable: naming the field.
         """
-        return observation_data(result)
+        return result._asdict() if isinstance(result, SnapshotTaken | Forked) else observation_data(result)
 
 
 @dataclass(slots=True)
@@ -249,11 +249,6 @@ class TakeSnapshot(Operation):
         held = await execution.snapshot(timeout_s=self.timeout_s)
         return SnapshotTaken(session.snapshots.add(held), held.episode_id, held.step, held.bytes)
 
-    @staticmethod
-    def reply_data(result: SnapshotTaken) -> dict[str, Any]:
-        """Encode the snapshot's name and size."""
-        return result._asdict()
-
 
 @dataclass(slots=True)
 class Restore(Operation):
@@ -317,11 +312,6 @@ class Fork(Operation):
             snapshot = await execution.snapshot(timeout_s=self.timeout_s)
         forked = await session.fork(snapshot, self.credential, self.timeout_s)
         return Forked(forked.id, forked.execution.episode.id, forked.mcp_url)
-
-    @staticmethod
-    def reply_data(result: Forked) -> dict[str, Any]:
-        """Encode the new session."""
-        return result._asdict()
 
 
 @dataclass(slots=True)
