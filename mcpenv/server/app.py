@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -103,8 +103,7 @@ class EnvServer:
         self._extensions = extensions_of(self, console=console)
         self.access = AccessChecks(config, [extension.admits for extension in self._extensions])
         self.middleware = [each for extension in self._extensions for each in extension.middleware]
-        self._further = [route for extension in self._extensions for route in extension.routes()]
-        self.control.table = [*self._probe_table(), *self._control_table()]
+        self.control.table = self._control_table([route for each in self._extensions for route in each.routes()])
 
     @property
     def agent_server(self) -> AgentServer:
@@ -113,15 +112,15 @@ class EnvServer:
 
     def routes(self) -> list[BaseRoute]:
         """Return every route of this mode for one address, behind the Host and Origin check."""
-        shared = self.access.shared_routes(self._control_table(), self._parts.mcp)  # before the agents' own of the path
-        return [*self.socket_routes(), *self.probe_routes(), *shared, *self.agent_routes(), *self.control_routes()]
+        shared = self.access.shared_routes(self.control.table, self._parts.mcp)  # before the agents' own of the path
+        return [*self.socket_routes(), *shared, *self.agent_routes(), *self.control_routes()]
 
     def applications(self, *, split: bool) -> list[Starlette]:
         """Return the running server's application at one address, or one for agents and one for the control plane."""
         if not split:
             return [application([*self.routes(), *self.mounted_routes()], None, self.middleware)]
         agents = [*self.probe_routes(), *self.agent_routes(), *self.mounted_routes()]
-        control = [*self.socket_routes(), *self.probe_routes(), *self.control_routes()]
+        control = [*self.socket_routes(), *self.control_routes()]
         return [application(routes, None, self.middleware) for routes in (agents, control)]
 
     def socket_routes(self) -> list[BaseRoute]:
@@ -130,8 +129,8 @@ class EnvServer:
         return self.access.routes(table if self.config.has_control else ())
 
     def probe_routes(self) -> list[BaseRoute]:
-        """Return the routes of every address."""
-        return self.access.routes(self._probe_table())
+        """Return the routes that an address of agents alone has too."""
+        return self.access.routes(route for route in self.control.table if route.path in ("/health", "/ready"))
 
     def agent_routes(self) -> list[BaseRoute]:
         """Return the routes of the agent plane: tools and nothing else."""
@@ -154,38 +153,33 @@ class EnvServer:
         return [self.access.guarded(route) for route in self._parts.mounted_routes(self.routes())]
 
     def control_routes(self) -> list[BaseRoute]:
-        """Return the routes of the control plane, of the server's descriptions, and of the extensions."""
-        return self.access.routes(self._control_table())
+        """Return the routes of probes, of the server's descriptions, of the control plane, and of the extensions."""
+        return self.access.routes(self.control.table)
 
-    def _probe_table(self) -> list[ServerRoute]:
-        return [
-            ServerRoute("/health", self.control.health, GUARDED, GET, doc.HEALTH),
-            ServerRoute("/ready", self.control.ready, GUARDED, GET, doc.READY),
-        ]
-
-    def _control_table(self) -> list[ServerRoute]:
+    def _control_table(self, further: Sequence[ServerRoute]) -> list[ServerRoute]:
         control, sessions, live, tasks = self.control, self._parts.sessions, self._parts.live, self.tasks
         simulation = self.config.mode is Mode.SIMULATION
         table = [
+            ServerRoute("/health", control.health, GUARDED, GET, doc.HEALTH),
+            ServerRoute("/ready", control.ready, GUARDED, GET, doc.READY),
             ServerRoute("/metadata", control.metadata, GUARDED, GET, doc.METADATA),
             ServerRoute("/schema", control.schema, GUARDED, GET, doc.SCHEMA),
             ServerRoute("/openapi.json", control.openapi, GUARDED),
             ServerRoute("/docs", control.docs, GUARDED),
         ]
         if self.config.has_control or self.config.metrics_token is not None:
-            table.append(ServerRoute("/metrics", self._parts.metrics.metrics, Access.SCRAPED, GET, doc.METRICS))
+            table.append(ServerRoute("/metrics", control.metrics, Access.SCRAPED, GET, doc.METRICS))
         if self.config.has_control:
-            one, several = "/sessions/{session_id:path}", ("GET", "POST") if simulation else GET
+            methods, one = ("GET", "POST") if simulation else GET, "/sessions/{session_id:path}"
+            block = f"{one}/steps/{{step:int}}/content/{{block:int}}"
             table += [
-                ServerRoute("/sessions", sessions.sessions, CONTROLLED, several, doc.SESSIONS),
+                ServerRoute("/sessions", sessions.sessions, CONTROLLED, methods, doc.SESSIONS),
                 ServerRoute("/sessions/events", live.changes, CONTROLLED, GET, doc.CHANGES),
                 ServerRoute(f"{one}/trajectory", live.trajectory, CONTROLLED, GET, doc.TRAJECTORY),
                 ServerRoute(f"{one}/events", live.events, CONTROLLED, GET, doc.EVENTS),
                 ServerRoute(f"{one}/pause", sessions.pause, CONTROLLED, POST, doc.PAUSE),
                 ServerRoute(f"{one}/resume", sessions.resume, CONTROLLED, POST, doc.RESUME),
-                ServerRoute(
-                    f"{one}/steps/{{step:int}}/content/{{block:int}}", live.content, CONTROLLED, GET, doc.CONTENT
-                ),
+                ServerRoute(block, live.content, CONTROLLED, GET, doc.CONTENT),
                 ServerRoute(one, sessions.session, CONTROLLED, ("GET", "DELETE"), doc.SESSION),
                 ServerRoute("/capacity", sessions.capacity, CONTROLLED, GET, doc.CAPACITY),
             ]
@@ -196,7 +190,7 @@ class EnvServer:
                 ServerRoute("/end", control.end, TRACED, POST, doc.END),
                 ServerRoute("/state", control.state, TRACED, GET, doc.STATE),
             ]
-        table += self._further
+        table += further
         if simulation:
             table += [
                 ServerRoute("/list_environments", tasks.environments, CONTROLLED, GET, doc.ENVIRONMENTS),

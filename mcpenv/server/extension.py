@@ -238,19 +238,3 @@ def extensions_of(server: EnvServer, *, console: bool) -> list[Extension]:
     names = [*(["console"] if console else ()), *(name for name in optional if name in installed()), *config.wires]
     chosen = [*config.extensions, *names]
     return [(load(each) if isinstance(each, str) else each)(server) for each in chosen]
-
-
-__all__ = [
-    "ERROR",
-    "Access",
-    "Doc",
-    "Extension",
-    "Runner",
-    "Schema",
-    "ServerRoute",
-    "component",
-    "extensions_of",
-    "installed",
-    "load",
-    "object_of",
-]

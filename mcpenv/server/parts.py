@@ -18,7 +18,6 @@ from .config import ServerConfig
 from .control.http import ControlRoutes
 from .control.live_routes import LiveRoutes
 from .control.metadata import Description
-from .control.metrics_route import MetricsRoute
 from .control.public_url import base_url_of
 from .control.session_feed import SessionFeed
 from .control.session_routes import SessionRoutes
@@ -52,7 +51,7 @@ class Parts:
         mcp: the endpoint of agents.
         card: the handler of the server card.
         socket: the application at ``/ws``.
-        control, sessions, live, tasks, metrics: the handlers of the control plane.
+        control, sessions, live, tasks: the handlers of the control plane.
         agent_server: the FastMCP server at ``/mcp``. It exists once `running` is entered.
     """
 
@@ -68,12 +67,11 @@ class Parts:
         self.pool = SessionPool(self.source, config, membership)
         self.collection = Collection(self.pool, self.source, config)
         self.description = Description(self.source, config, readme)
-        self.control = ControlRoutes(self.pool, self.source, config, self.description, membership)
+        self.control = ControlRoutes(self.pool, self.source, config, self.description, self.collection, membership)
         self.sessions = SessionRoutes(self.pool, self.control, membership)
         self._feed = SessionFeed(self.pool, membership)
         self.live = LiveRoutes(self.pool, self._feed)
         self.tasks = TaskRoutes(task_source_of(self.source), self.control)
-        self.metrics = MetricsRoute(self.collection, membership)
         self.socket = ControlSocket(self.pool, config)
         self.mcp = MCPEndpoint(
             handles=self.pool.handles,

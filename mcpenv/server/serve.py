@@ -82,8 +82,7 @@ def serve_http(
     listening = Listening(host, port, control_host, control_port, insecure)
     # The environment's FastMCP server may authenticate agents. That is known once the environment is.
     listening.check(config, agents_need_token=None if auth is None else bool(auth))
-    configure_logging(log_level, log_format, access_log=access_log)
-    export_traces()
+    _configured(log_level, log_format, access_log)
     with listening.doors() as doors:
         server = EnvServer(env_factory, config=listening.with_address(config, doors), readme=readme, auth=auth)
 
@@ -142,7 +141,7 @@ def _runner() -> Runner:
 
 
 def _configured(log_level: str, log_format: LogFormat, access_log: bool) -> None:
-    """Set up the logs and the traces of one process of several."""
+    """Set up the logs and the traces of a process."""
     configure_logging(log_level, log_format, access_log=access_log)
     export_traces()
 
@@ -234,8 +233,7 @@ def serve_stdio(
     Raises:
         StartupError: the environment does not start.
     """
-    configure_logging(log_level, log_format, access_log=access_log)
-    export_traces()
+    _configured(log_level, log_format, access_log)
     server = EnvServer(env_factory, config=config)
 
     with asyncio.Runner(loop_factory=loop_factory()) as runner:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -92,21 +93,11 @@ class RecordRoutes:
 
     async def episode(self, request: Request) -> Response:
         """Answer one episode, and the hashes by which it is compared with another one."""
-        try:
-            found = await asyncio.to_thread(self._read, request.path_params["episode_id"])
-        except DamagedRecord as error:
-            return unknown(f"this episode cannot be read any more: {error}")
-        if found is None:
-            return unknown("no such episode in this server's record")
-        return plain_json(found)
+        return await self._answer(self._read, request)
 
     async def page(self, request: Request) -> Response:
         """Answer one episode as an HTML file to keep."""
-        try:
-            page = await asyncio.to_thread(self._page, request.path_params["episode_id"])
-        except DamagedRecord as error:
-            return unknown(f"this episode cannot be read any more: {error}")
-        return unknown("no such episode in this server's record") if page is None else page
+        return await self._answer(self._page, request)
 
     async def blob(self, request: Request) -> Response:
         """Answer an image or audio of an episode."""
@@ -115,6 +106,13 @@ class RecordRoutes:
         if name is None or data is None:
             return unknown("no such image or audio in this server's record")
         return media(data, _TYPES.get(name[1], ""))
+
+    async def _answer(self, read: Callable[[str], Response | None], request: Request) -> Response:
+        try:
+            found = await asyncio.to_thread(read, request.path_params["episode_id"])
+        except DamagedRecord as error:
+            return unknown(f"this episode cannot be read any more: {error}")
+        return unknown("no such episode in this server's record") if found is None else found
 
     def _blob(self, name: str) -> bytes | None:
         folder = self._directory / FOLDER
@@ -142,12 +140,12 @@ class RecordRoutes:
         }
         return Response(episode_page(episode), 200, headers, "text/html; charset=utf-8")
 
-    def _read(self, episode_id: str) -> dict[str, Any] | None:
+    def _read(self, episode_id: str) -> Response | None:
         found = self._index.read(episode_id)
         if found is None:
             return None
         line, episode = found
-        return {"episode": decode(line), "hashes": _hashes(episode)}
+        return plain_json({"episode": decode(line), "hashes": _hashes(episode)})
 
 
 def _hashes(episode: RecordedEpisode) -> dict[str, Any]:

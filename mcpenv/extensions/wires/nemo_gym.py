@@ -24,7 +24,7 @@ from starlette.responses import PlainTextResponse, Response
 from mcpenv.execution.mcp_server import OVER
 from mcpenv.failures import wire_error
 from mcpenv.server.app import EnvServer
-from mcpenv.server.control.http import Handler, answered, kept_answer, plain_json, refusal
+from mcpenv.server.control.http import Handler, answered, kept_answer, plain_json
 from mcpenv.server.extension import Access, Extension, ServerRoute
 from mcpenv.server.sessions.operations import CallTool, End, Reset
 from mcpenv.server.sessions.session import Origin, Session
@@ -126,21 +126,19 @@ class NemoGymWire(Extension):
         ]
         return [ServerRoute(path, handler, Access.CONTROLLED, (method,)) for path, handler, method in table]
 
+    @answered
     async def seed(self, request: Request) -> Response:
         """Open a session and begin its episode; once for each ``resources_session_id``."""
+        body = await self._control.body(request)
+        if "resources_session_id" in body:
+            return await self._seed(_validated(_Seed, body), body, request)
+        session = await self._pool.open(Origin.HTTP)
         try:
-            body = await self._control.body(request)
-            if "resources_session_id" in body:
-                return await self._seed(_validated(_Seed, body), body, request)
-            session = await self._pool.open(Origin.HTTP)
-            try:
-                tools = await self._begin(session, _row_of(body), request)
-            except BaseException:
-                await self._pool.close(session)
-                raise
-            return _with_cookie(plain_json({"mcp": tools}), session)
-        except Exception as error:  # noqa: BLE001 - the wire's boundary
-            return refusal(wire_error(error, request.url.path))
+            tools = await self._begin(session, _row_of(body), request)
+        except BaseException:
+            await self._pool.close(session)
+            raise
+        return _with_cookie(plain_json({"mcp": tools}), session)
 
     @answered
     async def close(self, request: Request) -> dict[str, Any]:

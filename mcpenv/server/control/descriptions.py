@@ -49,14 +49,6 @@ def _closed(properties: Mapping[str, Any], *needed: str) -> dict[str, Any]:
     return {"type": "object", "properties": properties, **required, "additionalProperties": False}
 
 
-def _reset_body(schemas: Mapping[str, Any]) -> dict[str, Any]:
-    return {**schemas["reset"], "properties": schemas["reset"]["properties"] | _CALLED}
-
-
-def _step_body(schemas: Mapping[str, Any]) -> dict[str, Any]:
-    return _closed({"action": schemas["action"], **_CALLED}, "action")
-
-
 def _episode(summary: str, text: str, body: Schema) -> Doc:
     return Doc(summary, _OBSERVATION, body, text=text, gives="The observation", errors=_CALL)
 
@@ -100,12 +92,14 @@ RESUME = Doc("End the pause of a session", object_of({"session_id": _TEXT, "resu
 CAPACITY = Doc("How many sessions there are and may be", component("ServerCapacityStatus"))
 
 RESET = _episode(
-    "Begin an episode", "In the session of session_id, or in a new session whose id the reply has.", _reset_body
+    "Begin an episode",
+    "In the session of session_id, or in a new session whose id the reply has.",
+    lambda own: {**own["reset"], "properties": own["reset"]["properties"] | _CALLED},
 )
 STEP = _episode(
     "Take a step",
     "In the session of session_id; without one, in an episode that is thrown away afterwards.",
-    _step_body,
+    lambda own: _closed({"action": own["action"], **_CALLED}, "action"),
 )
 END = _episode(
     "End the episode",

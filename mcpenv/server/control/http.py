@@ -1,4 +1,4 @@
-"""The HTTP form of the control plane, and the routes of every server: health, readiness, descriptions."""
+"""The HTTP form of the control plane, and the routes of every server: health, readiness, metrics, descriptions."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from mcpenv.failures import wire_error
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.extension import ServerRoute
 from mcpenv.server.http.body import read_body
+from mcpenv.server.metrics.collection import Collection
+from mcpenv.server.metrics.exposition import CONTENT_TYPE, added, exposition
 from mcpenv.server.sessions.factory import EnvironmentFactory
 from mcpenv.server.sessions.idempotency import Answer, IdempotencyCache, is_final
 from mcpenv.server.sessions.membership import Membership
@@ -76,6 +78,7 @@ class ControlRoutes:
         source: EnvironmentFactory,
         config: ServerConfig,
         description: Description,
+        collection: Collection,
         membership: Membership,
     ) -> None:
         self._pool = pool
@@ -83,6 +86,7 @@ class ControlRoutes:
         self._source = source
         self._config = config
         self._description = description
+        self._collection = collection
         self._replies = IdempotencyCache()
         self.table: Sequence[ServerRoute] = ()
 
@@ -94,6 +98,13 @@ class ControlRoutes:
         """Answer whether new sessions are accepted (200) or not (503)."""
         ready = (await self._pool.slots.status()).ready
         return plain_json({"status": "ready" if ready else "not ready"}, 200 if ready else 503)
+
+    async def metrics(self, request: Request) -> Response:
+        """Answer the metrics of the whole server as Prometheus' text."""
+        of_processes = await self._membership.metrics(self._collection.of_process())
+        of_server = await self._collection.of_server()
+        text = await asyncio.to_thread(lambda: exposition({**of_server, **added(of_processes)}))
+        return Response(text, media_type=None, headers={"Content-Type": CONTENT_TYPE, "Cache-Control": "no-store"})
 
     async def metadata(self, request: Request) -> Response:
         """Answer the description of this server."""
@@ -111,15 +122,18 @@ class ControlRoutes:
         async with self._session(None) as session:
             return self._description.schema(await session.execution.list_tools())
 
-    async def reset(self, request: Request) -> Response:
+    @answered
+    async def reset(self, request: Request) -> dict[str, Any] | Response:
         """Begin an episode: in the session of ``session_id``, or in a new one whose id the reply has."""
         return await self._exchange(self._reset, request)
 
-    async def step(self, request: Request) -> Response:
+    @answered
+    async def step(self, request: Request) -> dict[str, Any] | Response:
         """Take a step: in the session of ``session_id``, or in a throw-away episode."""
         return await self._exchange(self._step, request)
 
-    async def end(self, request: Request) -> Response:
+    @answered
+    async def end(self, request: Request) -> dict[str, Any] | Response:
         """End the episode of the session of ``session_id``."""
         return await self._exchange(self._end, request)
 
@@ -141,24 +155,21 @@ class ControlRoutes:
         tokens = {"controlToken": self._config.control_token, "metricsToken": self._config.metrics_token}
         return document(self._description, self.table, [name for name, token in tokens.items() if token is not None])
 
-    async def _exchange(self, make: BodyHandler, request: Request) -> Response:
+    async def _exchange(self, make: BodyHandler, request: Request) -> dict[str, Any] | Response:
         """Answer a request with a body; with an ``Idempotency-Key``, once."""
         key = request.headers.get("idempotency-key")
-        try:
-            text = await self._text(request)
-            body = _object_in(text)
-            if key is None:
-                return plain_json(await make(body, request))
-            if not 0 < len(key) <= MAX_REQUEST_ID:
-                raise InvalidMessage(f"Idempotency-Key has 1 to {MAX_REQUEST_ID} characters")
-            session = self._pool.peek(str(body.get("session_id")))
-            replies = self._replies if session is None else session.replies
-            answer = await replies.once(
-                f"{request.url.path} {key}", text, lambda: kept_answer(make(body, request), request)
-            )
-            return Response(answer.text, answer.status, media_type="application/json")
-        except Exception as error:  # noqa: BLE001 - the wire's boundary
-            return refusal(wire_error(error, request.url.path))
+        text = await self._text(request)
+        body = _object_in(text)
+        if key is None:
+            return await make(body, request)
+        if not 0 < len(key) <= MAX_REQUEST_ID:
+            raise InvalidMessage(f"Idempotency-Key has 1 to {MAX_REQUEST_ID} characters")
+        session = self._pool.peek(str(body.get("session_id")))
+        replies = self._replies if session is None else session.replies
+        answer = await replies.once(
+            f"{request.url.path} {key}", text, lambda: kept_answer(make(body, request), request)
+        )
+        return Response(answer.text, answer.status, media_type="application/json")
 
     async def _reset(self, body: dict[str, Any], request: Request) -> dict[str, Any]:
         session_id = _session_id(body.pop("session_id", None))

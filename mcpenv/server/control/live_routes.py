@@ -104,9 +104,7 @@ class LiveRoutes:
         return block
 
     def _watchable(self, request: Request) -> Session:
-        session = self._pool.peek(request.path_params["session_id"])
-        if session is None:
-            raise SessionLost("no such session; it was closed, timed out, or never was")
+        session = self._pool.seen(request.path_params["session_id"])
         if not session.origin.orchestrated:
             raise _NotWatchable("this session has no episodes to watch: an agent opened it, and no orchestrator")
         return session

@@ -22,6 +22,7 @@ from .metadata import Description
 
 SESSION_ID = {"type": "string", "minLength": 1, "maxLength": 255, "description": "From POST /reset"}
 _TEXT = {"type": "string"}
+_COUNT = {"type": "integer", "minimum": 0}
 _STATUS = {
     "type": "object",
     "description": "What became of it, beside the reward",
@@ -33,13 +34,6 @@ _STATUS = {
     },
     "required": ["code", "retryable"],
 }
-_INFO = {
-    "type": "object",
-    "description": "The framework's: episode_id, return, reward components",
-    "properties": {"status": _STATUS, "episode_status": _STATUS},
-}
-
-
 _OBSERVATION = {
     "type": "object",
     "properties": {
@@ -47,7 +41,11 @@ _OBSERVATION = {
         "reward": {"type": ["number", "null"]},
         **{name: {"type": "boolean"} for name in ("done", "terminated", "truncated")},
         "metadata": {"type": "object"},
-        "info": _INFO,
+        "info": {
+            "type": "object",
+            "description": "The framework's: episode_id, return, reward components",
+            "properties": {"status": _STATUS, "episode_status": _STATUS},
+        },
         "session_id": SESSION_ID,
     },
     "required": ["observation", "reward", "done"],
@@ -78,16 +76,23 @@ def document(description: Description, table: Iterable[ServerRoute], tokens: Seq
     paths: dict[str, Any] = {}
     for route in table:
         docs = route.docs if isinstance(route.docs, Mapping) else {route.methods[0]: route.docs}
-        for method in route.methods:
-            doc = docs.get(method)
-            if doc is None or (doc.of_tasks and metadata["tasks"] is None):
+        for method, doc in docs.items():
+            if doc is None or method not in route.methods or (doc.of_tasks and metadata["tasks"] is None):
                 continue
             _, path, convertors = compile_path(route.path)
             if doc.of_tasks:
                 path, convertors = path.replace("{name}", metadata["name"]), {}
-            parameters = [_argument(name, isinstance(each, IntegerConvertor)) for name, each in convertors.items()]
+            whole = {name for name, each in convertors.items() if isinstance(each, IntegerConvertor)}
+            parameters = [
+                {"name": name, "in": "path", "required": True, "schema": _COUNT if name in whole else _TEXT}
+                for name in convertors
+            ]
             item = paths.setdefault(path, {"parameters": parameters} if parameters else {})
             item[method.lower()] = _operation(doc, schemas, _needed(route.access, tokens), bool(parameters))
+    _, types = models_json_schema(
+        [(SessionInfo, "serialization"), (ServerCapacityStatus, "serialization")],
+        ref_template="#/components/schemas/{model}",
+    )
     return {
         "openapi": "3.1.0",
         "info": {
@@ -98,15 +103,10 @@ def document(description: Description, table: Iterable[ServerRoute], tokens: Seq
         },
         "paths": paths,
         "components": {
-            "schemas": {"Observation": _OBSERVATION, "Error": _ERROR, **_server_types()},
+            "schemas": {"Observation": _OBSERVATION, "Error": _ERROR, **types["$defs"]},
             **({"securitySchemes": schemes} if schemes else {}),
         },
     }
-
-
-def _argument(name: str, whole: bool) -> dict[str, Any]:
-    schema = {"type": "integer", "minimum": 0} if whole else _TEXT
-    return {"name": name, "in": "path", "required": True, "schema": schema}
 
 
 def _needed(access: Access, tokens: Iterable[str]) -> list[str]:
@@ -146,16 +146,6 @@ def _operation(doc: Doc, schemas: Mapping[str, Any], tokens: list[str], has_argu
 def _json(schema: Schema, schemas: Mapping[str, Any]) -> dict[str, Any]:
     """Return the content of a body of JSON."""
     return {"application/json": {"schema": schema if isinstance(schema, Mapping) else schema(schemas)}}
-
-
-def _server_types() -> dict[str, Any]:
-    """Return the schemas of the client's models of sessions and capacity, and of the types in them."""
-    _, schemas = models_json_schema(
-        [(SessionInfo, "serialization"), (ServerCapacityStatus, "serialization")],
-        ref_template="#/components/schemas/{model}",
-    )
-    definitions: dict[str, Any] = schemas["$defs"]
-    return definitions
 
 
 def page(spec: dict[str, Any]) -> str:

@@ -78,10 +78,7 @@ class SessionRoutes:
         return {"session_id": session.id, "resumed": session.resume()}
 
     def _find(self, request: Request) -> Session:
-        session = self._pool.peek(request.path_params["session_id"])
-        if session is None:
-            raise SessionLost("no such session; it was closed, timed out, or never was")
-        return session
+        return self._pool.seen(request.path_params["session_id"])
 
 
 def info_of(session: Session) -> SessionInfo:

@@ -62,11 +62,6 @@ class EnvironmentFactory:
         self.prototype: Prototype | None = None
         self.recorder: Recorder | None = None
 
-    @property
-    def dynamic(self) -> bool:
-        """True if there is no prototype, because tools depend on the instance."""
-        return self.prototype is None
-
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Hold the class's `lifespan`, and make the prototype.
@@ -158,11 +153,6 @@ class EnvironmentFactory:
         """The environment's docstring."""
         # `inspect.getdoc` would describe a class without a docstring as MCPEnvironment.
         return inspect.cleandoc(self.environment_class.__doc__ or "") if self.environment_class is not None else ""
-
-    @property
-    def instructions(self) -> str | None:
-        """The text for agents: the docstring's first line. The rest may reveal what earns reward."""
-        return self.environment_class.instructions() if self.environment_class is not None else None
 
     @property
     def actions(self) -> ActionTypes:
@@ -274,17 +264,12 @@ class EnvironmentFactory:
     async def _first(self, runner: Runner) -> MCPEnvironment:
         try:
             return await self._construct(runner)
-        except FactoryError as error:
-            runner.close()
-            raise StartupError(f"{self.name} could not be made: {error.message}") from error
-        except ConfigurationError:
-            runner.close()
-            raise
         except BaseException as error:
             runner.close()
-            if is_no_failure(error, inline=False):
+            if isinstance(error, ConfigurationError) or is_no_failure(error, inline=False):
                 raise
-            raise StartupError(f"{self.name} could not be made: {type(error).__name__}: {error}") from error
+            why = error.message if isinstance(error, FactoryError) else f"{type(error).__name__}: {error}"
+            raise StartupError(f"{self.name} could not be made: {why}") from error
 
 
 class PendingInstance:

@@ -61,11 +61,6 @@ class SessionPool:
         self.ending = False
         self.on_connection_end: Callable[[str], None] | None = None
 
-    @property
-    def busy(self) -> bool:
-        """True if any session has a call in flight."""
-        return any(session.execution.busy for session in self._sessions.values())
-
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Serve: check the settings, reap idle sessions, and close every session at the end.
@@ -139,10 +134,15 @@ class SessionPool:
         Raises:
             SessionLost: there is none.
         """
+        session = self.seen(session_id)
+        session.last_used = time.monotonic()
+        return session
+
+    def seen(self, session_id: str) -> Session:
+        """Return the session of that id as `get` does. This does not count as use of the session."""
         session = self._sessions.get(session_id)
         if session is None:
             raise SessionLost("no such session; it was closed, timed out, or never was")
-        session.last_used = time.monotonic()
         return session
 
     def joinable(self, session_id: str) -> Session:

@@ -6,22 +6,23 @@ import asyncio
 import time
 from collections.abc import Awaitable
 from enum import Enum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from mcpenv.execution.execution import Execution
 from mcpenv.execution.snapshots import Snapshot
-from mcpenv.execution.snapshots.store import SnapshotStore
 from mcpenv.tasks.assignment import Wanted
 from mcpenv_client.errors import SessionLost
 from mcpenv_client.types.observations import Observation
-from mcpenv_client.wire.protocol import ActionTypes, EpisodeState, FrameType
+from mcpenv_client.wire.protocol import EpisodeState
 
 from .credential import Credential
-from .handles import Handle, Handles
+from .handles import Handle
 from .idempotency import IdempotencyCache
 from .live import Live
-from .operations import Operation
 from .pause import Pause
+
+if TYPE_CHECKING:
+    from .pool import SessionPool
 
 SHOWN = 13
 """The characters of an id that logs show, as ``mcpenv sessions`` does."""
@@ -60,50 +61,6 @@ class Socket(Protocol):
 
     def dismiss(self, *, at_once: bool) -> None:
         """Close after the step in progress, because the server ends; without one, now if ``at_once``."""
-        ...
-
-
-class Pool(Protocol):
-    """The pool, as a session uses it.
-
-    Attributes:
-        actions: the types of actions that a step may have.
-        operations: the operation of each frame.
-        handles: the addresses of the episodes.
-    """
-
-    actions: ActionTypes
-    operations: dict[FrameType, type[Operation]]
-    handles: Handles
-
-    async def replace(self, session: Session) -> None:
-        """Give the session a new instance, because code of its own cannot be stopped."""
-        ...
-
-    async def wait_recorded(self, execution: Execution, episode_id: str) -> None:
-        """Return when an ended episode is on disk, where episodes are recorded, and is counted."""
-        ...
-
-    def refuse_at_end(self) -> None:
-        """Refuse to begin an episode if the server is shutting down."""
-        ...
-
-    def refuse_abandoned_code(self) -> None:
-        """Refuse to run more user code if too many instances are quarantined."""
-        ...
-
-    def retire_handle(self, session: Session) -> None:
-        """Retire the handle of the session's last episode."""
-        ...
-
-    def new_snapshots(self) -> SnapshotStore:
-        """Return an empty store for the session's snapshots."""
-        ...
-
-    async def fork(
-        self, parent: Session, snapshot: Snapshot, credential: Credential | None, timeout_s: float | None
-    ) -> Session:
-        """Open another session that continues from a snapshot."""
         ...
 
 
@@ -160,7 +117,7 @@ class Session:
     )
 
     def __init__(
-        self, pool: Pool, session_id: str, origin: Origin, execution: Execution, credential: Credential | None
+        self, pool: SessionPool, session_id: str, origin: Origin, execution: Execution, credential: Credential | None
     ) -> None:
         self._pool = pool
         self.actions, self.operations = pool.actions, pool.operations
