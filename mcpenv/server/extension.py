@@ -69,9 +69,6 @@ def object_of(properties: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": list(properties)}
 
 
-ERROR = component("Error")
-
-
 @dataclass(frozen=True, slots=True)
 class Doc:
     """The description of one method of a route, for ``/openapi.json``.
@@ -92,7 +89,7 @@ class Doc:
     body: Schema | None = None
     query: Mapping[str, Any] = field(default_factory=dict)
     errors: Mapping[int, str] = field(default_factory=dict)
-    error: Schema | None = field(default_factory=lambda: ERROR)
+    error: Schema | None = field(default_factory=lambda: component("Error"))
     gives: str | None = None
     text: str | None = None
     of_tasks: bool = False

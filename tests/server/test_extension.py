@@ -58,7 +58,10 @@ class Noted(Extension):
         return [
             ServerRoute("/noted", self.answer, Access.CONTROLLED),
             ServerRoute("/noted/open", self.answer, Access.GUARDED, docs=Doc("Noted")),
-            ServerRoute("/metadata", self.answer, Access.GUARDED),
+            ServerRoute(
+                "/noted/{number:int}", self.answer, Access.CONTROLLED, ("POST",), Doc("Note", errors={404: "None"})
+            ),
+            ServerRoute("/metadata", self.answer, Access.GUARDED, docs=Doc("Never served")),
             ServerRoute("/{name}/splits", self.answer, Access.GUARDED),
         ]
 
@@ -174,9 +177,13 @@ def test_the_kernel_s_route_of_the_same_path_wins_except_those_of_tasks() -> Non
 
 
 def test_a_route_with_a_description_is_in_the_openapi_document() -> None:
-    with client_of(create_app(World, config=config_of(Noted))) as client:
+    with client_of(create_app(World, config=config_of(Noted, control_token=TOKEN))) as client:
         paths = client.get("/openapi.json").json()["paths"]
     assert paths["/noted/open"]["get"]["summary"] == "Noted" and "/noted" not in paths
+    assert "security" not in paths["/noted/open"]["get"] and paths["/metadata"]["get"]["summary"] != "Never served"
+    (number,), note = paths["/noted/{number}"]["parameters"], paths["/noted/{number}"]["post"]
+    assert (number["name"], number["schema"]["type"]) == ("number", "integer")
+    assert note["responses"].keys() == {"200", "404", "401"} and note["security"] == [{"controlToken": []}]
 
 
 def test_each_member_is_called_in_its_time() -> None:

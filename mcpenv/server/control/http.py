@@ -310,5 +310,4 @@ def _refused(message: str, kind: str, fault: str, *fields: str) -> InvalidMessag
 def _session_id(value: Any) -> str | None:
     if value is None or (isinstance(value, str) and 0 < len(value) <= 255):
         return value
-    wrong = "session_id is the string that /reset returned"
-    raise _refused(wrong, "string_type", "not such a string", "session_id")
+    raise _refused("session_id is the string that /reset returned", "string_type", "not such a string", "session_id")

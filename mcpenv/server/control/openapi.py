@@ -11,7 +11,7 @@ from pydantic.json_schema import models_json_schema
 from starlette.convertors import IntegerConvertor
 from starlette.routing import compile_path
 
-from mcpenv.server.extension import ERROR, Access, Doc, Schema, ServerRoute
+from mcpenv.server.extension import Access, Doc, Schema, ServerRoute, component
 from mcpenv.tools.json_schema import embedded
 from mcpenv_client.errors import ErrorCode
 from mcpenv_client.types.server import ServerCapacityStatus, SessionInfo
@@ -88,7 +88,8 @@ def document(description: Description, table: Iterable[ServerRoute], tokens: Seq
                 for name in convertors
             ]
             item = paths.setdefault(path, {"parameters": parameters} if parameters else {})
-            item[method.lower()] = _operation(doc, schemas, _needed(route.access, tokens), bool(parameters))
+            # As with requests, the first route of a path and method counts.
+            item.setdefault(method.lower(), _operation(doc, schemas, _needed(route.access, tokens), bool(parameters)))
     _, types = models_json_schema(
         [(SessionInfo, "serialization"), (ServerCapacityStatus, "serialization")],
         ref_template="#/components/schemas/{model}",
@@ -139,7 +140,10 @@ def _operation(doc: Doc, schemas: Mapping[str, Any], tokens: list[str], has_argu
         described["requestBody"] = {"required": needed, "content": content}
     if tokens:
         described["security"] = [{name: []} for name in tokens]
-        responses["401"] = {"description": "The token is missing or wrong", "content": _json(ERROR, schemas)}
+        responses["401"] = {
+            "description": "The token is missing or wrong",
+            "content": _json(component("Error"), schemas),
+        }
     return described
 
 

@@ -32,7 +32,6 @@ MAX_LISTED = 10_000
 """Maximum tasks in one answer. Clients get more of them range by range."""
 
 _PLACE: dict[str, JsonValue] = {"minimum": 0}
-
 _SPLIT_TYPES = ("train", "validation", "test")
 
 
