@@ -1,6 +1,6 @@
 """The setup of every test.
 
-``MCPENV_TEST_WORKERS=2``: the same tests against servers of two workers, threads of the test's own process.
+``MCPENV_TEST_WORKERS=2``: the same tests against servers of two workers, in a thread of the test's own process.
 ``--hypothesis-profile full``: all examples of property tests; by default only some of them.
 
 What runs by default starts no process, except tests that are marked ``smoke``. Another one that does is marked

@@ -160,9 +160,9 @@ class Extension:
 
 
 class Runner(Protocol):
-    """The entry ``workers``, which is no `Extension`: it runs a server as several processes or threads.
+    """The entry ``workers``, which is no `Extension`: it runs a server of several workers.
 
-    The arguments are alike: ``load`` returns what each process serves, ``doors`` are the listening sockets of agents
+    The arguments are alike: ``load`` returns what each worker serves, ``doors`` are the listening sockets of agents
     and, if it is separate, of the control plane; ``anonymous`` is True if agents need no token.
     """
 
@@ -176,13 +176,13 @@ class Runner(Protocol):
         anonymous: bool,
         on_started: Callable[[], None],
     ) -> None:
-        """Serve until a signal comes; call ``on_started`` once, in another thread, when all processes serve.
+        """Serve with processes until a signal comes; call ``on_started`` once, when all of them serve.
 
         Raises:
             StartupError: a process did not start.
         """
 
-    def serving_in_threads(
+    def serving_in_thread(
         self,
         load: Callable[[], Served],
         config: ServerConfig,
@@ -191,10 +191,10 @@ class Runner(Protocol):
         *,
         anonymous: bool,
     ) -> AbstractContextManager[None]:
-        """Serve in threads of this process while the block runs.
+        """Serve with workers in a thread of this process while the block runs.
 
         Raises:
-            StartupError: a thread did not start.
+            StartupError: a worker did not start.
         """
         ...
 

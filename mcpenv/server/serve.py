@@ -148,7 +148,7 @@ def _configured(log_level: str, log_format: LogFormat, access_log: bool) -> None
 
 def _loaded(load: Callable[[], Served], configured: Callable[[], None]) -> Served:
     configured()
-    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # of processes the hub speaks
+    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # the hub logs what concerns processes
     return load()
 
 
@@ -275,7 +275,7 @@ def serving(
 
     Args:
         mode, config, concurrency, max_concurrent_envs, auth: as those of `mcpenv.server.create_app`.
-        workers: how many threads it is; one interpreter runs them all, so that more are of use to tests only.
+        workers: their number; one thread runs them all, so that more than one are of use to tests only.
 
     Raises:
         StartupError: as `serve_http`.
@@ -293,7 +293,7 @@ def serving(
         served = Served(env_factory, auth)
         with (
             listening,
-            _runner().serving_in_threads(lambda: served, server.config, workers, [listening], anonymous=not auth),
+            _runner().serving_in_thread(lambda: served, server.config, workers, [listening], anonymous=not auth),
         ):
             yield f"http://127.0.0.1:{_port(listening)}"
         return

@@ -9,10 +9,9 @@ modules, in the order in which data flows:
     acceptor      accepts connections, peeks at their first request, passes them to a worker
     routing       routes a request to a worker by its head
     worker        serves the connections that it receives
-    membership    asks the hub for what concerns the whole server; `capacity` for slots
+    membership    asks the hub for what concerns the whole server
     forwarding    forwards requests that belong to another worker
-    tunnel        carries forwarded requests over a Unix socket; `asgi` converts their scopes and events
-    rpc           calls and notices between the hub and a worker
-    messages      all messages of tunnels and of `rpc`; `framing` encodes and checks them
+    tunnel        carries a forwarded request over a Unix socket
+    channel       calls and notices between the hub and a worker, as frames of JSON
     worker_id     identifies the worker in the ids that it makes
 """

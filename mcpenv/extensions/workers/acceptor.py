@@ -24,37 +24,27 @@ MAX_ACCEPTED = 64
 
 
 class Passage:
-    """The Unix socket over which connections are sent to one worker as open file descriptors.
+    """The hub's end of the socket over which connections are sent to one worker as open file descriptors.
 
     Args:
-        path: the Unix socket on which the worker listens.
+        end: the socket.
         give_back: called with each connection that could not be sent because the worker disconnected: its door, the
             connection, and the worker that it belongs to.
 
     Attributes:
         broken: True once the worker has disconnected.
-
-    Raises:
-        OSError: the worker does not listen.
     """
 
-    def __init__(self, path: str, give_back: Callable[[int, socket.socket, Belonging], None]) -> None:
+    def __init__(self, end: socket.socket, give_back: Callable[[int, socket.socket, Belonging], None]) -> None:
+        end.setblocking(False)
         self.broken = False
         self._give_back = give_back
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            self._socket.connect(path)
-        except OSError:
-            self._socket.close()
-            raise
-        self._socket.setblocking(False)
+        self._socket = end
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[tuple[int, socket.socket, Belonging]] = deque()
 
     def send(self, door: int, connection: socket.socket, belongs: Belonging) -> None:
         """Send a connection to the worker, queued if the socket is full, and close it here.
-
-        If the worker has disconnected, the connection is passed to ``give_back`` instead.
 
         Args:
             door: the number of the listening socket that accepted it.
@@ -64,13 +54,12 @@ class Passage:
             self._send()
 
     def close(self) -> None:
-        """Close the socket after the worker has disconnected; give back queued connections."""
+        """Close the socket, and give back queued connections. Idempotent."""
+        if self.broken:
+            return
+        self.broken = True
         self._loop.remove_writer(self._socket.fileno())
         self._socket.close()
-        self._break()
-
-    def _break(self) -> None:
-        self.broken = True
         waiting, self._waiting = self._waiting, deque()
         for each in waiting:
             self._give_back(*each)
@@ -85,7 +74,7 @@ class Passage:
                 self._loop.add_writer(self._socket.fileno(), self._send)
                 return
             except OSError:  # the worker has disconnected; its channel reports that later
-                self._break()
+                self.close()
                 return
             self._waiting.popleft()
             connection.close()

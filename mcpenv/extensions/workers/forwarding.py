@@ -19,16 +19,14 @@ from mcpenv.server.config import ServerConfig
 from mcpenv.server.control.http import refusal
 from mcpenv.server.http.body import Replay, read_body
 from mcpenv.server.sessions.capacity import RETRY_AFTER_S
-from mcpenv_client.errors import CapacityReached, ExecutionError, SessionLost, WireError
+from mcpenv_client.errors import CapacityReached, SessionLost, WireError
 from mcpenv_client.types.values import decode
 from mcpenv_client.wire.protocol import encode_reply
 
 from . import worker_id
-from .framing import BadMessage
-from .messages import Claim, FindSession, Location, Place, ReleaseId, WorkerTag
+from .channel import Channel
 from .routing import SERVICE, SESSION_HEADER, Belonging, Kind, belonging, connection_tag
-from .rpc import Channel
-from .tunnel import Gone, Tunnels
+from .tunnel import Gone, carry
 
 logger = logging.getLogger("mcpenv")
 
@@ -53,14 +51,11 @@ class Peers:
         self._folder = folder
         self._count = count
         self._tags: dict[int, str] = {}
-        self._tunnels: dict[str, Tunnels] = {}
         self._changed = asyncio.Event()
 
     def learn(self, tags: list[str]) -> None:
-        """Update the running workers; close the tunnels to those that have ended."""
+        """Update the running workers."""
         self._tags = {worker_id.number_of(each): each for each in tags}
-        for gone in self._tunnels.keys() - set(tags):
-            self._tunnels.pop(gone).close()
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
@@ -68,11 +63,9 @@ class Peers:
         """Return True if the worker with this tag runs."""
         return worker in self._tags.values()
 
-    def to(self, worker: str) -> Tunnels:
-        """Return the tunnels to a worker."""
-        if worker not in self._tunnels:
-            self._tunnels[worker] = Tunnels(self._folder / f"{worker}.sock")
-        return self._tunnels[worker]
+    def socket_of(self, worker: str) -> Path:
+        """Return the path of the Unix socket on which a worker serves requests that others forward."""
+        return self._folder / f"{worker}.sock"
 
     async def responsible_for(self, name: str) -> str:
         """Return the tag of the worker that the name is hashed to, for a session or answer shared under that name.
@@ -89,11 +82,6 @@ class Peers:
             CapacityReached: as `responsible_for`.
         """
         return await self._at(0)
-
-    def close(self) -> None:
-        """Close the tunnels."""
-        for tunnels in self._tunnels.values():
-            tunnels.close()
 
     async def _at(self, number: int) -> str:
         try:
@@ -126,9 +114,7 @@ class Forwarding:
         self._auth = auth
         self._per_connection = config.session_scope == "connection"
         self._max_body_bytes = config.max_message_bytes
-        self._carried = 0
-        self._at_rest = asyncio.Event()
-        self._at_rest.set()
+        self._carrying: set[asyncio.Future[None]] = set()
 
     @property
     def local(self) -> ASGIApp:
@@ -137,7 +123,8 @@ class Forwarding:
 
     async def idle(self) -> None:
         """Wait until no request is being forwarded."""
-        await self._at_rest.wait()
+        while self._carrying:
+            await asyncio.wait(self._carrying)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve or forward one request or WebSocket."""
@@ -156,7 +143,7 @@ class Forwarding:
             else:
                 worker = await self._worker_of(scope, belongs)
         except WireError as error:
-            await _refuse(error, scope, receive, send)
+            await _Watched(send).fail(error, scope, receive)
             return
         await self._serve_at(worker, scope, receive, send)
 
@@ -164,31 +151,26 @@ class Forwarding:
         if worker == self._peers.own or not self._peers.alive(worker):
             await self._app(scope, receive, send)
             return
-        watched = _Watched(send)
-        self._carried += 1
-        self._at_rest.clear()
+        watched, done = _Watched(send), asyncio.get_running_loop().create_future()
+        self._carrying.add(done)
         try:
-            await self._peers.to(worker).carry(self._door, scope, receive, watched)
-        except Gone as gone:
-            if gone.began or watched.began:
+            await carry(self._peers.socket_of(worker), self._door, scope, receive, watched)
+        except Gone:
+            if watched.began:
                 logger.warning("worker %s ended in the middle of an answer", worker)
             await watched.fail(SessionLost("the worker of this server that had it has ended"), scope, receive)
-        except BadMessage as error:
-            logger.error("a request could not be forwarded to worker %s: %s", worker, error)
-            await watched.fail(ExecutionError("internal error between the server's workers"), scope, receive)
         finally:
-            self._carried -= 1
-            if self._carried == 0:
-                self._at_rest.set()
+            self._carrying.discard(done)
+            done.set_result(None)
 
     async def _chosen(self, session_id: str, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a WebSocket whose client chose the session's id; the id is claimed while the socket is open."""
-        worker = (await self._channel.call(Claim(session_id=session_id), WorkerTag)).tag
+        worker = await self._channel.call("claim", session_id)
         try:
             await self._serve_at(worker, scope, receive, send)
         finally:
             if worker == self._peers.own:
-                self._channel.tell(ReleaseId(session_id=session_id))
+                self._channel.tell("release_id", session_id)
 
     async def _worker_of(self, scope: Scope, belongs: Belonging) -> str:
         """Return the tag of the worker that serves the request; this worker's if any can."""
@@ -199,8 +181,8 @@ class Forwarding:
         if belongs.kind is Kind.PLACED:
             return await self._place()
         if belongs.kind is Kind.NAMED:
-            found = await self._channel.call(FindSession(session_id=belongs.value), Location)
-            return found.tag or self._peers.own
+            found = await self._channel.call("others", "tag_of", belongs.value)
+            return next((each for each in found if each is not None), self._peers.own)
         return self._peers.own
 
     async def _of_mcp(self, scope: Scope, belongs: Belonging) -> str:
@@ -243,7 +225,7 @@ class Forwarding:
 
     async def _place(self) -> str:
         """Return the tag of the worker for a new session."""
-        return (await self._channel.call(Place(), WorkerTag)).tag
+        return str(await self._channel.call("place"))
 
 
 class Tagged:
@@ -293,34 +275,22 @@ class _Watched:
         kind = message["type"]
         self.began = True
         self._accepted = self._accepted or kind == "websocket.accept"
-        self._over = kind == "websocket.close" or (kind == "http.response.body" and not message.get("more_body", False))
+        self._over = kind == "websocket.close"
         await self._send(message)
 
     async def fail(self, error: WireError, scope: Scope, receive: Receive) -> None:
-        """Send an error that ends the answer, if the answer's state still allows it."""
-        if self._over:
-            return
+        """Send an error that ends the answer, if the answer's state still allows it.
+
+        An HTTP answer that has begun stays incomplete, and the HTTP server then closes the connection.
+        """
         if scope["type"] == "websocket":
             if not self.began:
-                await _refuse(error, scope, receive, self._send)
-            elif self._accepted:
-                await self._close(error)
+                await self({"type": "websocket.accept"})
+            if self._accepted and not self._over:
+                await self._send({"type": "websocket.send", "text": encode_reply("error", error.to_wire())})
+                await self._send({"type": "websocket.close", "code": 1011, "reason": error.message})
         elif not self.began:
             await refusal(error)(scope, receive, self._send)
-        # An HTTP answer that has begun stays incomplete, and the HTTP server then closes the connection.
-
-    async def _close(self, error: WireError) -> None:
-        await self._send({"type": "websocket.send", "text": encode_reply("error", error.to_wire())})
-        await self._send({"type": "websocket.close", "code": 1011, "reason": error.message})
-
-
-async def _refuse(error: WireError, scope: Scope, receive: Receive, send: Send) -> None:
-    if scope["type"] != "websocket":
-        await refusal(error)(scope, receive, send)
-        return
-    await send({"type": "websocket.accept"})
-    await send({"type": "websocket.send", "text": encode_reply("error", error.to_wire())})
-    await send({"type": "websocket.close", "code": 1011, "reason": error.message})
 
 
 def _session_id_in(body: bytes) -> str | None:

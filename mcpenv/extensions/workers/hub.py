@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import functools
 import itertools
 import logging
 import socket
@@ -14,7 +16,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mcpenv.errors import StartupError
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.metrics.counters import samples_in
 from mcpenv.server.metrics.exposition import Samples, added
@@ -24,55 +25,16 @@ from mcpenv_client.errors import CapacityReached, SessionLost
 
 from . import worker_id
 from .acceptor import Entrance, Passage
-from .messages import (
-    Capacity,
-    Claim,
-    CollectMetrics,
-    CountEpisodes,
-    Done,
-    Draining,
-    End,
-    EpisodeCounts,
-    Evict,
-    Failed,
-    FindEvictable,
-    FindSession,
-    FreeSlot,
-    GetCapacity,
-    HasSession,
-    Hello,
-    HoldId,
-    Hurry,
-    LastUsed,
-    Leaving,
-    ListSessions,
-    Location,
-    Message,
-    Metrics,
-    Place,
-    Quarantined,
-    Ready,
-    ReleaseId,
-    Request,
-    Reserve,
-    Running,
-    Sessions,
-    SlotCounts,
-    SpendRequest,
-    TakeSlot,
-    Verdict,
-    WorkerTag,
-)
+from .channel import Channel, Handlers
 from .routing import Belonging, Kind
-from .rpc import Channel, ReplyT
 
 logger = logging.getLogger("mcpenv")
 
-HUB = "hub.sock"
-"""The name of the hub's socket in the server's folder."""
-
 EXPECTED_S = 5.0
 """Seconds for which a connection that opens a session counts as load before the session takes a slot."""
+
+ASK_S = 5.0
+"""Seconds in which a worker must answer a question about all workers. One that does not is left out."""
 
 
 def counts_of(folder: Path, tag: str) -> Path:
@@ -86,7 +48,7 @@ class Worker:
 
     Attributes:
         number: its place among the workers, from 0.
-        passage: the socket for connections to it; None before it is ready.
+        passage: the socket for connections to it.
         ready: True once it serves.
         draining: True once it takes no new sessions.
         leaving: True once it closes its sessions.
@@ -100,7 +62,7 @@ class Worker:
     number: int
     tag: str
     channel: Channel
-    passage: Passage | None = None
+    passage: Passage
     ready: bool = False
     draining: bool = False
     leaving: bool = False
@@ -127,11 +89,31 @@ class _Holding:
     times: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """A worker's ends of its connections to the hub.
+
+    Attributes:
+        tag: the worker's tag.
+        channel: the socket for calls.
+        passage: the socket for clients' connections.
+    """
+
+    tag: str
+    channel: socket.socket
+    passage: socket.socket
+
+    def close(self) -> None:
+        """Close both, in a process that has passed them on."""
+        self.channel.close()
+        self.passage.close()
+
+
 class Hub:
     """The hub of one server.
 
     Args:
-        folder: a folder for the server's sockets, private to its user.
+        folder: the folder in which the workers count.
         doors: the listening sockets.
         count: number of workers of the server.
         anonymous: True if agents need no token, so that the hub itself can route stateless MCP requests.
@@ -161,79 +143,73 @@ class Hub:
         self._entrances: list[Entrance] = []
         self.failure: str | None = None
         self.started = asyncio.Event()
-        self.ended = asyncio.Event()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Serve workers while the block runs."""
-        server = await asyncio.start_unix_server(self._met, self._folder / HUB)
+        """Serve workers and accept connections while the block runs."""
         self._entrances = [Entrance(number, door, self._pass_on) for number, door in enumerate(self._doors)]
         try:
             yield
         finally:
             for entrance in self._entrances:
                 entrance.close()
-            server.close()
-            for task in self._serving:
-                task.cancel()
+            for worker in self._workers:
+                worker.channel.close()
             if self._serving:
                 await asyncio.wait(self._serving)
-
-    async def wait_started(self) -> None:
-        """Wait until all workers serve.
-
-        Raises:
-            StartupError: a worker could not start.
-        """
-        await self.started.wait()
-        if self.failure is not None:
-            raise StartupError(self.failure)
 
     def end(self) -> None:
         """Ask all workers to shut down gracefully; called a second time, immediately."""
         for worker in self._workers:
-            worker.channel.tell(End())
+            worker.channel.tell("end")
 
     def hurry(self) -> None:
         """Ask all workers not to wait for episodes when they shut down."""
         for worker in self._workers:
-            worker.channel.tell(Hurry())
+            worker.channel.tell("hurry")
 
     # -- workers
 
-    def _met(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.ensure_future(self._serve(reader, writer))
-        self._serving.add(task)
-        task.add_done_callback(self._serving.discard)
+    async def add(self, number: int) -> Seat:
+        """Return the seat of a new worker, which is to be started.
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        number = min(set(range(self._count + len(self._workers))) - {worker.number for worker in self._workers})
-        if number >= self._count:
-            writer.close()  # all places are taken
-            return
-        handlers: dict[type[Message], Callable[[Any], Any]] = {}
-        worker = Worker(number, worker_id.tag_of(number, next(self._lives[number])), Channel(reader, writer, handlers))
+        Args:
+            number: its place among the workers.
+        """
+        (end, channel), (passage, receiving) = socket.socketpair(), socket.socketpair()
+        reader, writer = await asyncio.open_unix_connection(sock=end)
+        tag = worker_id.tag_of(number, next(self._lives[number]))
+        handlers: dict[str, Callable[..., Any]] = {}
+        worker = Worker(number, tag, Channel(reader, writer, handlers), Passage(passage, self._pass_on))
         handlers.update(self._handlers(worker))
         self._workers.append(worker)
+        task = asyncio.ensure_future(self._serve(worker))
+        self._serving.add(task)
+        task.add_done_callback(self._serving.discard)
+        return Seat(tag, channel, receiving)
+
+    async def _serve(self, worker: Worker) -> None:
         try:
             await worker.channel.serve()
         finally:
             self._gone(worker)
 
     def became_ready(self, worker: Worker, limit: int) -> None:
-        """Handle a worker that has started to serve."""
-        worker.passage = Passage(str(self._folder / f"{worker.tag}.connections"), self._pass_on)
+        """Handle a worker that has started to serve.
+
+        Args:
+            limit: the number of slots of the server.
+        """
         worker.ready = True
         self._limit = limit
-        self._tell_tags()
-        self._tell_slots()
+        self._tell()
         if self.failure is None and sum(each.ready for each in self._workers) == self._count:
             self.started.set()
         if self.started.is_set() and self.failure is None:
             for entrance in self._entrances:
                 entrance.open()
 
-    def failed(self, why: str) -> None:
+    def failed(self, worker: Worker, why: str) -> None:
         """Handle a worker that could not start."""
         if self.failure is not None:
             return  # all workers fail for the same reason
@@ -256,8 +232,7 @@ class Hub:
         """Handle a worker that has disconnected: free its slots and chosen ids."""
         self._workers.remove(worker)
         self._counted = added([self._counted, samples_in(counts_of(self._folder, worker.tag))])
-        if worker.passage is not None:
-            worker.passage.close()
+        worker.passage.close()
         if worker.ready and not worker.leaving:
             logger.error(
                 "worker %d ended unexpectedly; its %d sessions are lost, and the worker is restarted",
@@ -270,8 +245,7 @@ class Hub:
             self._slots.free()
         self._slots.count_quarantined(-worker.quarantined)
         if worker.ready:
-            self._tell_tags()
-            self._tell_slots()
+            self._tell()
             self._shut_if_alone()
 
     def _shut_if_alone(self) -> None:
@@ -280,25 +254,23 @@ class Hub:
             for entrance in self._entrances:
                 entrance.shut()
 
-    def _tell_tags(self) -> None:
-        tags = [worker.tag for worker in self._workers if worker.ready]
-        for worker in self._workers:
-            if worker.ready:
-                worker.channel.tell(Running(tags=tags))
-
-    def _tell_slots(self) -> None:
-        counts = SlotCounts(taken=self._slots.taken, quarantined=self._slots.quarantined)
-        for worker in self._workers:
-            if worker.ready:
-                worker.channel.tell(counts)
+    def _tell(self) -> None:
+        """Tell all workers which ones serve, and the counts of slots."""
+        workers = self._ready()
+        for worker in workers:
+            tags = [each.tag for each in workers]
+            worker.channel.tell("counts", tags, self._slots.taken, self._slots.quarantined)
 
     # -- connections and sessions
+
+    def _ready(self) -> list[Worker]:
+        return [worker for worker in self._workers if worker.ready]
 
     def _usable(self) -> list[Worker]:
         return [worker for worker in self._reachable() if not (worker.draining or worker.leaving)]
 
     def _reachable(self) -> list[Worker]:
-        return [worker for worker in self._workers if worker.passage is not None and not worker.passage.broken]
+        return [worker for worker in self._ready() if not worker.passage.broken]
 
     def _pass_on(self, door: int, connection: socket.socket, belongs: Belonging) -> None:
         usable = self._usable() or self._reachable()
@@ -308,7 +280,6 @@ class Hub:
         worker = self._owner(belongs, usable)
         if worker is None:
             worker = self.least_loaded(usable, expects=belongs.kind in (Kind.OPENS, Kind.CHOSEN))
-        assert worker.passage is not None
         worker.passage.send(door, connection, belongs)
 
     def _owner(self, belongs: Belonging, among: list[Worker]) -> Worker | None:
@@ -366,39 +337,31 @@ class Hub:
             if holding.times == 0:
                 del self._chosen[session_id]
 
-    async def sessions(self, asking: Worker) -> Sessions:
-        """Return the descriptions of all other workers' sessions."""
-        answers = await self._ask(self._others(asking), ListSessions(), Sessions)
-        return Sessions(sessions=[each for answer in answers if answer is not None for each in answer.sessions])
+    async def ask_others(self, asking: Worker, name: str, *args: Any) -> list[Any]:
+        """Return the answers of all other workers to a question, without those that do not answer."""
+        answers = await self._ask([worker for worker in self._ready() if worker is not asking], name, *args)
+        return list(answers.values())
 
-    async def recorded(self, asking: Worker) -> EpisodeCounts:
-        """Return the other workers' counts of recorded episodes."""
-        answers = await self._ask(self._others(asking), CountEpisodes(), EpisodeCounts)
-        return EpisodeCounts(counts=[each for answer in answers if answer is not None for each in answer.counts])
-
-    async def metrics(self, asking: Worker) -> Metrics:
+    async def metrics(self, asking: Worker) -> list[Samples]:
         """Return the samples of the other workers, and the counters of the workers that are gone."""
-        others = self._others(asking)
-        answers = await self._ask(others, CollectMetrics(), Metrics)
-        samples = [each for answer in answers if answer is not None for each in answer.samples]
-        for worker, answer in zip(others, answers, strict=True):
-            if answer is None and worker in self._workers:
-                samples.append(samples_in(counts_of(self._folder, worker.tag)))  # it has just died
-        return Metrics(samples=[*samples, self._counted])
+        others = [worker for worker in self._ready() if worker is not asking]
+        answers = await self._ask(others, "metrics")
+        # A worker that does not answer has counters in its file; one that has ended meanwhile is counted in the sum.
+        silent = [worker for worker in others if worker not in answers and worker in self._workers]
+        samples = [samples_in(counts_of(self._folder, worker.tag)) for worker in silent]
+        return [*answers.values(), *samples, self._counted]
 
-    async def find(self, asking: Worker, session_id: str) -> Location:
-        """Return the tag of the other worker that has a session with this id; None if there is none."""
-        others = self._others(asking)
-        answers = await self._ask(others, HasSession(session_id=session_id), Verdict)
-        found = (each.tag for each, answer in zip(others, answers, strict=True) if answer is not None and answer.yes)
-        return Location(tag=next(found, None))
+    async def _ask(self, workers: list[Worker], name: str, *args: Any) -> dict[Worker, Any]:
+        """Return the answers of the workers that answer in `ASK_S` seconds."""
+        answers: dict[Worker, Any] = {}
 
-    def _others(self, asking: Worker) -> list[Worker]:
-        return [worker for worker in self._workers if worker.ready and worker is not asking]
+        async def ask(worker: Worker) -> None:
+            with contextlib.suppress(SessionLost, TimeoutError):
+                async with asyncio.timeout(ASK_S):
+                    answers[worker] = await worker.channel.call(name, *args)
 
-    async def _ask(self, workers: list[Worker], request: Request, reply: type[ReplyT]) -> list[ReplyT | None]:
-        """Return the answers of workers; None for those that disconnect meanwhile."""
-        return await asyncio.gather(*(_or_none(worker, request, reply) for worker in workers))
+        await asyncio.gather(*map(ask, workers))
+        return answers
 
     # -- slots
 
@@ -419,23 +382,23 @@ class Hub:
             self._slots.free()
             return
         worker.slots += 1
-        self._tell_slots()
+        self._tell()
 
     def free(self, worker: Worker) -> None:
         """Release a slot of a worker."""
         worker.slots -= 1
         self._slots.free()
-        self._tell_slots()
+        self._tell()
 
     def quarantine(self, worker: Worker, many: int) -> None:
         """Add to a worker's count of quarantined instances; ``many`` may be negative."""
         worker.quarantined += many
         self._slots.count_quarantined(many)
-        self._tell_slots()
+        self._tell()
 
-    async def capacity(self) -> Capacity:
+    async def capacity(self) -> dict[str, Any]:
         """Return the capacity of the whole server."""
-        return Capacity(status=await self._slots.status())
+        return (await self._slots.status()).model_dump(mode="json")
 
     def spend(self, agent: str) -> None:
         """Count a request of an agent.
@@ -449,56 +412,34 @@ class Hub:
     async def _make_room(self, orchestrated: bool) -> None:
         """Evict the least recently used session that may be evicted, until a slot is free or none is left."""
         while self._slots.full:
-            workers = [worker for worker in self._workers if worker.ready]
-            answers = await self._ask(workers, FindEvictable(orchestrated=orchestrated), LastUsed)
-            idle = [
-                (answer.at, worker)
-                for answer, worker in zip(answers, workers, strict=True)
-                if answer is not None and answer.at is not None
-            ]
+            answers = await self._ask(self._ready(), "evictable", orchestrated)
+            idle = {worker: last_used for worker, last_used in answers.items() if last_used is not None}
             if not idle:
                 return
-            _, worker = min(idle, key=lambda each: each[0])
-            await self._ask([worker], Evict(orchestrated=orchestrated), Done)
+            with contextlib.suppress(SessionLost):
+                await min(idle, key=idle.__getitem__).channel.call("evict", orchestrated)
 
-    # -- messages
+    # -- calls
 
-    def _handlers(self, worker: Worker) -> dict[type[Message], Callable[[Any], Any]]:
-        """Return the handlers of one worker's messages."""
-
-        async def take(asked: TakeSlot) -> Done:
-            await self.take(worker, asked.orchestrated)
-            return Done()
-
-        def spend(asked: SpendRequest) -> Done:
-            self.spend(asked.agent)
-            return Done()
-
-        return {
-            Hello: lambda _: WorkerTag(tag=worker.tag),
-            Ready: lambda ready: self.became_ready(worker, ready.limit),
-            Failed: lambda failed: self.failed(failed.reason),
-            Draining: lambda _: self.drains(worker),
-            Leaving: lambda _: self.left(worker),
-            Claim: lambda asked: WorkerTag(tag=self.claim(worker, asked.session_id).tag),
-            Reserve: lambda asked: Verdict(yes=self.reserve(worker, asked.session_id)),
-            HoldId: lambda notice: self.claim(worker, notice.session_id),
-            ReleaseId: lambda notice: self.release_id(worker, notice.session_id),
-            Place: lambda _: WorkerTag(tag=self.least_loaded(expects=True).tag),
-            ListSessions: lambda _: self.sessions(worker),
-            CountEpisodes: lambda _: self.recorded(worker),
-            CollectMetrics: lambda _: self.metrics(worker),
-            FindSession: lambda asked: self.find(worker, asked.session_id),
-            TakeSlot: take,
-            FreeSlot: lambda _: self.free(worker),
-            Quarantined: lambda notice: self.quarantine(worker, notice.change),
-            GetCapacity: lambda _: self.capacity(),
-            SpendRequest: spend,
+    def _handlers(self, worker: Worker) -> Handlers:
+        """Return the functions that one worker may call."""
+        of_worker: dict[str, Callable[..., Any]] = {
+            "ready": self.became_ready,
+            "failed": self.failed,
+            "draining": self.drains,
+            "leaving": self.left,
+            "claim": lambda *asked: self.claim(*asked).tag,
+            "reserve": self.reserve,
+            "release_id": self.release_id,
+            "others": self.ask_others,
+            "metrics": self.metrics,
+            "take": self.take,
+            "free": self.free,
+            "quarantine": self.quarantine,
         }
-
-
-async def _or_none(worker: Worker, request: Request, reply: type[ReplyT]) -> ReplyT | None:
-    try:
-        return await worker.channel.call(request, reply)
-    except SessionLost:
-        return None
+        return {
+            "place": lambda: self.least_loaded(expects=True).tag,
+            "capacity": self.capacity,
+            "spend": self.spend,
+            **{name: functools.partial(function, worker) for name, function in of_worker.items()},
+        }

@@ -1,21 +1,20 @@
-"""The supervisor: start the hub and the workers, and restart workers that died, with uvicorn's own supervisor."""
+"""The supervisor: start the hub and the workers, pass signals on, and restart workers that died."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
+import multiprocessing
 import signal
 import socket
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Future
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
-
-import uvicorn
-from starlette.types import Receive, Scope, Send
-from uvicorn.supervisors.multiprocess import Multiprocess, Process
 
 from mcpenv.errors import StartupError
 from mcpenv.server.config import MANY_SESSIONS, ServerConfig
@@ -26,7 +25,7 @@ from mcpenv.server.trace_export import flush_traces
 from mcpenv.server.uvicorn_server import loop_factory
 from mcpenv_client.errors import McpenvError
 
-from .hub import Hub
+from .hub import Hub, Seat
 from .worker import Job, Worker
 
 logger = logging.getLogger("mcpenv")
@@ -47,175 +46,33 @@ def serve_in_processes(
         load: returns what to serve. It is pickled, and called in each process.
         doors: the listening sockets: one, or the agents' and the control plane's.
         anonymous: True if agents need no token.
-        on_started: called once, in another thread, when all workers serve.
+        on_started: called once, when all workers serve.
 
     Raises:
         StartupError: a worker did not start.
     """
     allow_many(MANY_SESSIONS if config.max_concurrent_envs is None else config.max_concurrent_envs)
-    with _folder() as folder, _hub_in_thread(folder, doors, config, count, anonymous, on_started) as hub:
-        job = Job(folder, count, config, split=len(doors) > 1)
-        # Silence uvicorn's messages about processes; mcpenv logs its own.
-        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
-        settings = uvicorn.Config(
-            WorkerProcess(job, load),
-            workers=count,
-            lifespan="on",
-            log_config=None,
-            access_log=False,
-        )
-        Processes(settings, hub).run()
+
+    async def main(hub: Hub, job: Job) -> None:
+        processes = Processes(hub, job)
+        with processes.at_signals():
+            running = asyncio.ensure_future(processes.run())
+            starting = asyncio.ensure_future(hub.started.wait())
+            await asyncio.wait({running, starting}, return_when=asyncio.FIRST_COMPLETED)
+            starting.cancel()
+            if hub.failure is not None:
+                processes.end(hurry=True)
+            elif hub.started.is_set():
+                on_started()
+            await running
         if hub.failure is not None:
             raise StartupError(hub.failure)
 
-
-class Processes(Multiprocess):
-    """The supervisor of uvicorn, extended: a signal shuts down gracefully, a second one immediately."""
-
-    def __init__(self, config: uvicorn.Config, hub: HubThread) -> None:
-        usual = {number: signal.getsignal(number) for number in (signal.SIGTTIN, signal.SIGTTOU, signal.SIGWINCH)}
-        super().__init__(config, [])
-        for number, handler in usual.items():
-            signal.signal(number, handler)  # uvicorn would change the number of workers
-        self._hub = hub
-
-    def handle_int(self) -> None:
-        """Shut down without waiting for episodes."""
-        self._hub.hurry()
-        super().handle_int()
-
-    def handle_hup(self) -> None:
-        """Shut down when the terminal is closed."""
-        self.handle_term()
-
-    def keep_subprocess_alive(self) -> None:
-        """Restart workers that have ended, but not slow ones.
-
-        uvicorn's own check pings a worker over a pipe that does not report a closed end. It would kill a worker that
-        takes longer to load than the check's timeout, and detect a dead one late.
-        """
-        for index, process in enumerate(self.processes):
-            if process.process.is_alive():
-                continue
-            process.join()
-            if self._hub.failure is not None:
-                self.should_exit.set()
-                return
-            self.processes[index] = Process(self.config, self.sockets)
-            self.processes[index].start()
-
-    def join_all(self) -> None:
-        """Wait until all processes have ended. A further signal ends them immediately."""
-        for process in self.processes:
-            while process.exitcode is None:
-                process.process.join(0.2)
-                if self.signal_queue:
-                    self.signal_queue.clear()
-                    self._hub.end()
-
-
-class WorkerProcess:
-    """The application that uvicorn runs in a worker process: only a lifespan, in which a `Worker` runs."""
-
-    def __init__(self, job: Job, load: Callable[[], Served]) -> None:
-        self._job = job
-        self._load = load
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Run the worker for the duration of the lifespan."""
-        assert scope["type"] == "lifespan"
-        await receive()
-        worker = Worker(self._job, self._load)
-        started = asyncio.Event()
-        running = asyncio.ensure_future(worker.run(started.set))
-        starting = asyncio.ensure_future(started.wait())
-        await asyncio.wait({running, starting}, return_when=asyncio.FIRST_COMPLETED)
-        starting.cancel()
-        if running.done():
-            if (error := running.exception()) is not None and not isinstance(error, McpenvError):
-                logger.error("a worker could not start", exc_info=error)
-            await send({"type": "lifespan.startup.failed", "message": ""})
-            return
-        # The hub has ended it, or the hub is gone.
-        running.add_done_callback(lambda _: signal.raise_signal(signal.SIGTERM))
-        with tuned_gc():
-            await send({"type": "lifespan.startup.complete"})
-            await receive()
-            if not running.done():
-                worker.end(episodes=True)
-            await running
-            await asyncio.to_thread(flush_traces)  # uvicorn ends the process by the signal, without Python's exit
-        await send({"type": "lifespan.shutdown.complete"})
-
-
-class HubThread:
-    """The hub in a thread with its own event loop."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, hub: Hub) -> None:
-        self._loop = loop
-        self._hub = hub
-
-    @property
-    def failure(self) -> str | None:
-        """The reason why a worker could not start; None if none failed."""
-        return self._hub.failure
-
-    def end(self) -> None:
-        """Ask all workers to shut down gracefully; called a second time, immediately. Thread-safe."""
-        self._loop.call_soon_threadsafe(self._hub.end)
-
-    def hurry(self) -> None:
-        """Ask all workers not to wait for episodes when they shut down. Thread-safe."""
-        self._loop.call_soon_threadsafe(self._hub.hurry)
+    _run_hub(load, config, count, doors, anonymous, main)
 
 
 @contextlib.contextmanager
-def _hub_in_thread(
-    folder: Path,
-    doors: Sequence[socket.socket],
-    config: ServerConfig,
-    count: int,
-    anonymous: bool,
-    on_started: Callable[[], None],
-) -> Iterator[HubThread]:
-    made: Future[tuple[HubThread, asyncio.Event]] = Future()
-
-    async def main() -> None:
-        hub, over = Hub(folder, doors, config, count, anonymous=anonymous), asyncio.Event()
-        async with hub.running():
-            made.set_result((HubThread(asyncio.get_running_loop(), hub), over))
-            reporting = asyncio.ensure_future(_report_start(hub, on_started))
-            await over.wait()
-            reporting.cancel()
-
-    def run() -> None:
-        try:
-            with asyncio.Runner(loop_factory=loop_factory()) as runner:
-                runner.run(main())
-        except BaseException as error:  # re-raised in the thread that waits for the hub
-            if not made.done():
-                made.set_exception(error)
-            else:
-                logger.exception("the hub of the server's workers ended with an error")
-
-    thread = threading.Thread(target=run, name="mcpenv-hub", daemon=True)
-    thread.start()
-    hub, over = made.result()
-    try:
-        yield hub
-    finally:
-        hub._loop.call_soon_threadsafe(over.set)
-        thread.join()
-
-
-async def _report_start(hub: Hub, on_started: Callable[[], None]) -> None:
-    await hub.started.wait()
-    if hub.failure is None:
-        on_started()
-
-
-@contextlib.contextmanager
-def serving_in_threads(
+def serving_in_thread(
     load: Callable[[], Served],
     config: ServerConfig,
     count: int,
@@ -223,41 +80,137 @@ def serving_in_threads(
     *,
     anonymous: bool,
 ) -> Iterator[None]:
-    """Serve with workers that are threads of this process while the block runs. For tests.
+    """Serve with workers in a thread of this process while the block runs. For tests.
 
     Raises:
         StartupError: a worker did not start.
     """
-    started: Future[None] = Future()
-    with _folder() as folder:
-        threads: list[threading.Thread] = []
-        with _hub_in_thread(folder, doors, config, count, anonymous, lambda: started.set_result(None)) as hub:
+    started: Future[Callable[[], object]] = Future()
 
-            def run() -> None:
-                try:
-                    with asyncio.Runner(loop_factory=loop_factory()) as runner:
-                        job = Job(folder, count, config, split=len(doors) > 1)
-                        runner.run(Worker(job, load).run(lambda: None))
-                except BaseException as error:  # re-raised in the thread that waits for the start
-                    if not started.done():
-                        started.set_exception(error)
-                    else:
-                        logger.exception("a worker ended with an error")
+    async def main(hub: Hub, job: Job) -> None:
+        loop = asyncio.get_running_loop()
+        workers = [asyncio.ensure_future(Worker(job, await hub.add(number)).run()) for number in range(count)]
+        await hub.started.wait()
+        if hub.failure is None:
+            started.set_result(functools.partial(loop.call_soon_threadsafe, hub.end))
+        else:
+            hub.end()
+        await asyncio.gather(*workers)
 
-            for number in range(count):
-                threads.append(threading.Thread(target=run, name=f"mcpenv-worker-{number}", daemon=True))
-                threads[-1].start()
-            try:
-                started.result()
-                yield
-            finally:
-                hub.end()
-                for thread in threads:
-                    thread.join()
+    def run() -> None:
+        try:
+            _run_hub(load, config, count, doors, anonymous, main)
+        except BaseException as error:  # re-raised in the thread that waits for the start
+            if not started.done():
+                started.set_exception(error)
+            else:
+                logger.exception("the workers ended with an error")
+
+    thread = threading.Thread(target=run, name="mcpenv-workers", daemon=True)
+    thread.start()
+    try:
+        end = started.result()
+        try:
+            yield
+        finally:
+            end()
+    finally:
+        thread.join()
 
 
-@contextlib.contextmanager
-def _folder() -> Iterator[Path]:
-    """Yield a temporary folder for the server's sockets that only this user can enter."""
-    with tempfile.TemporaryDirectory(prefix="mcpenv-") as folder:
-        yield Path(folder)
+def _run_hub(
+    load: Callable[[], Served],
+    config: ServerConfig,
+    count: int,
+    doors: Sequence[socket.socket],
+    anonymous: bool,
+    main: Callable[[Hub, Job], Awaitable[None]],
+) -> None:
+    async def run(folder: Path) -> None:
+        hub = Hub(folder, doors, config, count, anonymous=anonymous)
+        async with hub.running():
+            await main(hub, Job(folder, count, config, split=len(doors) > 1, load=load))
+
+    # Only this user can enter the folder.
+    with tempfile.TemporaryDirectory(prefix="mcpenv-") as folder, asyncio.Runner(loop_factory=loop_factory()) as runner:
+        runner.run(run(Path(folder)))
+
+
+class Processes:
+    """The processes of the workers. One that ends is replaced until the server ends."""
+
+    def __init__(self, hub: Hub, job: Job) -> None:
+        self._hub = hub
+        self._job = job
+        self._running: dict[int, SpawnProcess] = {}
+        self._ending = False
+
+    async def run(self) -> None:
+        """Return when all processes have ended."""
+        await asyncio.gather(*map(self._keep, range(self._job.count)))
+
+    @contextlib.contextmanager
+    def at_signals(self) -> Iterator[None]:
+        """Handle signals while the block runs."""
+        loop = asyncio.get_running_loop()
+        hurry = {signal.SIGINT: True, signal.SIGTERM: False, signal.SIGHUP: False}
+        for number, each in hurry.items():
+            loop.add_signal_handler(number, functools.partial(self.end, hurry=each))
+        try:
+            yield
+        finally:
+            for number in hurry:
+                loop.remove_signal_handler(number)
+
+    def end(self, *, hurry: bool) -> None:
+        """Shut down gracefully; called a second time, immediately.
+
+        Args:
+            hurry: do not wait for episodes.
+        """
+        if self._ending:
+            self._hub.end()
+            return
+        self._ending = True
+        if hurry:
+            self._hub.hurry()
+        for process in self._running.values():
+            process.terminate()
+
+    async def _keep(self, number: int) -> None:
+        loop = asyncio.get_running_loop()
+        while not self._ending:
+            seat = await self._hub.add(number)
+            if self._ending:
+                seat.close()
+                return
+            process = multiprocessing.get_context("spawn").Process(target=_serve, args=(self._job, seat))
+            process.start()
+            seat.close()
+            self._running[number] = process
+            ended = asyncio.Event()
+            loop.add_reader(process.sentinel, ended.set)
+            await ended.wait()
+            loop.remove_reader(process.sentinel)
+            process.join()
+            del self._running[number]
+
+
+def _serve(job: Job, seat: Seat) -> None:
+    """Be the process of a worker."""
+
+    async def main() -> None:
+        worker = Worker(job, seat)
+        # The process that started this one answers Ctrl-C, which a terminal sends to all.
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, worker.replace)
+        await worker.run()
+
+    with asyncio.Runner(loop_factory=loop_factory()) as runner, tuned_gc():
+        try:
+            runner.run(main())
+        except McpenvError:
+            return  # the hub has been told
+        except Exception:
+            logger.exception("a worker could not start")
+    flush_traces()

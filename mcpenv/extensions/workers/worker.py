@@ -6,8 +6,7 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,35 +19,10 @@ from mcpenv.server.uvicorn_server import Ending, HTTPServer, serve_doors, settin
 from mcpenv_client.errors import McpenvError
 
 from .acceptor import receive_connection
+from .channel import Channel, Handlers
 from .forwarding import Forwarding, Peers
-from .hub import HUB, counts_of
+from .hub import Seat, counts_of
 from .membership import Member
-from .messages import (
-    CollectMetrics,
-    CountEpisodes,
-    Done,
-    Draining,
-    End,
-    EpisodeCounts,
-    Evict,
-    Failed,
-    FindEvictable,
-    HasSession,
-    Hello,
-    Hurry,
-    LastUsed,
-    Leaving,
-    ListSessions,
-    Message,
-    Metrics,
-    Ready,
-    Running,
-    Sessions,
-    SlotCounts,
-    Verdict,
-    WorkerTag,
-)
-from .rpc import Channel
 from .tunnel import TunnelServer
 
 logger = logging.getLogger("mcpenv")
@@ -56,163 +30,154 @@ logger = logging.getLogger("mcpenv")
 
 @dataclass(frozen=True)
 class Job:
-    """The settings of a worker.
+    """The settings of the workers.
 
     Attributes:
-        folder: the folder of the server's sockets, with the hub's.
+        folder: the folder of the server's sockets, private to its user.
         count: number of workers of the server.
         split: True if the control plane has its own listening socket.
+        load: returns what to serve.
     """
 
     folder: Path
     count: int
     config: ServerConfig
     split: bool
+    load: Callable[[], Served]
 
 
 class Worker:
     """The worker of a server that has several.
 
     Args:
-        load: returns what to serve.
+        seat: its connections to the hub.
     """
 
-    def __init__(self, job: Job, load: Callable[[], Served]) -> None:
+    def __init__(self, job: Job, seat: Seat) -> None:
         self._job = job
-        self._load = load
+        self._seat = seat
         self._ending: Ending | None = None
-        self._ended_early = False
+        self._begun: dict[str, bool] | None = None
+        """The arguments of an end that began before there was an `Ending`."""
+        self._hurried = False
 
-    async def run(self, on_started: Callable[[], None]) -> None:
-        """Serve until `end` is called, by this process or by the hub, or until the hub disconnects.
+    async def run(self) -> None:
+        """Serve until the end is asked for, by a signal or by the hub, or until the hub disconnects.
 
         Raises:
-            StartupError: the environment does not start. The hub is notified first.
+            StartupError: the environment does not start. The hub is told first.
         """
-        reader, writer = await asyncio.open_unix_connection(self._job.folder / HUB)
-        handlers: dict[type[Message], Callable[[Any], Any]] = {End: lambda _: self.end(), Hurry: lambda _: self.hurry()}
+        reader, writer = await asyncio.open_unix_connection(sock=self._seat.channel)
+        handlers: dict[str, Callable[..., Any]] = {"end": self.end, "hurry": self.hurry}
         channel = Channel(reader, writer, handlers)
-        hearing = asyncio.ensure_future(channel.serve())
+        serving = asyncio.ensure_future(channel.serve())
         try:
-            peers = Peers(self._job.folder, (await channel.call(Hello(), WorkerTag)).tag, self._job.count)
-            try:
-                served = self._load()
-                member = Member(channel, peers.own, counts_of(self._job.folder, peers.own))
-                server = EnvServer(
-                    served.env_factory,
-                    config=self._job.config,
-                    readme=served.readme,
-                    auth=served.auth,
-                    membership=member,
-                )
-                handlers.update(self._handlers(server, member, peers))
-                hearing.add_done_callback(lambda _: self.end())
-                await self._serve(server, peers, channel, on_started)
-            except Exception as error:
-                channel.tell(Failed(reason=str(error) if isinstance(error, McpenvError) else repr(error)))
-                await writer.drain()
-                raise
+            peers = Peers(self._job.folder, self._seat.tag, self._job.count)
+            served = self._job.load()
+            member = Member(channel, peers.own, counts_of(self._job.folder, peers.own))
+            server = EnvServer(
+                served.env_factory,
+                config=self._job.config,
+                readme=served.readme,
+                auth=served.auth,
+                membership=member,
+            )
+            handlers.update(_handlers(server, member, peers))
+            serving.add_done_callback(lambda _: self.end())
+            await self._serve(server, peers, channel)
+        except Exception as error:
+            channel.tell("failed", str(error) if isinstance(error, McpenvError) else repr(error))
+            await channel.drain()
+            raise
         finally:
             channel.close()
-            await asyncio.wait({hearing})
+            await asyncio.wait({serving})
 
-    def end(self, *, episodes: bool = False) -> None:
-        """Refuse new sessions, let running steps finish, and end; called a second time, end immediately.
+    def replace(self) -> None:
+        """Begin what SIGTERM begins, unless an end has begun."""
+        if self._begun is None:
+            self._begin(episodes=True)
 
-        Args:
-            episodes: let running episodes finish first.
-        """
-        if self._ending is None:
-            self._ended_early = True
-        else:
-            self._ending.signalled(episodes=episodes)
+    def end(self) -> None:
+        """Refuse new sessions, let running steps finish, and end; called a second time, end immediately."""
+        self._begin(episodes=False)
 
     def hurry(self) -> None:
         """Do not wait for episodes at the end."""
+        self._hurried = True
         if self._ending is not None:
             self._ending.hurry()
 
-    async def _serve(
-        self,
-        server: EnvServer,
-        peers: Peers,
-        channel: Channel,
-        on_started: Callable[[], None],
-    ) -> None:
+    def _begin(self, *, episodes: bool) -> None:
+        self._begun = {"episodes": episodes}
+        if self._ending is not None:
+            self._ending.signalled(episodes=episodes)
+
+    async def _serve(self, server: EnvServer, peers: Peers, channel: Channel) -> None:
         async with server.running(), contextlib.AsyncExitStack() as stack:
             doors = [
                 Forwarding(number, app, peers, channel, self._job.config, server.agent_server.auth)
                 for number, app in enumerate(server.applications(split=self._job.split))
             ]
             tunnels = TunnelServer([door.local for door in doors])
-            await stack.enter_async_context(tunnels.running(self._job.folder / f"{peers.own}.sock"))
+            await stack.enter_async_context(tunnels.running(peers.socket_of(peers.own)))
             servers = [HTTPServer(settings_of(door, self._job.config)) for door in doors]
-            passage = self._job.folder / f"{peers.own}.connections"
-            receiving = await stack.enter_async_context(_receiving(passage, servers))
 
             async def others() -> None:
-                channel.tell(Leaving())
+                channel.tell("leaving")
                 for door in doors:
                     await door.idle()
                 await tunnels.idle()
 
-            self._ending = Ending(server, servers, others, lambda: channel.tell(Draining()))
-
             def started() -> None:
-                receiving()
-                channel.tell(Ready(limit=server.pool.slots.limit))
-                on_started()
-                if self._ended_early:
-                    self.end()
+                stack.enter_context(_receiving(self._seat.passage, servers))
+                channel.tell("ready", server.pool.slots.limit)
+                self._ending = ending
+                if self._hurried:
+                    ending.hurry()
+                if self._begun is not None:
+                    ending.signalled(**self._begun)
 
-            stack.callback(peers.close)
+            ending = Ending(server, servers, others, lambda: channel.tell("draining"))
             await serve_doors(server, [(each, None) for each in servers], started)
 
-    def _handlers(self, server: EnvServer, member: Member, peers: Peers) -> dict[type[Message], Callable[[Any], Any]]:
-        pool = server.pool
 
-        def sessions(_: ListSessions) -> Sessions:
-            return Sessions(sessions=[info_of(session) for session in pool.sessions()])
+def _handlers(server: EnvServer, member: Member, peers: Peers) -> Handlers:
+    """Return the functions that the hub may call."""
+    pool, slots = server.pool, member.shared_slots
+    assert slots is not None
 
-        def episodes(_: CountEpisodes) -> EpisodeCounts:
-            counts = server.description.recording()
-            return EpisodeCounts(counts=[] if counts is None else [counts])
+    def evictable(orchestrated: bool) -> float | None:
+        session = pool.who_gives_way(orchestrated)
+        return None if session is None else session.last_used
 
-        def evictable(asked: FindEvictable) -> LastUsed:
-            session = pool.who_gives_way(asked.orchestrated)
-            return LastUsed(at=None if session is None else session.last_used)
+    async def evict(orchestrated: bool) -> None:
+        session = pool.who_gives_way(orchestrated)
+        if session is not None:
+            await pool.close(session)
 
-        async def evict(asked: Evict) -> Done:
-            session = pool.who_gives_way(asked.orchestrated)
-            if session is not None:
-                await pool.close(session)
-            return Done()
+    def counts(tags: list[str], taken: int, quarantined: int) -> None:
+        peers.learn(tags)
+        slots.learn(taken, quarantined)
 
-        def count(counts: SlotCounts) -> None:
-            assert member.shared_slots is not None
-            member.shared_slots.learn(counts.taken, counts.quarantined)
-
-        return {
-            Running: lambda running: peers.learn(running.tags),
-            SlotCounts: count,
-            ListSessions: sessions,
-            CountEpisodes: episodes,
-            CollectMetrics: lambda _: Metrics(samples=[server.collection.of_process()]),
-            HasSession: lambda asked: Verdict(yes=pool.peek(asked.session_id) is not None),
-            FindEvictable: evictable,
-            Evict: evict,
-        }
+    return {
+        "counts": counts,
+        "sessions": lambda: [info_of(session).to_plain() for session in pool.sessions()],
+        "episodes": server.description.recording,
+        "metrics": server.collection.of_process,
+        "tag_of": lambda session_id: None if pool.peek(session_id) is None else peers.own,
+        "evictable": evictable,
+        "evict": evict,
+    }
 
 
-@asynccontextmanager
-async def _receiving(path: Path, servers: list[HTTPServer]) -> AsyncIterator[Callable[[], None]]:
-    """Listen for the hub's connections; yield the function that starts to accept them."""
-    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    passages: list[socket.socket] = []
+@contextlib.contextmanager
+def _receiving(passage: socket.socket, servers: list[HTTPServer]) -> Iterator[None]:
+    """Serve the hub's connections while the block runs."""
     loop = asyncio.get_running_loop()
     taking: set[asyncio.Task[None]] = set()
 
-    def receive(passage: socket.socket) -> None:
+    def receive() -> None:
         while True:
             try:
                 received = receive_connection(passage)
@@ -226,26 +191,13 @@ async def _receiving(path: Path, servers: list[HTTPServer]) -> AsyncIterator[Cal
             taking.add(task)
             task.add_done_callback(taking.discard)
 
-    def meet() -> None:
-        try:
-            passage, _ = listening.accept()
-        except BlockingIOError:
-            return
-        passage.setblocking(False)
-        passages.append(passage)
-        loop.add_reader(passage.fileno(), receive, passage)
-
-    listening.bind(str(path))
-    listening.listen(1)
-    listening.setblocking(False)
+    passage.setblocking(False)
+    loop.add_reader(passage.fileno(), receive)
     try:
-        yield lambda: loop.add_reader(listening.fileno(), meet)
+        yield
     finally:
-        loop.remove_reader(listening.fileno())
-        listening.close()
-        for passage in passages:
-            loop.remove_reader(passage.fileno())
-            passage.close()
+        loop.remove_reader(passage.fileno())
+        passage.close()
 
 
 __all__ = ["Job", "Worker"]

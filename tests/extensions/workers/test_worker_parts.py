@@ -1,4 +1,4 @@
-"""The parts of a server of several workers: whose a request is, calls between processes, requests that are carried."""
+"""The parts of a server of several workers: routing of requests, calls between processes, and tunnels."""
 
 from __future__ import annotations
 
@@ -7,38 +7,23 @@ import contextlib
 import socket
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from starlette.types import Message, Receive, Scope, Send
 
+from mcpenv.extensions.workers import hub as hub_module
 from mcpenv.extensions.workers import worker_id
-from mcpenv.extensions.workers.forwarding import Forwarding, Peers
-from mcpenv.extensions.workers.framing import BadMessage, encode
-from mcpenv.extensions.workers.messages import (
-    CountEpisodes,
-    Done,
-    EpisodeCounts,
-    FindSession,
-    FreeSlot,
-    HasSession,
-    Hello,
-    ListSessions,
-    Location,
-    Place,
-    Quarantined,
-    Returned,
-    Sessions,
-    SpendRequest,
-    TakeSlot,
-    Verdict,
-    WorkerTag,
-)
+from mcpenv.extensions.workers.channel import Channel, FrameReader, Handlers, frame
+from mcpenv.extensions.workers.hub import Hub
 from mcpenv.extensions.workers.routing import Kind, belonging_of
-from mcpenv.extensions.workers.rpc import Channel, Handlers
-from mcpenv.extensions.workers.tunnel import Gone, Tunnels, TunnelServer
+from mcpenv.extensions.workers.tunnel import Gone, TunnelServer, carry
 from mcpenv.server.config import ServerConfig
+from mcpenv.server.metrics.counters import RESETS, Counters
 from mcpenv_client import CapacityReached, ExecutionError, SessionLost
 
 OWN = "1.3"
@@ -121,6 +106,61 @@ def test_what_a_client_chose_is_no_workers(chosen: str) -> None:
     assert worker_id.split(chosen) == (None, chosen)
 
 
+# -- frames
+
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.text(st.characters(codec=None))
+    | st.binary(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(min_size=8), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@given(values=st.lists(VALUES, max_size=3), cut=st.integers(0))
+def test_values_arrive_as_they_were_sent_though_their_reader_is_cancelled(values: list[Any], cut: int) -> None:
+    async def main() -> None:
+        stream = asyncio.StreamReader()
+        frames, data, got = FrameReader(stream), b"".join(map(frame, values)), []
+        for part in (data[: cut % (len(data) + 1)], data[cut % (len(data) + 1) :]):
+            stream.feed_data(part)
+            while True:
+                reading = asyncio.ensure_future(frames.next())
+                for _ in range(3):
+                    await asyncio.sleep(0)
+                if not reading.done():
+                    reading.cancel()
+                    await asyncio.wait([reading])
+                    break
+                got.append(reading.result())
+        assert got == values
+        stream.feed_eof()
+        with pytest.raises(EOFError):
+            await frames.next()
+
+    run(main())
+
+
+def test_a_stream_that_ends_within_a_frame_has_ended() -> None:
+    async def main() -> None:
+        for length in (2, 6):
+            stream = asyncio.StreamReader()
+            stream.feed_data(frame("text")[:length])
+            stream.feed_eof()
+            with pytest.raises(EOFError):
+                await FrameReader(stream).next()
+
+    run(main())
+
+
+def test_a_value_without_a_json_form_is_refused_by_the_sender() -> None:
+    with pytest.raises(TypeError):
+        frame({"status": object()})
+
+
 # -- channels
 
 
@@ -142,124 +182,74 @@ async def channels(there: Handlers) -> AsyncIterator[tuple[Channel, Channel]]:
 
 
 def test_a_call_gives_what_the_other_end_returns_or_raises(caplog: pytest.LogCaptureFixture) -> None:
-    def refuse(_: SpendRequest) -> Done:
+    def refuse() -> None:
         raise CapacityReached("full", retry_after_s=5.0)
 
-    async def later(asked: FindSession) -> Location:
+    async def later(value: str) -> str:
         await asyncio.sleep(0)
-        return Location(tag=asked.session_id)
+        return value
 
-    def fail(_: ListSessions) -> Sessions:
+    def fail() -> None:
         raise ZeroDivisionError
 
-    async def fail_later(_: CountEpisodes) -> EpisodeCounts:
+    async def fail_later() -> None:
         raise ZeroDivisionError
 
     async def main() -> None:
         heard: list[int] = []
         handlers: Handlers = {
-            SpendRequest: refuse,
-            FindSession: later,
-            ListSessions: fail,
-            CountEpisodes: fail_later,
-            Quarantined: lambda notice: heard.append(notice.change),
-            HasSession: lambda _: Verdict(yes=heard == [0, 1, 2]),
+            "refuse": refuse,
+            "later": later,
+            "fail": fail,
+            "fail_later": fail_later,
+            "note": heard.append,
+            "noted": lambda: heard,
         }
         async with channels(handlers) as (one, _):
-            assert (await one.call(FindSession(session_id="x"), Location)).tag == "x"
+            assert await one.call("later", "x") == "x"
             with pytest.raises(CapacityReached) as refused:
-                await one.call(SpendRequest(agent="a"), Done)
+                await one.call("refuse")
             assert refused.value.retry_after_s == 5.0
-            with pytest.raises(ExecutionError, match="internal error"):
-                await one.call(ListSessions(), Sessions)
-            with pytest.raises(ExecutionError, match="internal error"):
-                await one.call(CountEpisodes(), EpisodeCounts)
-            for number in range(3):
-                one.tell(Quarantined(change=number))
-            assert (await one.call(HasSession(session_id="x"), Verdict)).yes
-
-    run(main())
-    assert [record.getMessage() for record in caplog.records] == [
-        "a call of type ListSessions between the processes of the server failed",
-        "a call of type CountEpisodes between the processes of the server failed",
-    ]
-
-
-def test_a_message_that_nobody_handles_or_whose_handler_fails_is_logged_and_ends_nothing(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    def fail(_: Quarantined) -> None:
-        raise ZeroDivisionError
-
-    async def main() -> None:
-        async with channels({Quarantined: fail, Hello: lambda _: WorkerTag(tag="1.1"), Place: lambda _: Done()}) as (
-            one,
-            _,
-        ):
-            one.tell(Quarantined(change=1))
-            one.tell(FreeSlot())
-            for asked in (ListSessions(), Place()):  # one without a handler, one with another answer than it has
+            for name in ("fail", "fail_later", "unknown"):
                 with pytest.raises(ExecutionError, match="internal error"):
-                    await one.call(asked, WorkerTag)
-            assert (await one.call(Hello(), WorkerTag)).tag == "1.1"
+                    await one.call(name)
+            one.tell("fail")
+            for number in range(3):
+                one.tell("note", number)
+            assert await one.call("noted") == [0, 1, 2]
 
     run(main())
     said = [record.getMessage() for record in caplog.records]
-    assert len(said) == 4
-    for number, name in enumerate(("Quarantined", "FreeSlot", "ListSessions", "Place")):
-        assert name in said[number]
+    assert said == [
+        f"the call of {name!r} between the processes of the server failed"
+        for name in ("fail", "fail_later", "unknown", "fail")
+    ]
 
 
-def test_what_is_no_message_ends_the_channel_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_function_is_cancelled_with_its_caller_or_undone() -> None:
     async def main() -> None:
-        asked = asyncio.Event()
+        asked, stopped, undone = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
-        async def never(_: Hello) -> None:
-            asked.set()
-            await asyncio.Event().wait()
-
-        async with channels({Hello: never}) as (one, other):
-            calling = asyncio.ensure_future(one.call(Hello(), WorkerTag))
-            await asked.wait()
-            one._writer.write(encode(Returned(failed=True)))  # a message, but not one of a channel
-            with pytest.raises(SessionLost):
-                await calling
-            assert other.closed
-
-    run(main())
-    (record,) = caplog.records
-    assert "returned" in record.getMessage()
-
-
-def test_what_was_done_for_a_caller_that_has_gone_is_undone() -> None:
-    async def main() -> None:
-        asked, go_on, stopped, undone = asyncio.Event(), asyncio.Event(), asyncio.Event(), asyncio.Event()
-
-        async def slow(_: Hello) -> WorkerTag:
+        async def slow() -> None:
             asked.set()
             try:
-                await go_on.wait()
-            except asyncio.CancelledError:
+                await asyncio.Event().wait()
+            finally:
                 stopped.set()
-                raise
-            return WorkerTag(tag="done")
 
-        async def stubborn(_: TakeSlot) -> Done:
+        async def stubborn() -> None:
             asked.set()
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.Event().wait()
-            return Done()
 
-        async with channels({Hello: slow, TakeSlot: stubborn}) as (one, _):
-            calling = asyncio.ensure_future(one.call(Hello(), WorkerTag))
-            await asked.wait()
-            calling.cancel()
-            await stopped.wait()
-            asked.clear()
-            taking = asyncio.ensure_future(one.call(TakeSlot(orchestrated=True), Done, undo=undone.set))
-            await asked.wait()
-            taking.cancel()
-            await undone.wait()
+        async with channels({"slow": slow, "stubborn": stubborn}) as (one, _):
+            for name, done in (("slow", stopped), ("stubborn", undone)):
+                asked.clear()
+                calling = asyncio.ensure_future(one.call(name, undo=undone.set))
+                await asked.wait()
+                calling.cancel()
+                await done.wait()
+                assert undone.is_set() is (done is undone)
 
     run(main())
 
@@ -268,35 +258,78 @@ def test_calls_to_an_end_that_goes_are_lost_at_once() -> None:
     async def main() -> None:
         asked = asyncio.Event()
 
-        async def never(_: Hello) -> None:
+        async def never() -> None:
             asked.set()
             await asyncio.Event().wait()
 
-        async with channels({Hello: never}) as (one, other):
-            calling = asyncio.ensure_future(one.call(Hello(), WorkerTag))
+        async with channels({"never": never}) as (one, other):
+            calling = asyncio.ensure_future(one.call("never"))
             await asked.wait()
             other.close()
             with pytest.raises(SessionLost):
                 await calling
             with pytest.raises(SessionLost):
-                await one.call(Hello(), WorkerTag)
+                await one.call("never")
+
+    run(main())
+
+
+def test_a_worker_that_does_not_answer_is_left_out_of_answers_about_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub_module, "ASK_S", 0.1)
+
+    async def never() -> None:
+        await asyncio.Event().wait()
+
+    async def main() -> None:
+        hub = Hub(tmp_path, [], ServerConfig(), 3, anonymous=True)
+        others: list[Handlers] = [
+            {},
+            {"sessions": lambda: ["a"], "metrics": lambda: {"steps": 1}},
+            {"sessions": never, "metrics": never},
+        ]
+        ends: list[Channel] = []
+        async with hub.running(), contextlib.AsyncExitStack() as stack:
+            for number, handlers in enumerate(others):
+                seat = await hub.add(number)
+                stack.callback(seat.passage.close)
+                one = Channel(
+                    *await asyncio.open_unix_connection(sock=seat.channel), {"counts": lambda *_: None, **handlers}
+                )
+                serving = asyncio.ensure_future(one.serve())
+                stack.push_async_callback(asyncio.wait, [serving])
+                stack.callback(one.close)
+                one.tell("ready", 1)
+                ends.append(one)
+            await hub.started.wait()
+            counters = Counters(tmp_path / "2.1.counts")
+            counters.numbers[RESETS] = 5
+            assert await ends[0].call("others", "sessions") == [["a"]]
+            samples = await ends[0].call("metrics")
+            assert {"steps": 1} in samples
+            assert [each['mcpenv_resets_total{result="ok"}'] for each in samples if len(each) > 1] == [5]
 
     run(main())
 
 
 # -- tunnels
 
-HTTP: Scope = {"type": "http", "path": "/x", "headers": [(b"a", b"b")], "client": ("10.0.0.1", 5), "state": object()}
+HTTP: Scope = {
+    "type": "http",
+    "path": "/x",
+    "headers": [(b"a", b"b")],
+    "client": ("10.0.0.1", 5),
+    "state": object(),
+    "extensions": {"websocket.http.response": {}, "http.response.trailers": {}},
+}
 
 
 @asynccontextmanager
-async def tunnels(app: Any, folder: Path) -> AsyncIterator[Tunnels]:
-    server, near = TunnelServer([app]), Tunnels(folder / "1.1.sock")
-    async with server.running(folder / "1.1.sock"):
-        try:
-            yield near
-        finally:
-            near.close()
+async def tunnels(app: Any, folder: Path) -> AsyncIterator[Path]:
+    path = folder / "1.1.sock"
+    async with TunnelServer([app]).running(path):
+        yield path
 
 
 class Client:
@@ -322,7 +355,7 @@ class Client:
         self._leaves.set()
 
 
-def test_a_request_is_carried_as_it_is_and_one_tunnel_carries_many(tmp_path: Path) -> None:
+def test_a_request_is_carried_as_it_is(tmp_path: Path) -> None:
     scopes: list[Scope] = []
 
     async def echo(scope: Scope, receive: Receive, send: Send) -> None:
@@ -341,11 +374,11 @@ def test_a_request_is_carried_as_it_is_and_one_tunnel_carries_many(tmp_path: Pat
                 client = Client(
                     *({"type": "http.request", "body": part, "more_body": part != b"end"} for part in parts)
                 )
-                await near.carry(0, HTTP, client.receive, client.send)
+                await carry(near, 0, HTTP, client.receive, client.send)
                 assert client.heard[0]["headers"] == [(b"c", b"d")]
                 assert [message["body"] for message in client.heard[1:]] == parts
-            assert len(near._idle) == 1
-        assert scopes[0] == {key: value for key, value in HTTP.items() if key != "state"}
+        carried = {key: value for key, value in HTTP.items() if key != "state"}
+        assert scopes[0] == {**carried, "extensions": {"websocket.http.response": {}}}
 
     run(main())
 
@@ -371,32 +404,62 @@ def test_a_socket_is_carried_with_both_kinds_of_frames(tmp_path: Path) -> None:
                 {"type": "websocket.disconnect", "code": 3001, "reason": "enough"},
             )
             scope = {**HTTP, "type": "websocket", "subprotocols": ["mcpenv"]}
-            await near.carry(0, scope, client.receive, client.send)
+            await carry(near, 0, scope, client.receive, client.send)
             assert client.heard == [
                 {"type": "websocket.accept", "subprotocol": "mcpenv", "headers": [(b"x", b"\xff")]},
-                {"type": "websocket.send", "text": big},
-                {"type": "websocket.send", "bytes": b"\x00\xff"},
+                {"type": "websocket.send", "text": big, "bytes": None},
+                {"type": "websocket.send", "text": None, "bytes": b"\x00\xff"},
                 {"type": "websocket.send", "text": ""},
-                {"type": "websocket.close", "code": 3002, "reason": ""},
+                {"type": "websocket.close", "code": 3002, "reason": None},
             ]
 
     run(main())
 
 
-def test_an_application_that_did_not_read_all_leaves_the_tunnel_fit_for_the_next(tmp_path: Path) -> None:
+def test_an_application_need_not_read_all(tmp_path: Path) -> None:
     async def hasty(scope: Scope, receive: Receive, send: Send) -> None:
         waiting = asyncio.ensure_future(receive())
         await asyncio.sleep(0)
         waiting.cancel()
-        await send({"type": "http.response.start", "status": 204, "headers": []})
+        assert (await receive())["body"] == b"x" * 1000
+        await send({"type": "http.response.start", "status": 204})
         await send({"type": "http.response.body"})
 
     async def main() -> None:
         async with tunnels(hasty, tmp_path) as near:
-            for _ in range(20):
-                client = Client(*({"type": "http.request", "body": b"x" * 1000, "more_body": True} for _ in range(12)))
-                await near.carry(0, HTTP, client.receive, client.send)
-                assert [message["type"] for message in client.heard] == ["http.response.start", "http.response.body"]
+            client = Client(*({"type": "http.request", "body": b"x" * 1000, "more_body": True} for _ in range(2000)))
+            await carry(near, 0, HTTP, client.receive, client.send)
+            assert [message["type"] for message in client.heard] == ["http.response.start", "http.response.body"]
+
+    run(main())
+
+
+def test_a_client_that_does_not_read_stops_the_application(tmp_path: Path) -> None:
+    async def main() -> None:
+        sent, reads = 0, asyncio.Event()
+
+        async def floods(scope: Scope, receive: Receive, send: Send) -> None:
+            nonlocal sent
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            for _ in range(1000):
+                await send({"type": "http.response.body", "body": b"x" * 100_000, "more_body": True})
+                sent += 1
+
+        class Slow(Client):
+            async def send(self, message: Message) -> None:
+                await reads.wait()
+
+        async with tunnels(floods, tmp_path) as near:
+            client = Slow()
+            carrying = asyncio.ensure_future(carry(near, 0, HTTP, client.receive, client.send))
+            before = -1
+            while sent != before:
+                before = sent
+                await asyncio.wait([carrying], timeout=0.2)
+            assert 0 < sent < 100
+            reads.set()
+            await carrying
+            assert sent == 1000
 
     run(main())
 
@@ -413,7 +476,7 @@ def test_a_client_that_leaves_is_seen_to_leave(tmp_path: Path) -> None:
 
         async with tunnels(waits, tmp_path) as near:
             client = Client({"type": "http.request", "body": b"", "more_body": False})
-            carrying = asyncio.ensure_future(near.carry(0, HTTP, client.receive, client.send))
+            carrying = asyncio.ensure_future(carry(near, 0, HTTP, client.receive, client.send))
             await began.wait()
             client.leave()
             await carrying
@@ -433,7 +496,7 @@ def test_a_carrier_that_is_cancelled_is_to_the_application_a_client_that_left(tm
         async with tunnels(waits, tmp_path) as near:
             client = Client()
             scope = {**HTTP, "type": "websocket"}
-            carrying = asyncio.ensure_future(near.carry(0, scope, client.receive, client.send))
+            carrying = asyncio.ensure_future(carry(near, 0, scope, client.receive, client.send))
             await began.wait()
             carrying.cancel()
             await left.wait()
@@ -442,7 +505,7 @@ def test_a_carrier_that_is_cancelled_is_to_the_application_a_client_that_left(tm
 
 
 @pytest.mark.parametrize("began", [False, True])
-def test_a_worker_that_is_gone_is_noticed_and_how_far_it_came(tmp_path: Path, began: bool) -> None:
+def test_a_worker_that_is_gone_is_noticed(tmp_path: Path, began: bool) -> None:
     async def main() -> None:
         asked = asyncio.Event()
 
@@ -452,16 +515,15 @@ def test_a_worker_that_is_gone_is_noticed_and_how_far_it_came(tmp_path: Path, be
             asked.set()
             await asyncio.Event().wait()
 
-        server, near = TunnelServer([never]), Tunnels(tmp_path / "1.1.sock")
         client = Client()
-        async with server.running(tmp_path / "1.1.sock"):
-            carrying = asyncio.ensure_future(near.carry(0, HTTP, client.receive, client.send))
+        async with tunnels(never, tmp_path) as near:
+            carrying = asyncio.ensure_future(carry(near, 0, HTTP, client.receive, client.send))
             await asked.wait()
-        with pytest.raises(Gone) as gone:
-            await carrying
-        assert gone.value.began is began
         with pytest.raises(Gone):
-            await near.carry(0, HTTP, client.receive, client.send)
+            await carrying
+        assert len(client.heard) == began
+        with pytest.raises(Gone):
+            await carry(near, 0, HTTP, client.receive, client.send)
 
     run(main())
 
@@ -475,89 +537,52 @@ def test_an_application_that_fails_fails_the_request_and_not_the_tunnel(tmp_path
             for _ in range(2):
                 client = Client()
                 with pytest.raises(RuntimeError, match="failed to answer"):
-                    await near.carry(0, HTTP, client.receive, client.send)
+                    await carry(near, 0, HTTP, client.receive, client.send)
 
     run(main())
 
 
-def test_an_event_of_a_client_that_cannot_be_carried_fails_the_request_at_once(tmp_path: Path) -> None:
-    async def waits(scope: Scope, receive: Receive, send: Send) -> None:
+def test_an_event_that_cannot_be_carried_fails_the_request(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def odd(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] == "/answer":
+            await send({"type": "http.response.start", "status": object()})
         assert (await receive())["type"] == "http.disconnect"
 
     async def main() -> None:
-        async with tunnels(waits, tmp_path) as near:
-            client = Client({"type": "http.request", "body": "text"})
-            with pytest.raises(BadMessage, match="body"):
-                await near.carry(0, HTTP, client.receive, client.send)
-
-    run(main())
-
-
-def test_an_event_of_an_application_that_cannot_be_carried_fails_the_request_and_is_logged(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    async def odd(scope: Scope, receive: Receive, send: Send) -> None:
-        await send({"type": "http.response.start", "status": "200", "headers": []})
-
-    async def main() -> None:
         async with tunnels(odd, tmp_path) as near:
-            for _ in range(2):
-                client = Client()
-                with pytest.raises(RuntimeError, match="failed to answer"):
-                    await near.carry(0, HTTP, client.receive, client.send)
-                assert client.heard == []
-            assert len(near._idle) == 0
+            with pytest.raises(RuntimeError, match="failed to answer"):
+                await carry(near, 0, {**HTTP, "path": "/answer"}, Client().receive, Client().send)
+            assert "a request that came from another worker failed" in caplog.text
+            with pytest.raises(TypeError):
+                await carry(near, 0, HTTP, Client({"type": "http.request", "body": object()}).receive, Client().send)
 
     run(main())
-    assert "BadMessage" in caplog.text and "status" in caplog.text
 
 
-def test_what_is_no_message_ends_the_tunnel_and_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async def main() -> None:
-        async with tunnels(None, tmp_path):
-            reader, writer = await asyncio.open_unix_connection(tmp_path / "1.1.sock")
-            writer.write(encode(Returned(failed=True)))
-            assert await reader.read() == b""
-            writer.close()
-
-    run(main())
-    (record,) = caplog.records
-    assert "returned" in record.getMessage()
-
-
-@pytest.mark.parametrize("answer", [encode(Returned(failed=True))[:8] + b"?" * 100, encode(Hello())])
-def test_a_request_that_is_answered_with_what_is_no_answer_is_refused_and_logged(
-    answer: bytes, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    async def own(scope: Scope, receive: Receive, send: Send) -> None:
-        raise AssertionError("it belongs to another worker")
-
-    async def misanswer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readexactly(8)
-        writer.write(answer)
+@pytest.mark.parametrize(
+    ("sent", "got"),
+    [
+        (
+            {"type": "http.response.start", "status": HTTPStatus.ACCEPTED, "headers": [[b"A", bytearray(b"\xff")]]},
+            {"type": "http.response.start", "status": 202, "headers": [(b"A", b"\xff")]},
+        ),
+        (
+            {"type": "http.response.body", "body": memoryview(b"x" * 5_000_000), "more_body": True},
+            {"type": "http.response.body", "body": b"x" * 5_000_000, "more_body": True},
+        ),
+        ({"type": "websocket.accept", "headers": None}, {"type": "websocket.accept", "headers": None}),
+        ({"type": "websocket.send", "bytes": bytearray(b"\x00\xff")}, {"type": "websocket.send", "bytes": b"\x00\xff"}),
+    ],
+    ids=lambda event: event["type"],
+)
+def test_what_an_application_sends_arrives_as_plain_values(tmp_path: Path, sent: Message, got: Message) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await send(sent)
 
     async def main() -> None:
-        server = await asyncio.start_unix_server(misanswer, tmp_path / "1.1.sock")
-        peers = Peers(tmp_path, "0.1", 2)
-        peers.learn(["0.1", "1.1"])
-        async with server, channels({}) as (channel, _):
-            forwarding = Forwarding(0, own, peers, channel, ServerConfig(), None)
-            client = Client({"type": "http.request", "body": b"", "more_body": False})
-            scope = {**HTTP, "path": f"/episodes/1.1.{'x' * 32}/mcp", "method": "GET", "query_string": b""}
-            await forwarding(scope, client.receive, client.send)
-            start, body = client.heard
-            assert start["status"] == 500
-            assert b"internal error between the server's workers" in body["body"]
-            scope = {**HTTP, "type": "websocket", "path": "/ws", "query_string": b"session_id=1.1." + b"x" * 32}
-            client = Client({"type": "websocket.connect"})
-            await forwarding(scope, client.receive, client.send)
-            assert [message["type"] for message in client.heard] == [
-                "websocket.accept",
-                "websocket.send",
-                "websocket.close",
-            ]
-            peers.close()
+        async with tunnels(app, tmp_path) as near:
+            client = Client()
+            await carry(near, 0, HTTP, client.receive, client.send)
+            assert client.heard == [got]
 
     run(main())
-    said = [record.getMessage() for record in caplog.records]
-    assert len(said) == 2 and all("could not be forwarded to worker 1.1" in each for each in said)
