@@ -18,7 +18,7 @@ from mcpenv_client.errors import ExecutionError, McpenvError, SessionLost, WireE
 
 logger = logging.getLogger("mcpenv")
 
-_LENGTH = struct.Struct("!I")
+_LENGTHS = struct.Struct("!II")
 _BYTES = "latin-1"
 """The key, and the encoding, of an object that stands for bytes."""
 
@@ -26,13 +26,17 @@ Handlers = Mapping[str, Callable[..., Any]]
 
 
 def frame(value: Any) -> bytes:
-    """Return a value as a frame: its length, then its JSON. Bytes may occur in it, and any number type of Python's.
+    """Return a value as a frame: two lengths, its JSON, and the ``body`` of an ASGI event as it is.
 
     Raises:
-        TypeError: it has a value without a JSON form.
+        TypeError: it has a value that is neither bytes nor JSON's.
     """
+    body = b""
+    if isinstance(value, dict) and value.get("body"):
+        body = bytes(memoryview(value["body"]))
+        value = {name: each for name, each in value.items() if name != "body"}
     data = json.dumps(value, ensure_ascii=False, default=_of_bytes).encode("utf-8", "surrogatepass")
-    return _LENGTH.pack(len(data)) + data
+    return b"".join((_LENGTHS.pack(len(data), len(body)), data, body))
 
 
 class FrameReader:
@@ -40,7 +44,7 @@ class FrameReader:
 
     def __init__(self, stream: asyncio.StreamReader) -> None:
         self._stream = stream
-        self._length: int | None = None
+        self._lengths: tuple[int, int] | None = None
 
     async def next(self) -> Any:
         """Return the next value. Cancelling loses nothing.
@@ -49,13 +53,17 @@ class FrameReader:
             EOFError: the other end has disconnected.
         """
         try:
-            if self._length is None:
-                (self._length,) = _LENGTH.unpack(await self._stream.readexactly(_LENGTH.size))
-            data = await self._stream.readexactly(self._length)
+            if self._lengths is None:
+                self._lengths = _LENGTHS.unpack(await self._stream.readexactly(_LENGTHS.size))
+            data = await self._stream.readexactly(sum(self._lengths))
         except OSError as error:
             raise EOFError from error
-        self._length = None
-        return json.loads(data, object_hook=_to_bytes)
+        length, body_length = self._lengths
+        self._lengths = None
+        value = json.loads(data[:length], object_hook=_to_bytes)
+        if body_length:
+            value["body"] = data[length:]
+        return value
 
 
 class Channel:

@@ -48,6 +48,7 @@ class Worker:
 
     Attributes:
         number: its place among the workers, from 0.
+        end: the hub's end of `channel`.
         passage: the socket for connections to it.
         ready: True once it serves.
         draining: True once it takes no new sessions.
@@ -61,6 +62,7 @@ class Worker:
 
     number: int
     tag: str
+    end: socket.socket
     channel: Channel
     passage: Passage
     ready: bool = False
@@ -180,13 +182,19 @@ class Hub:
         reader, writer = await asyncio.open_unix_connection(sock=end)
         tag = worker_id.tag_of(number, next(self._lives[number]))
         handlers: dict[str, Callable[..., Any]] = {}
-        worker = Worker(number, tag, Channel(reader, writer, handlers), Passage(passage, self._pass_on))
+        worker = Worker(number, tag, end, Channel(reader, writer, handlers), Passage(passage, self._pass_on))
         handlers.update(self._handlers(worker))
         self._workers.append(worker)
         task = asyncio.ensure_future(self._serve(worker))
         self._serving.add(task)
         task.add_done_callback(self._serving.discard)
         return Seat(tag, channel, receiving)
+
+    def ended(self, seat: Seat) -> None:
+        """Handle the end of a worker's process. Forks of user code may keep its sockets open."""
+        for worker in self._workers:
+            if worker.tag == seat.tag:
+                worker.end.shutdown(socket.SHUT_RD)
 
     async def _serve(self, worker: Worker) -> None:
         try:

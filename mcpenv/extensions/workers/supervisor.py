@@ -12,7 +12,7 @@ import socket
 import tempfile
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
@@ -144,6 +144,8 @@ class Processes:
         self._job = job
         self._running: dict[int, SpawnProcess] = {}
         self._ending = False
+        # Other processes may keep the pipe of `Process.sentinel` open: forks of user code.
+        self._waiting = ThreadPoolExecutor(job.count)
 
     async def run(self) -> None:
         """Return when all processes have ended."""
@@ -188,11 +190,8 @@ class Processes:
             process.start()
             seat.close()
             self._running[number] = process
-            ended = asyncio.Event()
-            loop.add_reader(process.sentinel, ended.set)
-            await ended.wait()
-            loop.remove_reader(process.sentinel)
-            process.join()
+            await loop.run_in_executor(self._waiting, process.join)
+            self._hub.ended(seat)
             del self._running[number]
 
 
@@ -204,13 +203,13 @@ def _serve(job: Job, seat: Seat) -> None:
         # The process that started this one answers Ctrl-C, which a terminal sends to all.
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, worker.replace)
-        await worker.run()
+        await worker.run(tuned_gc())
 
-    with asyncio.Runner(loop_factory=loop_factory()) as runner, tuned_gc():
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
         try:
             runner.run(main())
         except McpenvError:
             return  # the hub has been told
         except Exception:
-            logger.exception("a worker could not start")
+            logger.exception("a worker failed")
     flush_traces()

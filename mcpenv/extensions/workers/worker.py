@@ -61,8 +61,11 @@ class Worker:
         """The arguments of an end that began before there was an `Ending`."""
         self._hurried = False
 
-    async def run(self) -> None:
+    async def run(self, loaded: contextlib.AbstractContextManager[None] | None = None) -> None:
         """Serve until the end is asked for, by a signal or by the hub, or until the hub disconnects.
+
+        Args:
+            loaded: entered once the environment's code is loaded.
 
         Raises:
             StartupError: the environment does not start. The hub is told first.
@@ -84,7 +87,8 @@ class Worker:
             )
             handlers.update(_handlers(server, member, peers))
             serving.add_done_callback(lambda _: self.end())
-            await self._serve(server, peers, channel)
+            with loaded or contextlib.nullcontext():
+                await self._serve(server, peers, channel)
         except Exception as error:
             channel.tell("failed", str(error) if isinstance(error, McpenvError) else repr(error))
             await channel.drain()

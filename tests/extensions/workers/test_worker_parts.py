@@ -146,7 +146,7 @@ def test_values_arrive_as_they_were_sent_though_their_reader_is_cancelled(values
 
 def test_a_stream_that_ends_within_a_frame_has_ended() -> None:
     async def main() -> None:
-        for length in (2, 6):
+        for length in (2, 10):
             stream = asyncio.StreamReader()
             stream.feed_data(frame("text")[:length])
             stream.feed_eof()
@@ -154,6 +154,12 @@ def test_a_stream_that_ends_within_a_frame_has_ended() -> None:
                 await FrameReader(stream).next()
 
     run(main())
+
+
+def test_the_body_of_an_event_is_sent_as_it_is() -> None:
+    for body in (b"", b"\x00\xff" * 1000):
+        data = frame({"type": "http.request", "body": memoryview(body)})
+        assert body in data and len(data) < len(body) + 100
 
 
 def test_a_value_without_a_json_form_is_refused_by_the_sender() -> None:
@@ -309,6 +315,22 @@ def test_a_worker_that_does_not_answer_is_left_out_of_answers_about_all(
             samples = await ends[0].call("metrics")
             assert {"steps": 1} in samples
             assert [each['mcpenv_resets_total{result="ok"}'] for each in samples if len(each) > 1] == [5]
+
+    run(main())
+
+
+def test_a_worker_whose_process_has_ended_is_gone_though_a_fork_has_its_sockets(tmp_path: Path) -> None:
+    async def main() -> None:
+        hub = Hub(tmp_path, [], ServerConfig(), 2, anonymous=True)
+        async with hub.running():
+            seat = await hub.add(0)
+            seat.channel.sendall(frame(["call", None, "failed", ["no such luck"]]))
+            hub.ended(seat)
+            await hub.started.wait()
+            assert hub.failure == "no such luck"  # what it sent before is read
+            seat.passage.setblocking(False)
+            assert await asyncio.get_running_loop().sock_recv(seat.passage, 1) == b""
+            seat.close()
 
     run(main())
 
