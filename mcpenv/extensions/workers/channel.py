@@ -152,7 +152,7 @@ class Channel:
         if number is None:
             return
         if not inspect.isawaitable(value):
-            self._send("answer", number, value)
+            self._answer(number, name, value)
             return
         task = self._serving[number] = asyncio.ensure_future(value)
         task.add_done_callback(functools.partial(self._finish, number, name))
@@ -164,7 +164,13 @@ class Channel:
         elif (error := task.exception()) is not None:
             self._refuse(number, name, error)
         else:
-            self._send("answer", number, task.result())
+            self._answer(number, name, task.result())
+
+    def _answer(self, number: int, name: str, value: Any) -> None:
+        try:
+            self._send("answer", number, value)
+        except TypeError as error:  # it has no JSON form
+            self._refuse(number, name, error)
 
     def _refuse(self, number: int | None, name: str, error: BaseException) -> None:
         """Answer with an error. The log has the traceback of one that is not deliberate."""

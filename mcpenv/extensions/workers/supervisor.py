@@ -200,8 +200,8 @@ def _serve(job: Job, seat: Seat) -> None:
 
     async def main() -> None:
         worker = Worker(job, seat)
-        # The process that started this one answers Ctrl-C, which a terminal sends to all.
-        for number in (signal.SIGTERM, signal.SIGINT):
+        # A terminal sends Ctrl-C, and its end, to all processes. The first one tells the others what to do at once.
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             asyncio.get_running_loop().add_signal_handler(number, worker.replace)
         await worker.run(tuned_gc())
 

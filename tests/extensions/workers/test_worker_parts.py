@@ -210,13 +210,14 @@ def test_a_call_gives_what_the_other_end_returns_or_raises(caplog: pytest.LogCap
             "fail_later": fail_later,
             "note": heard.append,
             "noted": lambda: heard,
+            "odd": object,
         }
         async with channels(handlers) as (one, _):
             assert await one.call("later", "x") == "x"
             with pytest.raises(CapacityReached) as refused:
                 await one.call("refuse")
             assert refused.value.retry_after_s == 5.0
-            for name in ("fail", "fail_later", "unknown"):
+            for name in ("fail", "fail_later", "unknown", "odd"):
                 with pytest.raises(ExecutionError, match="internal error"):
                     await one.call(name)
             one.tell("fail")
@@ -228,7 +229,7 @@ def test_a_call_gives_what_the_other_end_returns_or_raises(caplog: pytest.LogCap
     said = [record.getMessage() for record in caplog.records]
     assert said == [
         f"the call of {name!r} between the processes of the server failed"
-        for name in ("fail", "fail_later", "unknown", "fail")
+        for name in ("fail", "fail_later", "unknown", "odd", "fail")
     ]
 
 
