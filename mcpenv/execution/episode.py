@@ -31,6 +31,9 @@ DROPPED_PART, DROPPED_MOST = 64, 256
 """The size of a batch of dropped records: this fraction of the maximum, and at most this number. Dropping moves all
 remaining records. After each step that would take longer than the step."""
 
+OVER = "The episode is over."
+"""The text that an agent reads when it calls a tool after the end."""
+
 
 @dataclass(frozen=True, slots=True)
 class Finish:

@@ -62,14 +62,12 @@ from mcpenv_client.types.values import refuse_unrecordable
 from .components import CompletingProvider
 from .concurrency.agent_call import AgentCall
 from .context import NOT_ASKED
+from .episode import OVER
 from .execution import Execution
 from .mounted.mounted_server import MountedServer
 from .server_settings import NO_SETTINGS, ServerSettings
 from .subscriptions import Subscriptions
 from .tool_call import InputRequired
-
-OVER = "The episode is over."
-"""The text of an agent's calls after the end."""
 
 T = TypeVar("T")
 

@@ -30,6 +30,7 @@ from mcpenv_client.wire.protocol import EpisodeState, Event, next_state
 from .concurrency.agent_call import AgentCall
 from .current_step import NOT_SCORED, Step, current, inside
 from .ending import hand_over
+from .episode import OVER
 from .instance import Instance
 from .reset import reset
 from .scoring import Scoring
@@ -91,7 +92,7 @@ async def step(
             episode = at.episode
             # A reset may have acquired the lock before this call.
             if episode_id is not None and episode_id != episode.id:
-                raise EpisodeDone("The episode is over.")
+                raise EpisodeDone(OVER)
             if episode.state is EpisodeState.NEW:
                 unasked = Wanted({}, at.hooks.options, at.tasks).found(None)
                 await reset(at, unasked, None, None, implicit=True)

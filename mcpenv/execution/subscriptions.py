@@ -30,6 +30,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from mcpenv_client.errors import EpisodeDone, SessionLost, WireError
 from mcpenv_client.wire.protocol import EpisodeState
 
+from .episode import OVER
 from .execution import Execution
 from .notifications import Ending
 
@@ -126,7 +127,7 @@ class Subscriptions:
         except WireError as error:
             raise MCPError(INTERNAL_ERROR, error.message) from error
         if watched.episode_id is not None and watched.execution.episode.state is EpisodeState.DONE:
-            raise MCPError(INVALID_REQUEST, "The episode is over.")
+            raise MCPError(INVALID_REQUEST, OVER)
         return watched
 
 

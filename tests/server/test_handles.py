@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 
 import pytest
 
@@ -40,7 +41,7 @@ def test_of_very_many_past_episodes_the_last_ones_still_answer(monkeypatch: pyte
     monkeypatch.setattr(handles, "MAX_PAST", 3)
 
     async def main() -> None:
-        kept, forgotten = Handles(), list[str]()
+        kept, forgotten = Handles(lambda: secrets.token_urlsafe(16)), list[str]()
         kept.on_forget = forgotten.append
         past = [await retired(kept) for _ in range(5)]
         assert [kept.find(handle.value) for handle in past] == [None, None, *past[2:]]
@@ -52,7 +53,7 @@ def test_of_very_many_past_episodes_the_last_ones_still_answer(monkeypatch: pyte
 
 def test_past_episodes_say_what_tools_they_had_and_hold_equal_lists_together() -> None:
     async def main() -> None:
-        kept = Handles()
+        kept = Handles(lambda: secrets.token_urlsafe(16))
         one, other, larger = await retired(kept), await retired(kept), await retired(kept, more=True)
         assert [tool.name for tool in (await one.listing()).tools] == ["look"]
         assert [tool.name for tool in (await larger.listing()).tools] == ["look", "listen"]

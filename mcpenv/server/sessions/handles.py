@@ -7,7 +7,6 @@ or closed and `GRACE_S` have passed. A 404 at once would reach an agent as "Sess
 from __future__ import annotations
 
 import asyncio
-import secrets
 import time
 from collections import deque
 from collections.abc import Callable
@@ -68,7 +67,7 @@ class Handles:
         on_forget: called with a handle that has stopped answering.
     """
 
-    def __init__(self, new_value: Callable[[], str] = lambda: secrets.token_urlsafe(16)) -> None:
+    def __init__(self, new_value: Callable[[], str]) -> None:
         self._new_value = new_value
         self._handles: dict[str, Handle] = {}
         self._past: deque[tuple[float, Handle]] = deque()

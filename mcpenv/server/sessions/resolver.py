@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastmcp.server.dependencies import fastmcp_request_ctx, get_access_token
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from mcpenv.execution.mcp_server import Lister, Target
+from mcpenv.execution.mcp_server import OVER, Lister, Target
 from mcpenv.server.config import ServerConfig
 from mcpenv_client.errors import EpisodeDone, Unauthorized
 
@@ -73,7 +73,7 @@ class RequestSessions:
         if handle is not None:
             execution = handle.current
             if execution is None:
-                raise EpisodeDone("The episode is over.")
+                raise EpisodeDone(OVER)
             handle.used = True
             return Target(execution, handle.episode_id, principal)
         self._refuse_without_handle()
