@@ -116,7 +116,7 @@ def _loaded(entry: EntryPoint) -> Command | ConfigurationError:
     """
     try:
         command = entry.load()
-    except Exception as error:  # noqa: BLE001 - code of another distribution may raise anything; reported on use
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - code of other distributions; reported on use
         return _unusable(entry, f"cannot be loaded: {type(error).__name__}: {error}")
     if not isinstance(command, Command):
         return _unusable(entry, f"is a {type(command).__name__}, not a mcpenv.cli.commands.Command")

@@ -210,13 +210,20 @@ def load(name: str) -> Any:
     """Import an entry.
 
     Raises:
-        ConfigurationError: there is no such entry.
+        ConfigurationError: there is no such entry, or it cannot be loaded.
     """
-    if name not in installed():
+    entry = installed().get(name)
+    if entry is None:
         raise ConfigurationError(
             f"the server extension {name!r} is not installed; installed: {', '.join(sorted(installed())) or 'none'}"
         )
-    return installed()[name].load()
+    try:
+        return entry.load()
+    except (Exception, SystemExit) as error:  # code of another distribution may raise anything
+        owner = "" if entry.dist is None else f" of {entry.dist.name}"
+        raise ConfigurationError(
+            f"the server extension {name}{owner}: {entry.value} cannot be loaded: {type(error).__name__}: {error}"
+        ) from error
 
 
 def extensions_of(server: EnvServer, *, console: bool) -> list[Extension]:
@@ -228,10 +235,22 @@ def extensions_of(server: EnvServer, *, console: bool) -> list[Extension]:
         console: True if the console is served, which settings and the mode decide.
 
     Raises:
-        ConfigurationError: one of them is not installed.
+        ConfigurationError: one of them is not installed, cannot be loaded, or is no class of extensions.
     """
     config = server.config
     optional = ["openenv"] if config.record is None else ["records", "openenv"]
     names = [*(["console"] if console else ()), *(name for name in optional if name in installed()), *config.wires]
-    chosen = [*config.extensions, *names]
-    return [(load(each) if isinstance(each, str) else each)(server) for each in chosen]
+    return [_maker_of(each)(server) for each in dict.fromkeys([*config.extensions, *names])]
+
+
+def _maker_of(chosen: str | MakeExtension) -> MakeExtension:
+    if not isinstance(chosen, str):
+        return chosen
+    cls = load(chosen)
+    if not (isinstance(cls, type) and issubclass(cls, Extension)):
+        raise ConfigurationError(
+            f"the server extension {chosen!r}: {installed()[chosen].value} is no subclass of "
+            "mcpenv.server.extension.Extension, and so it cannot be chosen by name"
+        )
+    made: MakeExtension = cls
+    return made

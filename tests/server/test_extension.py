@@ -132,6 +132,28 @@ def test_a_name_that_is_not_installed_is_refused_with_the_names_that_are() -> No
         create_app(World, config=config_of("other"))
 
 
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ("not_there:X", "cannot be loaded: ModuleNotFoundError: No module named 'not_there'"),
+        ("sys:exit_", "cannot be loaded: AttributeError: module 'sys' has no attribute 'exit_'"),
+        ("json", "json is no subclass of mcpenv.server.extension.Extension"),
+    ],
+)
+def test_an_entry_that_is_no_extension_is_refused_with_its_value(
+    value: str, reason: str, entries: dict[str, EntryPoint]
+) -> None:
+    entries["broken"] = EntryPoint("broken", value, "mcpenv.server")
+    with pytest.raises(ConfigurationError, match=r"the server extension '?broken'?: ") as refused:
+        create_app(World, config=config_of("broken"))
+    assert reason in str(refused.value)
+
+
+def test_an_extension_that_is_named_twice_is_made_once() -> None:
+    EnvServer(World, config=config_of(Noted, Noted))
+    assert len(made) == 1
+
+
 def test_middleware_is_around_every_response_also_without_a_route() -> None:
     with client_of(create_app(World, config=config_of(Noted))) as client:
         answers = [client.get("/health"), client.get("/nothing-here"), client.get("/mcp")]
