@@ -36,12 +36,24 @@ class ServerHandler(logging.StreamHandler):  # type: ignore[type-arg]
         """Write a line, or keep one of the access log until the turn ends."""
         loop = asyncio._get_running_loop() if record.name == ACCESS else None
         if loop is None:
-            self.flush()
+            self._write_kept(record)
             super().emit(record)
             return
+        try:
+            line = self.format(record) + self.terminator
+        except Exception:  # noqa: BLE001 - as in every handler of `logging`: a message must not break its caller
+            self.handleError(record)
+            return
         if not self._lines:
-            loop.call_soon(self.flush)
-        self._lines.append(self.format(record) + self.terminator)
+            loop.call_soon(self._write_kept, record)
+        self._lines.append(line)
+
+    def _write_kept(self, record: logging.LogRecord) -> None:
+        """Write the lines that are kept. Where that fails, `logging` reports it with ``record``."""
+        try:
+            self.flush()
+        except Exception:  # noqa: BLE001 - as above; stderr may be closed
+            self.handleError(record)
 
     def flush(self) -> None:
         """Write the lines that are kept."""

@@ -298,3 +298,32 @@ def test_lines_of_one_turn_are_written_together_and_before_any_other_line() -> N
         return stream.writes
 
     assert asyncio.run(main()) == ["one\ntwo\n", "three\n", "four\n"]
+
+
+class Gone(io.StringIO):
+    """A stream that nobody reads any more."""
+
+    def write(self, text: str) -> int:
+        raise BrokenPipeError
+
+
+def test_a_log_that_cannot_be_written_fails_no_caller_and_no_callback_of_the_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(logging, "raiseExceptions", False)
+    handler = ServerHandler()
+    handler.setStream(Gone())
+    failed: list[dict[str, Any]] = []
+
+    def log(name: str) -> None:
+        handler.handle(logging.LogRecord(name, logging.INFO, __file__, 1, "a line", None, None))
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: failed.append(context))
+        log("mcpenv.access")
+        await asyncio.sleep(0)  # the end of the turn, which writes
+        log("mcpenv.access")
+        log("mcpenv")  # writes the line before, too
+
+    asyncio.run(main())
+    assert failed == []
