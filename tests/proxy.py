@@ -39,12 +39,14 @@ def nginx(behind: str, folder: Path) -> Iterator[str]:
 
 
 @contextmanager
-def in_front(program: str, address: str, servers: Sequence[str], folder: Path) -> Iterator[str]:
-    """The base URL of nginx or HAProxy at an address, with the configuration for two servers."""
+def in_front(
+    program: str, address: str, servers: Sequence[str], folder: Path, changes: Mapping[str, str] | None = None
+) -> Iterator[str]:
+    """The base URL of nginx or HAProxy at an address, with the configuration for two servers, changed so."""
     file = "haproxy.cfg" if program == "haproxy" else "nginx-servers.conf"
     listens, form = LISTENS[file]
     places = {ours: urlsplit(server).netloc for ours, server in zip(SERVERS, servers, strict=True)}
-    text = configured(file, {listens: form.format(address)}, places)
+    text = configured(file, {listens: form.format(address)}, {**places, **(changes or {})})
     if program == "haproxy":
         (folder / file).write_text(text, encoding="utf-8")
         command = [found("haproxy"), "-db", "-f", str(folder / file)]

@@ -251,6 +251,20 @@ def test_an_http_client_begins_anew_elsewhere_when_the_server_of_its_cookie_has_
         assert http.delete(f"/sessions/{anew.json()['session_id']}").json()["closed"]
 
 
+def test_haproxy_sends_an_agent_to_its_server_before_it_has_seen_that_it_is_back(tmp_path: Path) -> None:
+    """Each backend checks on its own: the one of new sessions can know of a restart before the one of agents."""
+    tell = "frontend mcpenv\n    http-request return status 200 if { path /down } !{ srv_is_up(mcpenv_s0/s0) }"
+    changes = {"frontend mcpenv": tell, "GET /health": "GET /of-no-server"}
+    with started(tmp_path, "run", f"{WORLD}:World", "--no-access-log") as process, ExitStack() as stack:
+        servers, address = [process.url()] * 2, free_address()
+        url = stack.enter_context(in_front("haproxy", address, servers, tmp_path, changes))
+        limit = time.monotonic() + PATIENCE_S
+        while httpx.get(f"{url}/down").status_code != 200 and time.monotonic() < limit:
+            time.sleep(0.05)  # until the checks have failed
+        assert httpx.get(f"{url}/down").status_code == 200
+        assert httpx.get(f"{url}/s0/health").status_code == 200
+
+
 def test_the_configuration_of_haproxy_has_no_warnings() -> None:
     command = [found("haproxy"), "-c", "-f", str(DEPLOY / "haproxy.cfg")]
     checked = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
