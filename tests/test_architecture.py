@@ -13,7 +13,7 @@ import mcpenv_client
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 SOURCES = [Path(str(package.__file__)).parent for package in (mcpenv, mcpenv_client)]
-MOST_AT_THE_TOP = 12
+MOST_AT_THE_TOP = 13
 """Entries of ``mcpenv/`` that are no packages."""
 
 OPENENV_CHILD = "extensions/openenv/child.py"
@@ -152,7 +152,7 @@ IMPORTS = {module: imports_of(module, file, set(MODULES)) for module, file in MO
 
 
 def test_extensions_import_the_listed_modules_of_the_kernel() -> None:
-    assert 30 <= len(LISTED) <= 45 and set(MODULES) >= LISTED
+    assert 30 <= len(LISTED - PUBLIC) <= 45 and set(MODULES) >= LISTED
     further = {
         (module.split(".")[2], name)
         for module, names in IMPORTS.items()

@@ -91,10 +91,11 @@ def _run(arguments: Sequence[str], failures: Failures) -> int:
         if debug:
             traceback.print_exception(error)
         return failures.print(str(error), error, REFUSED if isinstance(error, _REFUSALS) else FAILED)
-    except Exception as error:  # noqa: BLE001 - the command line's boundary: a bug in mcpenv
+    except Exception as error:  # noqa: BLE001 - the command line's boundary: a bug in the command
         if debug:
             traceback.print_exception(error)
-        text = f"{type(error).__name__}: {error} (a bug in mcpenv; --debug shows the traceback)"
+        owner = getattr(command, "__module__", None) or __name__
+        text = f"{type(error).__name__}: {error} (a bug in {owner.partition('.')[0]}; --debug shows the traceback)"
         return failures.print(text, error, FAILED)
     return int(status or 0)
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from typing import Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 
+from mcpenv.entry_points import entries_of, load_entry, unusable
 from mcpenv.errors import ConfigurationError
 
 ENTRY_POINTS = "mcpenv.commands"
@@ -71,7 +72,7 @@ KERNEL = {
 
 def add_commands(app: App) -> None:
     """Add all commands to the app of ``mcpenv``. No command's code is loaded."""
-    registered = {entry.name: _loaded(entry) for entry in entry_points(group=ENTRY_POINTS)}
+    registered = {name: _loaded(entry) for name, entry in entries_of(ENTRY_POINTS).items()}
     commands = {**registered, **KERNEL}
     groups = dict(_groups(commands))
     for group in groups.values():
@@ -115,17 +116,12 @@ def _loaded(entry: EntryPoint) -> Command | ConfigurationError:
     A command that cannot be loaded leaves the others usable.
     """
     try:
-        command = entry.load()
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - code of other distributions; reported on use
-        return _unusable(entry, f"cannot be loaded: {type(error).__name__}: {error}")
+        command = load_entry(entry, "the command")
+    except ConfigurationError as error:
+        return error
     if not isinstance(command, Command):
-        return _unusable(entry, f"is a {type(command).__name__}, not a mcpenv.cli.commands.Command")
+        return unusable(entry, "the command", f"is a {type(command).__name__}, not a mcpenv.cli.commands.Command")
     return command
-
-
-def _unusable(entry: EntryPoint, reason: str) -> ConfigurationError:
-    owner = "" if entry.dist is None else f" of {entry.dist.name}"
-    return ConfigurationError(f"the command {entry.name.replace('.', ' ')}{owner}: {entry.value} {reason}")
 
 
 def _refusing(error: ConfigurationError) -> Callable[..., int]:

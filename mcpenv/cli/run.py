@@ -7,13 +7,13 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
 from fastmcp.server.auth import AuthProvider
 
+from mcpenv.entry_points import entries_of, load_entry
 from mcpenv.errors import ConfigurationError
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.logs import LogFormat
@@ -204,10 +204,10 @@ def _reloading() -> Callable[[RunRequest], int]:
     Raises:
         ConfigurationError: it is not installed.
     """
-    entry = next(iter(entry_points(group="mcpenv.server", name="reload")), None)
+    entry = entries_of("mcpenv.server").get("reload")
     if entry is None:
         raise ConfigurationError("--reload: the extension reload is not installed")
-    function: Callable[[RunRequest], int] = entry.load()
+    function: Callable[[RunRequest], int] = load_entry(entry, "the server extension")
     return function
 
 

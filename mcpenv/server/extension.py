@@ -12,9 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from typing import TYPE_CHECKING, Any, Protocol
 
+from mcpenv.entry_points import entries_of, load_entry
 from mcpenv.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -126,7 +127,8 @@ class Extension:
     exist then, except ``access`` and ``agent_server``. The methods from `admits` on are called on the event loop.
 
     Attributes:
-        middleware: ASGI middleware around every request of the server, the outermost first.
+        middleware: ASGI middleware around every request of the server, the outermost first. The answer 500 to an
+            exception that nothing handled is sent from outside of it, as by Starlette.
     """
 
     middleware: Sequence[Middleware] = ()
@@ -201,9 +203,8 @@ class Runner(Protocol):
 
 @functools.cache
 def installed() -> Mapping[str, EntryPoint]:
-    """Return the entries of all installed distributions by name, which are read once. Names of mcpenv's own win."""
-    entries = entry_points(group=GROUP)
-    return {entry.name: entry for entry in sorted(entries, key=lambda each: each.module.startswith("mcpenv."))}
+    """Return the entries of all installed distributions by name, which are read once."""
+    return entries_of(GROUP)
 
 
 def load(name: str) -> Any:
@@ -217,13 +218,7 @@ def load(name: str) -> Any:
         raise ConfigurationError(
             f"the server extension {name!r} is not installed; installed: {', '.join(sorted(installed())) or 'none'}"
         )
-    try:
-        return entry.load()
-    except (Exception, SystemExit) as error:  # code of another distribution may raise anything
-        owner = "" if entry.dist is None else f" of {entry.dist.name}"
-        raise ConfigurationError(
-            f"the server extension {name}{owner}: {entry.value} cannot be loaded: {type(error).__name__}: {error}"
-        ) from error
+    return load_entry(entry, "the server extension")
 
 
 def extensions_of(server: EnvServer, *, console: bool) -> list[Extension]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
+from mcpenv.entry_points import entries_of
 from mcpenv.errors import TargetError
 
 from .manifest import MANIFEST, Manifest
@@ -107,10 +109,11 @@ def find_place(target: str) -> Place:
     if attribute is not None and all(part.isidentifier() for part in location.split(".")):
         return Place(target, attribute, location, None, None, slug(_kebab(attribute)), None)
     installed = ", ".join(sorted(installed_environments())) or "none"
+    begins = f", and begins with none of {' '.join(prefixes())}" if ":" in target else ""
     raise TargetError(
         target,
         f"is not a folder with {MODULE_FILE}, a .py file, a module:Class or an installed environment "
-        f"(installed: {installed})",
+        f"(installed: {installed}){begins}",
     )
 
 
@@ -160,20 +163,24 @@ def _import_name(file: Path) -> tuple[str, Path]:
     return ".".join(parts) or file.stem, folder
 
 
-def installed_environments() -> dict[str, importlib.metadata.EntryPoint]:
+def installed_environments() -> Mapping[str, EntryPoint]:
     """Return the environments that installed packages register, by the name that is their TARGET."""
-    return {entry.name: entry for entry in importlib.metadata.entry_points(group=ENTRY_POINTS)}
+    return entries_of(ENTRY_POINTS)
 
 
-def entry_of(name: str) -> importlib.metadata.EntryPoint | None:
+def entry_of(name: str) -> EntryPoint | None:
     """Return the entry point of an extension's targets; None if no distribution has it."""
-    return next(iter(importlib.metadata.entry_points(group=EXTERNAL, name=name)), None)
+    return entries_of(EXTERNAL).get(name)
 
 
 def folder_formats() -> list[str]:
     """Return the names of files by which extensions recognise a folder."""
-    names = {entry.name for entry in importlib.metadata.entry_points(group=EXTERNAL)}
-    return sorted(name for name in names if "." in name[1:])
+    return sorted(name for name in entries_of(EXTERNAL) if "." in name[1:])
+
+
+def prefixes() -> list[str]:
+    """Return the prefixes of extensions' targets, each with its colon."""
+    return sorted(f"{name}:" for name in entries_of(EXTERNAL) if "." not in name)
 
 
 def _format_of(folder: Path) -> str | None:
@@ -214,6 +221,7 @@ __all__ = [
     "folder_with_manifest",
     "installed_environments",
     "is_url",
+    "prefixes",
     "slug",
     "split_target",
 ]

@@ -19,6 +19,7 @@ TABLE = """
     GREET = Command(help="Greet.", run="greeting.greet:greet", order=50)
     GROUP = Command(help="Greet in other ways.", order=51, takes_target=True)
     LOUD = Command(help="Greet loudly.", run="greeting.greet:shout")
+    FAIL = Command(help="Fail.", run="greeting.greet:fail")
     NOTHING = Command(help="Not there.", run="greeting.nowhere:greet")
     WRONG = print
 """
@@ -30,6 +31,9 @@ GREETING = """
     def shout(*, twice: bool = False) -> int:
         print("HELLO" * (1 + twice))
         return 0
+
+    def fail() -> int:
+        raise ZeroDivisionError("too loud")
 """
 ENTRIES = """
     [mcpenv.commands]
@@ -39,6 +43,7 @@ ENTRIES = """
     others.loud = greeting.commands:LOUD
     run.loud = greeting.commands:LOUD
     run = greeting.commands:GREET
+    fail = greeting.commands:FAIL
     not-there = greeting.commands:NOTHING
     wrong = greeting.commands:WRONG
     broken = greeting.nothing:GREET
@@ -90,6 +95,12 @@ def test_one_that_cannot_be_loaded_is_refused_when_it_is_used_and_leaves_the_oth
     missing = cli("not-there")
     assert (missing.status, "No module named 'greeting.nowhere'" in missing.err) == (2, True)
     assert cli("run.loud").err.endswith("run.loud: run is a command and no group of commands\n")
+
+
+def test_a_bug_is_one_of_the_distribution_whose_command_raises(cli: Cli) -> None:
+    failed = cli("fail")
+    assert (failed.status, failed.out) == (1, "")
+    assert "ZeroDivisionError: too loud (a bug in greeting; --debug shows the traceback)" in failed.err
 
 
 def test_a_command_of_the_kernel_cannot_be_replaced(cli: Cli) -> None:

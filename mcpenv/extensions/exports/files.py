@@ -6,11 +6,11 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from mcpenv.entry_points import entries_of, load_entry
 from mcpenv.errors import ConfigurationError
 from mcpenv.trajectories.episode import RecordedEpisode
 from mcpenv_client.types.tools import Tool
@@ -61,7 +61,7 @@ class ExportFormat:
 
 def format_names() -> list[str]:
     """Return the names of the formats of all installed distributions."""
-    return sorted({entry.name for entry in entry_points(group=ENTRY_POINTS)})
+    return sorted(entries_of(ENTRY_POINTS))
 
 
 def format_of(name: str) -> ExportFormat:
@@ -70,13 +70,7 @@ def format_of(name: str) -> ExportFormat:
     Raises:
         ConfigurationError: it cannot be loaded.
     """
-    (entry, *_) = entry_points(group=ENTRY_POINTS, name=name)
-    try:
-        found = entry.load()
-    except Exception as error:  # code of another distribution may raise anything
-        raise ConfigurationError(
-            f"the format {name}: {entry.value} cannot be loaded: {type(error).__name__}: {error}"
-        ) from error
+    found = load_entry(entries_of(ENTRY_POINTS)[name], "the format")
     if isinstance(found, ExportFormat):
         return found
     return ExportFormat(write=lambda episodes, out, _: _lines(episodes, found, out), suffix=".jsonl")

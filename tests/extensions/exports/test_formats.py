@@ -61,6 +61,6 @@ def test_what_cannot_be_written_is_refused_in_one_line(site: Path) -> None:
     assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
     assert "ones is binary and cannot be written to standard output; add --out FILE.ones" in refused.stderr
     broken = export(site, "record", "--format", "broken")
-    assert "the format broken: formats:nothing cannot be loaded: AttributeError" in broken.stderr
+    assert "the format broken of formats: formats:nothing cannot be loaded: AttributeError" in broken.stderr
     unknown = export(site, "record", "--format", "unknown")
     assert unknown.returncode == 2 and '"ones"' in unknown.stderr.replace("'", '"')
