@@ -12,7 +12,7 @@ from pathlib import Path
 
 from mcpenv import Recorder, read_episodes
 from mcpenv.extensions.exports import openai_row
-from mcpenv.trajectories.replay import Verdict, replay
+from mcpenv.extensions.records.replay import Verdict, replay
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from write_an_environment import GuessNumber

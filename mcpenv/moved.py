@@ -29,6 +29,7 @@ MOVED = {
     "mcpenv.testing.tasks": "mcpenv.extensions.validation.tasks",
     "mcpenv.trajectories.check": "mcpenv.extensions.records.check",
     "mcpenv.trajectories.export": "mcpenv.extensions.exports",
+    "mcpenv.trajectories.replay": "mcpenv.extensions.records.replay",
     "mcpenv.users": "mcpenv.extensions.users",
     "mcpenv.worlds.git": "mcpenv.extensions.git_world.world",
     "mcpenv.worlds.postgres": "mcpenv.extensions.postgres_world.world",

@@ -50,20 +50,10 @@ KERNEL = {
         help="Show tools, schemas and modes.", run="mcpenv.cli.inspect:inspect", order=2, takes_target=True
     ),
     "call": Command(help="Call one tool.", run="mcpenv.cli.call:call", order=3, takes_target=True),
-    "play": Command(help="Play an episode by hand.", run="mcpenv.cli.play:play", order=3, takes_target=True),
     "tasks": Command(help="Show the tasks of an environment.", order=4, takes_target=True),
     "tasks.list": Command(help="List tasks.", run="mcpenv.cli.tasks:list_tasks", order=1, takes_target=True),
     "tasks.show": Command(help="Show one task in full.", run="mcpenv.cli.tasks:show_task", order=2, takes_target=True),
-    "connect": Command(
-        help="Configure an MCP host for an environment.",
-        run="mcpenv.cli.connect:connect",
-        order=6,
-        takes_target=True,
-    ),
     "sessions": Command(help="Show a server's sessions.", run="mcpenv.cli.sessions:sessions", order=7),
-    "replay": Command(
-        help="Replay recorded calls and compare results.", run="mcpenv.cli.replay:replay", order=9, takes_target=True
-    ),
     "manifest": Command(help="Show the format of mcpenv.yaml.", order=19),
     "manifest.schema": Command(help="Print its JSON Schema for editors.", run="mcpenv.cli.manifest:schema"),
 }

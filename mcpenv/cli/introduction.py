@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TextIO
 
 from mcpenv.server.config import ServerConfig
+from mcpenv.server.extension import installed, load
 from mcpenv.server.security.host_check import is_loopback
 from mcpenv.server.serve import address_of, is_wildcard
 from mcpenv.targets.target import Target
 from mcpenv_client.types.tools import Mode
 
-from .hosts.hosts import PASTED, Place, Server
 from .output import Page
 from .ready_file import write_ready_file
 from .run_options import Addresses
@@ -146,21 +146,10 @@ def introduce_stdio(stream: TextIO, target: Target, config: ServerConfig) -> Non
     page = Page(stream)
     page.line((_title(target), "bold"), f" in {config.mode.value} mode: MCP on stdin and stdout")
     if sys.stdin.isatty():
-        page.line()
-        server = Server.over_stdio(target.name, target.spec, ("--mode", config.mode.value))
-        _print_pasted(page, server)
+        if "hosts" in installed():
+            page.line()
+            load("hosts")(page, target.name, target.spec, config.mode)
         page.line(("Ctrl-D stops the server.", "dim"))
-
-
-def _print_pasted(page: Page, server: Server) -> None:
-    page.line("To use it from an MCP host, paste (or see: mcpenv connect --help)")
-    page.line()
-    place = Place.here()
-    for host in PASTED:
-        file = host.file(place)
-        page.line((host.title, "bold"), (f"  {_shown(file, place)}" if file is not None else "", "dim"), indent=2)
-        page.block(host.snippet(server), indent=4)
-        page.line()
 
 
 def _relative(path: Path) -> str:
@@ -169,12 +158,6 @@ def _relative(path: Path) -> str:
 
 def _title(target: Target) -> str:
     return target.environment_class.exposed_name() if target.environment_class is not None else target.name
-
-
-def _shown(file: Path, place: Place) -> str:
-    if file.is_relative_to(place.folder):
-        return str(file.relative_to(place.folder))
-    return f"~/{file.relative_to(place.home).as_posix()}" if file.is_relative_to(place.home) else str(file)
 
 
 __all__ = ["LOOPBACK", "Introduction", "introduce_stdio"]

@@ -288,4 +288,4 @@ def _duration(seconds: float) -> str:
     return f"{whole // _DAY}d{whole % _DAY // _HOUR:02d}h"
 
 
-__all__ = ["printable", "sessions"]
+__all__ = ["sessions"]

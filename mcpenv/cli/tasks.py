@@ -7,7 +7,6 @@ import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Protocol
@@ -26,10 +25,9 @@ from mcpenv_client.types.tasks import Task
 from mcpenv_client.types.tools import Mode
 
 from .instance import instance
-from .output import Page, author_output, print_json, quiet_logs
+from .output import Page, author_output, print_json, printable, quiet_logs
 from .remote import base_url
-from .sessions import printable
-from .tokens import control_token
+from .tokens import ControlToken
 
 LISTED = 50
 """The default number of tasks to list."""
@@ -37,21 +35,6 @@ LISTED = 50
 Settings = Annotated[list[str] | None, Parameter(name="--set", negative=())]
 Flag = Annotated[bool, Parameter(negative=(), show_default=False)]
 AsJSON = Annotated[bool, Parameter(name="--json", negative=(), show_default=False)]
-
-
-@Parameter(name="*")
-@dataclass(frozen=True, kw_only=True)
-class ControlToken:
-    """The options for the control token of a server.
-
-    Attributes:
-        control_token: The control token of a server. On the command line, every user of this machine can see it (ps).
-            Default: MCPENV_CONTROL_TOKEN.
-        control_token_file: File with that token.
-    """
-
-    control_token: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None
-    control_token_file: Path | None = None
 
 
 def list_tasks(
@@ -62,7 +45,7 @@ def list_tasks(
     number: Annotated[int, Parameter(name=["--number", "-n"])] = LISTED,
     settings: Settings = None,
     tasks: Path | None = None,
-    token: ControlToken = ControlToken(),
+    token: ControlToken = ControlToken(),  # noqa: B008 - frozen
     as_json: AsJSON = False,
     debug: Flag = False,
 ) -> int:
@@ -98,7 +81,7 @@ def show_task(
     split: str | None = None,
     settings: Settings = None,
     tasks: Path | None = None,
-    token: ControlToken = ControlToken(),
+    token: ControlToken = ControlToken(),  # noqa: B008 - frozen
     as_json: AsJSON = False,
     debug: Flag = False,
 ) -> int:
@@ -197,7 +180,7 @@ def _catalogue(
                 raise ConfigurationError(
                     "--set and --tasks are for an environment's code; a running server has its own"
                 )
-            presented = control_token(token.control_token, token.control_token_file)
+            presented = token.read()
             headers = None if presented is None else {"Authorization": f"Bearer {presented}"}
             yield _There(EnvClient[Any, Any, Any](base_url(target), headers=headers).sync())
             return

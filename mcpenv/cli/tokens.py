@@ -174,12 +174,36 @@ class AgentToken:
         return None
 
 
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class ControlToken:
+    """The options for the control token of a server.
+
+    Attributes:
+        control_token: The control token of a server. On the command line, every user of this machine can see it (ps).
+            Default: MCPENV_CONTROL_TOKEN.
+        control_token_file: File with that token.
+    """
+
+    control_token: Secret = None
+    control_token_file: Path | None = None
+
+    def read(self) -> str | None:
+        """Return the token; None if there is none.
+
+        Raises:
+            ConfigurationError: a token cannot be read or used.
+        """
+        return control_token(self.control_token, self.control_token_file)
+
+
 __all__ = [
     "AGENT_TOKEN",
     "AGENT_TOKENS",
     "CONTROL_TOKEN",
     "METRICS_TOKEN",
     "AgentToken",
+    "ControlToken",
     "agent_scopes",
     "agent_token",
     "agent_tokens",

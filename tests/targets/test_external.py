@@ -13,7 +13,6 @@ import pytest
 from mcpenv import TargetError
 from mcpenv.cli import execute
 from mcpenv.targets.target import load_target
-from mcpenv.targets.watched import watched_path
 
 PLATFORM = '''
 from mcpenv import MCPEnvironment
@@ -92,11 +91,6 @@ def test_an_entry_point_that_does_not_work_is_named() -> None:
     assert refused("no:key") == "some_platform:nothing returned None, not an environment class"
 
 
-def test_there_is_no_code_to_watch() -> None:
-    with pytest.raises(TargetError, match="nothing to watch"):
-        watched_path("some:key")
-
-
 def test_a_module_and_class_are_still_a_target() -> None:
     assert load_target("some_platform:Hosted").spec.endswith("some_platform.py:Hosted")
 
@@ -173,16 +167,13 @@ def _kinds(tmp_path: Path) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_kinds")
-def test_a_path_is_watched_and_found_from_other_folders(tmp_path: Path) -> None:
+def test_a_path_is_found_from_other_folders(tmp_path: Path) -> None:
     (tmp_path / "world").mkdir()
     (tmp_path / "world" / "README.md").write_text("Read.")
     target = load_target("file:world", ["a=1", "a=2"])
     assert (target.spec, target.folder, target.readme) == (f"file:{tmp_path / 'world'}", tmp_path / "world", "Read.")
     assert target.make().call_tool("describe").text == "world of {'a': '2'}"
-    assert watched_path("file:world") == tmp_path / "world"
     assert refused("file:") == "nothing stands after file:"
-    with pytest.raises(TargetError, match="names no file or folder that can be watched"):
-        watched_path("file:nowhere")
     assert load_target("either:world").make().call_tool("describe").text == "str of 0"
     (tmp_path / "file").write_text("")
     assert load_target("either:file").make().call_tool("describe").text.endswith("Path of 0")
@@ -203,7 +194,6 @@ def test_a_file_in_a_folder_and_a_class_of_its_framework_are_targets(tmp_path: P
     (tmp_path / "world" / "their.yaml").write_text("")
     target = load_target("world:Part", ["size=2"])
     assert target.make().call_tool("describe").text == "world:Part of 2"
-    assert watched_path("world") == tmp_path / "world"
     (tmp_path / "theirs.py").write_text("class TheirEnvironment: ...\nclass Other: ...\n")
     assert load_target("theirs:TheirEnvironment").make().call_tool("describe").text == "theirs:TheirEnvironment of 0"
     assert refused("theirs:Other") == "Other is a class, but not a subclass of MCPEnvironment"

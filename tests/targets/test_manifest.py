@@ -22,7 +22,6 @@ from mcpenv.targets.manifest import Manifest, ManifestLimits, manifest_schema
 from mcpenv.targets.manifest_file import read_manifest
 from mcpenv.targets.requirements import machine_cpu, machine_memory
 from mcpenv.targets.target import load, load_target, manifest_of
-from mcpenv.targets.watched import watched_path
 from mcpenv_client import EnvClient
 from mcpenv_client.errors import CapacityReached
 
@@ -104,7 +103,6 @@ def test_a_folder_with_a_manifest_is_a_target(tmp_path: Path) -> None:
     assert (target.name, target.folder, target.readme) == ("greeter", tmp_path / "env", "# Read me")
     assert target.spec == str(tmp_path / "env")
     assert load_target(target.spec).environment_class is not None
-    assert watched_path("env") == tmp_path / "env"
     with target.make() as env:
         assert env.call_tool("greet", {"name": "Ana"}).text == "Hello, Ana"
 

@@ -14,7 +14,6 @@ import pytest
 from mcpenv import MCPEnvironment, TargetError
 from mcpenv.targets.target import Target, load_target
 from mcpenv.targets.user_error import describe
-from mcpenv.targets.watched import watched_path
 
 COUNTER = '''
 from mcpenv import MCPEnvironment
@@ -535,31 +534,6 @@ def test_annotations_that_only_a_type_checker_sees_do_not_matter() -> None:
     write("game/environment.py", text)
     env: Any = load_target("game", ["target=5"]).make()
     assert env.target == 5
-
-
-# -- what to watch
-
-
-def test_the_watched_folder_is_found_without_loading() -> None:
-    broken = "raise RuntimeError('not to be run')\n"
-    write("game/environment.py", broken)
-    write("envs/__init__.py", broken)
-    write("envs/game/__init__.py", broken)
-    write("envs/game/environment.py", broken)
-    write("world.py", broken)
-    write("package/__init__.py", broken)
-    here = Path.cwd()
-    assert watched_path("game") == here / "game"
-    assert watched_path("envs/game") == here / "envs"
-    assert watched_path("world.py:World") == here
-    assert watched_path("world:World") == here
-    assert watched_path("package.inner:World") == here / "package"
-
-
-@pytest.mark.parametrize("target", ["nowhere", "nowhere:World", "sys:World"])
-def test_what_is_not_there_cannot_be_watched(target: str) -> None:
-    with pytest.raises(TargetError):
-        watched_path(target)
 
 
 def test_a_target_is_a_plain_value() -> None:

@@ -15,10 +15,10 @@ from fleet_platform import API, KEY, MCP, PNG, Fault, Platform
 from test_fleet_tasks import ROW
 
 from mcpenv.errors import StartupError, TargetError
+from mcpenv.extensions.reload.watched import watched_path
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.serve import serving
 from mcpenv.targets.target import load_target
-from mcpenv.targets.watched import watched_path
 from mcpenv_client import EnvClient, ExecutionError, NotSupported, StatusCode, SyncEnvClient, ToolErrorType
 from mcpenv_fleet.environment import FleetEnvironment, environment_class
 

@@ -23,11 +23,12 @@ from mcpenv.tasks import TaskSet
 from mcpenv.tools.registry import BOTH_MODES, BoundTool
 from mcpenv.tools.results import to_fastmcp
 from mcpenv.tools.schema_tool import SchemaTool
-from mcpenv.trajectories.cassette import Cassette, Index, PlayedCall, Preference, after, begun, described, reads
 from mcpenv_client.errors import InvalidMessage, NotSupported
 from mcpenv_client.types.observations import Observation
 from mcpenv_client.types.records import CASSETTE_MISS, Reward, ToolCall, ToolOutcome
 from mcpenv_client.types.tools import Tool, ToolErrorType, ToolFailure
+
+from .cassette_index import Cassette, Index, PlayedCall, Preference, after, begun, described, reads
 
 SECRET = "MCPENV_SECRET_"
 """The prefix of the environment variables that hold the values of redacted secrets."""

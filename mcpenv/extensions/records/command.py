@@ -16,7 +16,6 @@ from mcpenv.cli.output import Page, note, note_torn, number_of, print_json, prin
 from mcpenv.errors import ConfigurationError
 from mcpenv.trajectories import RecordedEpisode, read_episodes
 from mcpenv.trajectories.episode import Ending
-from mcpenv.trajectories.selection import Selection
 from mcpenv.trajectories.summary import fault_of, return_of, summary_of
 from mcpenv_client.types.records import Reward, StepRecord
 from mcpenv_client.types.status import Status, StatusCode
@@ -24,6 +23,7 @@ from mcpenv_client.types.status import Status, StatusCode
 from .chat import prompt_of, text_of
 from .images import images_of
 from .model_turns import show_turn
+from .selection import Selection
 from .statistics import statistics_of
 from .turns_and_steps import turns_and_steps
 

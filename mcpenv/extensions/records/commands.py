@@ -8,9 +8,15 @@ TRAJECTORIES = Command(help="List, show, export, check and join recorded episode
 LIST = Command(help="List episodes.", run="mcpenv.extensions.records.command:list_episodes", order=1)
 SHOW = Command(help="Show one episode.", run="mcpenv.extensions.records.command:show", order=2)
 STATS = Command(help="Show figures of a record.", run="mcpenv.extensions.records.command:stats", order=3)
+REPLAY = Command(
+    help="Replay recorded calls and compare results.",
+    run="mcpenv.extensions.records.replay_command:replay",
+    order=9,
+    takes_target=True,
+)
 CHECK = Command(help="Find unsound episodes.", run="mcpenv.extensions.records.check_command:check_command", order=5)
 RESCORE = Command(
     help="Score recorded episodes again with another rubric.", run="mcpenv.extensions.records.rescore:rescore", order=10
 )
 
-__all__ = ["CHECK", "LIST", "RESCORE", "SHOW", "STATS", "TRAJECTORIES"]
+__all__ = ["CHECK", "LIST", "REPLAY", "RESCORE", "SHOW", "STATS", "TRAJECTORIES"]

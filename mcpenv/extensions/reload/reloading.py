@@ -23,12 +23,12 @@ from mcpenv.server.logs import configure_logging
 from mcpenv.server.serve import Served
 from mcpenv.server.trace_export import export_traces
 from mcpenv.targets.target import manifest_of
-from mcpenv.targets.watched import watched_path
 
 from .changes import Sources
 from .generation import Loaded
 from .messages import Broken, Loading, Reloaded
 from .restarting import run_restarting
+from .watched import watched_path
 from .watcher import CAN_FORK, Event, serve_reloading
 
 

@@ -12,7 +12,8 @@ from watchfiles import Change, PythonFilter, run_process
 
 from mcpenv.cli.output import note
 from mcpenv.targets.manifest import MANIFEST
-from mcpenv.targets.watched import watched_path
+
+from .watched import watched_path
 
 
 def run_restarting(target: str) -> int:

@@ -16,10 +16,10 @@ from fastmcp import Client
 from mcpenv import CallToolAction, ExecutionError, NotSupported, ObjectWorld, Recorder, Task, TaskSet, read_episodes
 from mcpenv.errors import TargetError
 from mcpenv.extensions.mcp_proxy.environment import ProxyEnvironment
+from mcpenv.extensions.records.replay import Verdict, replay
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.serve import serving
 from mcpenv.targets.target import load_target
-from mcpenv.trajectories.replay import Verdict, replay
 from mcpenv_client import EnvClient
 from mcpenv_client.errors import InvalidMessage
 

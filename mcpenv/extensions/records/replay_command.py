@@ -12,17 +12,27 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from mcpenv.cli.output import (
+    Page,
+    author_output,
+    counted,
+    note,
+    note_torn,
+    number_of,
+    print_json,
+    printable,
+    quiet_logs,
+)
 from mcpenv.errors import ConfigurationError, TargetError
 from mcpenv.execution.lifespan import IN_PROCESS
 from mcpenv.targets.target import Target, load_target
 from mcpenv.trajectories import RecordedEpisode, read_episodes
-from mcpenv.trajectories.replay import Difference, Replayed, Verdict
-from mcpenv.trajectories.replay import replay as replay_episode
-from mcpenv.trajectories.selection import Selection
 from mcpenv_client.errors import McpenvError
 from mcpenv_client.types.tools import Mode
 
-from .output import Page, author_output, counted, note, note_torn, number_of, print_json, printable, quiet_logs
+from .replay import Difference, Replayed, Verdict
+from .replay import replay as replay_episode
+from .selection import Selection
 
 DIFFERENT = 1
 

@@ -6,10 +6,9 @@ import importlib.util
 from pathlib import Path
 
 from mcpenv.errors import TargetError
-
-from .external import external_target
-from .place import find_place, folder_with_manifest, split_target
-from .user_module import put_first
+from mcpenv.targets.external import external_target
+from mcpenv.targets.place import find_place, folder_with_manifest, split_target
+from mcpenv.targets.user_module import put_first
 
 
 def watched_path(target: str) -> Path:

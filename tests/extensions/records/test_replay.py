@@ -17,13 +17,13 @@ from record_worlds import Dice, Forgetful, Shout, play
 
 from mcpenv import ExecutionError, MCPEnvironment, Observation, Rubric, Trajectory
 from mcpenv.cli import execute
+from mcpenv.extensions.records.replay import Difference, Verdict, replay
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.serve import serving
 from mcpenv.trajectories import RecordedEpisode, Recorder, read_episodes
-from mcpenv.trajectories.replay import Difference, Verdict, replay
 from mcpenv_client import EnvClient, Task, ToolCall, ToolOutcome
 
-WORLDS = Path(__file__).parents[1] / "record_worlds.py"
+WORLDS = Path(__file__).parents[2] / "record_worlds.py"
 
 
 class Loaded(Dice):
@@ -46,7 +46,7 @@ def recorded(folder: Path, *seeds: int) -> list[RecordedEpisode]:
 
 @pytest.mark.parametrize(("name", "steps"), [("in_process", [11, 11]), ("served", [4])])
 def test_a_record_of_an_earlier_version_is_replayed(name: str, steps: list[int]) -> None:
-    episodes = list(read_episodes(Path(__file__).parents[1] / "data" / "records" / name))
+    episodes = list(read_episodes(Path(__file__).parents[2] / "data" / "records" / name))
     replayed = [replay(Dice(), each) for each in episodes]
     assert [each.verdict for each in replayed] == [Verdict.AGREES] * len(steps)
     assert [each.steps for each in replayed] == steps

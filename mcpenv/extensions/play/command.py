@@ -12,6 +12,11 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from mcpenv.cli.call import block_text, reward_text
+from mcpenv.cli.instance import instance
+from mcpenv.cli.output import Page, author_output, number_of, print_json, quiet_logs
+from mcpenv.cli.tokens import ControlToken
+from mcpenv.cli.tool_arguments import find_tool, given_arguments, tool_arguments
 from mcpenv.environment import MCPEnvironment
 from mcpenv.errors import ConfigurationError
 from mcpenv.targets.place import is_url
@@ -19,13 +24,6 @@ from mcpenv.targets.target import load_target
 from mcpenv_client import EnvClient, SyncEnvClient
 from mcpenv_client.errors import EpisodeDone, InvalidMessage, McpenvError
 from mcpenv_client.types.tools import Mode
-
-from .call import block_text, reward_text
-from .instance import instance
-from .output import Page, author_output, number_of, print_json, quiet_logs
-from .tasks import ControlToken
-from .tokens import control_token
-from .tool_arguments import find_tool, given_arguments, tool_arguments
 
 HELP = """\
 list                     the tools
@@ -88,7 +86,7 @@ def play(
 @contextmanager
 def _opened(target: str, settings: list[str] | None, tasks: Path | None, control: ControlToken) -> Iterator[Playable]:
     if is_url(target):
-        token = control_token(control.control_token, control.control_token_file)
+        token = control.read()
         if settings or tasks is not None:
             raise ConfigurationError("--set and --tasks are for an environment's code; a running server has its own")
         headers = {"Authorization": f"Bearer {token}"} if token is not None else {}

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from .episode import RecordedEpisode
-from .summary import return_of
+from mcpenv.trajectories.episode import RecordedEpisode
+from mcpenv.trajectories.summary import return_of
 
 
 @dataclass(frozen=True, slots=True)

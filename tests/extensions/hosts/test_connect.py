@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import os
 import stat
@@ -22,8 +23,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcpenv import ConfigurationError
-from mcpenv.cli.hosts.config_files import add_to_json, add_to_toml
-from mcpenv.cli.hosts.hosts import HOSTS, PASTED, Place, Server, compact_json
+from mcpenv.cli.output import Page
+from mcpenv.extensions.hosts.config_files import add_to_json, add_to_toml
+from mcpenv.extensions.hosts.hosts import HOSTS, PASTED, Place, Server, compact_json
+from mcpenv.extensions.hosts.pasted import print_pasted
+from mcpenv_client import Mode
 
 URL = "http://127.0.0.1:8000/mcp"
 OVER_HTTP = Server("echo", url=URL)
@@ -176,6 +180,14 @@ def test_awkward_paths_survive_every_form() -> None:
             read = tomllib.loads(text) if host.key == "codex" else json.loads(text)
             entry = read[host.servers_key]["echo"]
             assert (entry["command"], entry["args"]) == (path, [path])
+
+
+def test_a_server_on_a_terminal_prints_lines_to_paste() -> None:
+    printed = io.StringIO()
+    print_pasted(Page(printed), "echo", "/envs/echo", Mode.SIMULATION)
+    text = printed.getvalue()
+    assert all(host.title in text for host in PASTED)
+    assert "run /envs/echo --transport stdio --mode simulation" in text
 
 
 VALUES = st.recursive(

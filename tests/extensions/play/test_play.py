@@ -13,7 +13,7 @@ from mcpenv import load
 from mcpenv.cli import execute
 from mcpenv.server.serve import serving
 
-ENVS = Path(__file__).parents[2] / "envs"
+ENVS = Path(__file__).parents[3] / "envs"
 GOODBYE = 'echo_message message="hi there"\nnonsense\nsay_goodbye\necho_message message=late\n'
 
 
@@ -60,7 +60,7 @@ def test_the_oracle_of_a_task_solves_it_when_it_is_played(
 def test_a_result_that_is_an_error_is_no_part_of_the_oracle(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    server = Path(__file__).parents[1] / "extensions" / "mcp_proxy" / "mcp_servers" / "everything.py"
+    server = Path(__file__).parents[1] / "mcp_proxy" / "mcp_servers" / "everything.py"
     target = f"mcp:{sys.executable} {server}"
     assert played(monkeypatch, "add by=text\nadd by=1\nend\n", target, "--json") == 0
     document = json.loads(capsys.readouterr().out)

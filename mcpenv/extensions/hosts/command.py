@@ -11,17 +11,17 @@ from urllib.parse import urlsplit
 
 from cyclopts import Parameter
 
+from mcpenv.cli.output import Page, author_output, print_json, quiet_logs
+from mcpenv.cli.remote import mcp_url
+from mcpenv.cli.tokens import AGENT_TOKEN, AgentToken
 from mcpenv.errors import ConfigurationError
 from mcpenv.targets.place import is_url
 from mcpenv.targets.target import load_target
 from mcpenv_client.types.tools import Mode
 
-from .hosts.bearer import TOKEN, keeps_tokens, with_bearer
-from .hosts.config_files import Installed
-from .hosts.hosts import CLAUDE_CODE, HOSTS, Form, Host, Place, Server
-from .output import Page, author_output, print_json, quiet_logs
-from .remote import mcp_url
-from .tokens import AGENT_TOKEN, AgentToken
+from .bearer import TOKEN, keeps_tokens, with_bearer
+from .config_files import Installed
+from .hosts import CLAUDE_CODE, HOSTS, Form, Host, Place, Server
 
 HostName = Literal["claude-desktop", "claude-code", "cursor", "vscode", "codex", "gemini-cli", "goose", "inspector"]
 
@@ -110,7 +110,7 @@ def _install(host: Host, server: Server, file: Path | None, snippet: str, force:
     if host.key != CLAUDE_CODE.key:
         raise ConfigurationError(f"{host.title} has no configuration file; run: {snippet}")
     # FastMCP's installers import its whole command line, which takes a second.
-    from .hosts.claude_code import add
+    from .claude_code import add
 
     return Installed(None, changed=add(host, server, snippet, force=force, token=token))
 

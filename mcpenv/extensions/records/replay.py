@@ -12,14 +12,20 @@ from mcpenv.execution.episode import TIME_LIMIT
 from mcpenv.execution.execution import STATE_ABANDONED, Execution
 from mcpenv.redaction import redact_named
 from mcpenv.tasks.assignment import Assignment
+from mcpenv.trajectories.episode import NOT_RECORDED, OBSERVATIONS, RESCORED, RecordedEpisode
+from mcpenv.trajectories.fingerprint import (
+    Facts,
+    canonical,
+    facts_of_end,
+    facts_of_reset,
+    facts_of_step,
+    first_difference,
+)
+from mcpenv.trajectories.recorder import own_observation
 from mcpenv_client.errors import EpisodeDone, ErrorCode, McpenvError, WireError
 from mcpenv_client.types.records import StepRecord, Trajectory
 from mcpenv_client.types.tools import ToolErrorType
 from mcpenv_client.wire.protocol import ActionTypes, action_type
-
-from .episode import NOT_RECORDED, OBSERVATIONS, RESCORED, RecordedEpisode
-from .fingerprint import Facts, canonical, facts_of_end, facts_of_reset, facts_of_step, first_difference
-from .recorder import own_observation
 
 _UNTIMELY = (ToolErrorType.TIMEOUT, ToolErrorType.TRANSPORT_ERROR)
 """Errors that depend on timing, not on the call."""

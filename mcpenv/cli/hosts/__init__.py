@@ -1,1 +1,0 @@
-"""MCP hosts (Claude Desktop, Claude Code, ...) and their configuration files."""

@@ -1,0 +1,1 @@
+"""The command ``mcpenv connect``: configure MCP hosts."""

@@ -1,0 +1,1 @@
+"""The command ``mcpenv play``: an episode by hand."""
