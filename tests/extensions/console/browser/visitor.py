@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from selenium.common.exceptions import NoSuchElementException, StaleElementReferenceException
 from selenium.webdriver import Chrome, ChromeOptions
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
@@ -37,17 +38,26 @@ class Visitor:
         self.see("Start")
 
     def press(self, text: str) -> None:
-        button = self.find(f"//button[normalize-space()='{text}']")
-        self.until(lambda _: button.is_displayed() and button.is_enabled())
-        # The driver would scroll the button under the page's header.
-        self.browser.execute_script("arguments[0].scrollIntoView({ block: 'center', behavior: 'instant' })", button)
-        button.click()
+        """Click a button once it can be clicked. The page may draw it anew between finding and clicking it."""
+
+        def click(browser: Chrome) -> bool:
+            button = browser.find_element(By.XPATH, f"//button[normalize-space()='{text}']")
+            if not (button.is_displayed() and button.is_enabled()):
+                return False
+            # The driver would scroll the button under the page's header.
+            browser.execute_script("arguments[0].scrollIntoView({ block: 'center', behavior: 'instant' })", button)
+            button.click()
+            return True
+
+        self.until(click)
 
     def find(self, path: str) -> WebElement:
         return self.until(lambda browser: browser.find_element(By.XPATH, path))
 
     def until(self, condition: Any) -> Any:
-        return WebDriverWait(self.browser, WAIT_S).until(condition)
+        """Wait for a condition. Elements that the page has drawn anew since they were found are looked for again."""
+        again = [NoSuchElementException, StaleElementReferenceException]
+        return WebDriverWait(self.browser, WAIT_S, ignored_exceptions=again).until(condition)
 
     def all(self, selector: str) -> Any:
         return self.browser.find_elements(By.CSS_SELECTOR, selector)
@@ -135,7 +145,14 @@ def visiting() -> Iterator[Visitor]:
     """Yield a visitor in a new browser."""
     options = ChromeOptions()
     options.binary_location = _program("chromium")
-    for flag in ("--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1280,900", "--hide-scrollbars"):
+    for flag in (
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        "--window-size=1280,900",
+        "--hide-scrollbars",
+    ):
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     browser = Chrome(options=options, service=Service(_program("chromedriver")))
