@@ -18,7 +18,7 @@ from typing import Any
 from websockets.asyncio.client import ClientConnection, connect
 
 from .pairs import middle
-from .serving import process_cpu_s
+from .serving import process_cpu_s, tree
 
 WORLD = Path(__file__).with_name("computing_world.py")
 SESSIONS = 32
@@ -79,15 +79,9 @@ def served(workers: int) -> Iterator[Server]:
             said = "".join(iter(process.stdout.readline, "Ctrl-C stops the server.\n"))
             found = re.search(r"ws://\S+", said)
             assert found is not None, said
-            yield Server(found[0], (process.pid, *_children(process.pid)))
+            yield Server(found[0], tuple(tree(process.pid)))
         finally:
             process.terminate()
-
-
-def _children(pid: int) -> list[int]:
-    """Return the processes that a process has started (Linux)."""
-    files = Path(f"/proc/{pid}/task").glob("*/children")
-    return [int(child) for file in files for child in file.read_text().split()]
 
 
 def _compared(tool: str, servers: tuple[Server, Server], rounds: int, calls: int) -> dict[str, Any]:

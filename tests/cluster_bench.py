@@ -40,9 +40,8 @@ class Server:
 
     def workers(self) -> set[int]:
         """The processes of its workers that live."""
-        children = Path(f"/proc/{self.process.pid}/task").glob("*/children")
-        found = {int(child) for file in children for child in file.read_text().split()}
-        return {child for child in found if "spawn_main" in command_of(child)}
+        forking = [child for child in children_of(self.process.pid) if "forkserver" in command_of(child)]
+        return {worker for each in forking for worker in children_of(each)}
 
     def capacity(self) -> dict[str, Any]:
         answer: dict[str, Any] = httpx.get(self.control + "/capacity", timeout=PATIENCE_S).json()
@@ -68,6 +67,14 @@ def is_over(process: int) -> bool:
         return state in ("Z", "X") and len(os.listdir(f"/proc/{process}/task")) <= 1
     except (FileNotFoundError, ProcessLookupError):
         return True
+
+
+def children_of(pid: int) -> set[int]:
+    """Return the processes that a process has started (Linux)."""
+    with contextlib.suppress(OSError):
+        children = Path(f"/proc/{pid}/task").glob("*/children")
+        return {int(child) for file in children for child in file.read_text().split()}
+    return set()
 
 
 def command_of(pid: int) -> str:

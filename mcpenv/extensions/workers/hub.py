@@ -165,10 +165,14 @@ class Hub:
         for worker in self._workers:
             worker.channel.tell("end")
 
-    def hurry(self) -> None:
-        """Ask all workers not to wait for episodes when they shut down."""
+    def replace(self, *, hurry: bool) -> None:
+        """Ask all workers to begin what SIGTERM begins in them.
+
+        Args:
+            hurry: do not wait for episodes.
+        """
         for worker in self._workers:
-            worker.channel.tell("hurry")
+            worker.channel.tell("replace", hurry)
 
     # -- workers
 

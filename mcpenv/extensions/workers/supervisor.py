@@ -13,7 +13,7 @@ import tempfile
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from multiprocessing.context import SpawnProcess
+from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 
 from mcpenv.errors import StartupError
@@ -29,6 +29,12 @@ from .hub import Hub, Seat
 from .worker import Job, Worker
 
 logger = logging.getLogger("mcpenv")
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""The signals that end the server. A terminal, and some service managers, send them to all of its processes."""
+
+PRELOADED = (__name__, "mcpenv.cli.run")
+"""The modules that the fork server imports, so that no worker does."""
 
 
 def serve_in_processes(
@@ -137,14 +143,17 @@ def _run_hub(
 
 
 class Processes:
-    """The processes of the workers. One that ends is replaced until the server ends."""
+    """The processes of the workers. One that ends is replaced until the server ends.
+
+    Python's fork server starts them: a process without threads that has imported mcpenv, but not the environment.
+    """
 
     def __init__(self, hub: Hub, job: Job) -> None:
         self._hub = hub
         self._job = job
-        self._running: dict[int, SpawnProcess] = {}
         self._ending = False
-        # Other processes may keep the pipe of `Process.sentinel` open: forks of user code.
+        self._context = multiprocessing.get_context("forkserver")
+        self._context.set_forkserver_preload(list(PRELOADED))
         self._waiting = ThreadPoolExecutor(job.count)
 
     async def run(self) -> None:
@@ -155,13 +164,12 @@ class Processes:
     def at_signals(self) -> Iterator[None]:
         """Handle signals while the block runs."""
         loop = asyncio.get_running_loop()
-        hurry = {signal.SIGINT: True, signal.SIGTERM: False, signal.SIGHUP: False}
-        for number, each in hurry.items():
-            loop.add_signal_handler(number, functools.partial(self.end, hurry=each))
+        for number in SIGNALS:
+            loop.add_signal_handler(number, functools.partial(self.end, hurry=number == signal.SIGINT))
         try:
             yield
         finally:
-            for number in hurry:
+            for number in SIGNALS:
                 loop.remove_signal_handler(number)
 
     def end(self, *, hurry: bool) -> None:
@@ -174,10 +182,7 @@ class Processes:
             self._hub.end()
             return
         self._ending = True
-        if hurry:
-            self._hub.hurry()
-        for process in self._running.values():
-            process.terminate()
+        self._hub.replace(hurry=hurry)
 
     async def _keep(self, number: int) -> None:
         loop = asyncio.get_running_loop()
@@ -186,13 +191,25 @@ class Processes:
             if self._ending:
                 seat.close()
                 return
-            process = multiprocessing.get_context("spawn").Process(target=_serve, args=(self._job, seat))
-            process.start()
+            process = self._context.Process(target=_serve, args=(self._job, seat))
+            _ensure_fork_server()
+            await loop.run_in_executor(self._waiting, process.start)  # the first waits for the imports
             seat.close()
-            self._running[number] = process
             await loop.run_in_executor(self._waiting, process.join)
             self._hub.ended(seat)
-            del self._running[number]
+
+
+def _ensure_fork_server() -> None:
+    """Start the fork server, unless it runs, with all of `SIGNALS` blocked.
+
+    It ends with this process. Its forks unblock the signals when they can handle them, so that none is lost.
+    """
+    resource_tracker.ensure_running()  # here, because it unblocks signals
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
 
 
 def _serve(job: Job, seat: Seat) -> None:
@@ -200,9 +217,9 @@ def _serve(job: Job, seat: Seat) -> None:
 
     async def main() -> None:
         worker = Worker(job, seat)
-        # A terminal sends Ctrl-C, and its end, to all processes. The first one tells the others what to do at once.
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        for number in SIGNALS:
             asyncio.get_running_loop().add_signal_handler(number, worker.replace)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         await worker.run(tuned_gc())
 
     with asyncio.Runner(loop_factory=loop_factory()) as runner:

@@ -71,7 +71,7 @@ class Worker:
             StartupError: the environment does not start. The hub is told first.
         """
         reader, writer = await asyncio.open_unix_connection(sock=self._seat.channel)
-        handlers: dict[str, Callable[..., Any]] = {"end": self.end, "hurry": self.hurry}
+        handlers: dict[str, Callable[..., Any]] = {"end": self.end, "replace": self.replace}
         channel = Channel(reader, writer, handlers)
         serving = asyncio.ensure_future(channel.serve())
         try:
@@ -97,20 +97,22 @@ class Worker:
             channel.close()
             await asyncio.wait({serving})
 
-    def replace(self) -> None:
-        """Begin what SIGTERM begins, unless an end has begun."""
+    def replace(self, hurry: bool = False) -> None:
+        """Begin what SIGTERM begins, unless an end has begun.
+
+        Args:
+            hurry: do not wait for episodes, now or later.
+        """
+        if hurry:
+            self._hurried = True
+            if self._ending is not None:
+                self._ending.hurry()
         if self._begun is None:
             self._begin(episodes=True)
 
     def end(self) -> None:
         """Refuse new sessions, let running steps finish, and end; called a second time, end immediately."""
         self._begin(episodes=False)
-
-    def hurry(self) -> None:
-        """Do not wait for episodes at the end."""
-        self._hurried = True
-        if self._ending is not None:
-            self._ending.hurry()
 
     def _begin(self, *, episodes: bool) -> None:
         self._begun = {"episodes": episodes}

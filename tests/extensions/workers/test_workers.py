@@ -608,8 +608,8 @@ def test_what_all_anonymous_clients_share_is_there_again_after_its_worker_was_ki
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ctrl_c", [False, True], ids=["SIGTERM", "Ctrl-C"])
-def test_at_the_end_steps_under_way_finish_in_every_worker(ctrl_c: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("to", ["the first", "all", "Ctrl-C"])
+def test_at_the_end_steps_under_way_finish_in_every_worker(to: str, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
 
     async def main(server: Server) -> None:
@@ -622,10 +622,12 @@ def test_at_the_end_steps_under_way_finish_in_every_worker(ctrl_c: bool, tmp_pat
             while not waiting.exists() or len(waiting.read_text().split()) < 4:
                 await asyncio.sleep(0.01)
             assert len(set(waiting.read_text().split())) == 2
-            if ctrl_c:  # a terminal sends it to all processes at once; the first one then tells the others once more
+            if to == "Ctrl-C":  # a terminal sends it to all processes at once
                 os.killpg(server.process.pid, signal.SIGINT)
                 for worker in server.workers():
                     os.kill(worker, signal.SIGTERM)
+            elif to == "all":  # as service managers do
+                os.killpg(server.process.pid, signal.SIGTERM)
             else:
                 server.process.send_signal(signal.SIGTERM)
             await no_longer_ready(server.url)
@@ -690,6 +692,13 @@ def test_one_worker_ends_in_order_and_another_one_is_started(tmp_path: Path) -> 
 
     with served() as server:
         run(main(server))
+
+
+def test_workers_are_forks_of_one_process_without_threads(two: Server) -> None:
+    parents = {Path(f"/proc/{worker}/stat").read_text().rpartition(")")[2].split()[1] for worker in two.workers()}
+    (parent,) = parents
+    assert parent != str(two.process.pid)
+    assert len(os.listdir(f"/proc/{parent}/task")) == 1
 
 
 @pytest.mark.slow
