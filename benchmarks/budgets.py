@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from .growth import GROWING
 from .inside import BARE, BARE_BLOCKING, BLOCKING_CLIENT, BLOCKING_IN_THREAD, CLIENT
-from .mcp_calls import HANDSHAKE, MODERN, TUNED
+from .mcp_calls import HANDSHAKE, MODERN, TUNED, VERIFIERS
 from .results import Results
 from .rows import CALLS, CPU, OURS, P50, Row
 from .sessions import EACH, GROWTH, LONG, SLOWER, THREADS
@@ -81,12 +81,12 @@ IDLE = "an idle session: its memory"
 MORE_SESSIONS = ("100", "1,000", "10,000")
 
 BUDGETS = (
-    Budget("steps", STEP, "32 clients", f"calls/s, times {OPENENV}", ratio(OPENENV, CALLS), at_least=20),
-    Budget("steps", STEP, "32 clients", "server CPU, times the floor", ratio(FLOOR, CPU), at_most=4.5),
+    Budget("steps", STEP, "32 clients", f"calls/s, times {OPENENV}", ratio(OPENENV, CALLS), at_least=40),
+    Budget("steps", STEP, "32 clients", "server CPU, times the floor", ratio(FLOOR, CPU), at_most=2.6),
     Budget("steps", STEP, "1 client", "p50", own(P50), at_most=0.25, unit=" ms"),
     Budget("control", "/ws connect + reset", "32 clients", "a second", own(CALLS), at_least=700),
-    Budget("inside", "in-process step, async tool", "1 at a time", "p50", own(P50, 1e3), at_most=60, unit=" µs"),
-    Budget("inside", "in-process step, sync tool", "1 at a time", "p50", own(P50, 1e3), at_most=60, unit=" µs"),
+    Budget("inside", "in-process step, async tool", "1 at a time", "p50", own(P50, 1e3), at_most=30, unit=" µs"),
+    Budget("inside", "in-process step, sync tool", "1 at a time", "p50", own(P50, 1e3), at_most=30, unit=" µs"),
     Budget("inside", "a new instance, 2 tools", "1 at a time", "p50", own(P50, 1e3), at_most=20, unit=" µs"),
     Budget("inside", CLIENT, "1 client", "its CPU, times that of bare websockets", ratio(BARE, CPU), at_most=1.3),
     *(
@@ -109,9 +109,21 @@ BUDGETS = (
             ratio(TUNED, CALLS),
             at_least=least,
         )
-        for era, least in ((MODERN, 1.05), (HANDSHAKE, 0.6))
+        for era, load, least in (
+            (MODERN, "1 client", 1.05),
+            (MODERN, "32 clients", 1.9),
+            (HANDSHAKE, "1 client", 0.9),
+            (HANDSHAKE, "32 clients", 0.9),
+        )
         for kind in ("async", "sync")
-        for load in ("1 client", "32 clients")
+    ),
+    Budget(
+        "mcp",
+        f"/mcp {MODERN} tools/call, async tool, 1 tool",
+        "32 clients",
+        f"calls/s, times {VERIFIERS}",
+        ratio(VERIFIERS, CALLS),
+        at_least=1,
     ),
     Budget(
         "sessions",
