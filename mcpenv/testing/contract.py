@@ -12,7 +12,7 @@ import jsonschema  # type: ignore[import-untyped]
 
 from mcpenv.environment import MCPEnvironment
 from mcpenv.execution.mounted.mounted_server import MountedServer
-from mcpenv.rewards.verifiers.runner import missing_here
+from mcpenv.rewards.verifiers import missing_here
 from mcpenv.tasks import TaskSet
 from mcpenv.tasks.assignment import Wanted
 from mcpenv.tools.names import RESERVED_NAMES

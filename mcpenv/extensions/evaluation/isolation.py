@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Literal
 
 from mcpenv.errors import ConfigurationError
-from mcpenv.rewards.verifiers.sandbox.bubblewrap import READ_ONLY_ROOT, command_line, find_bubblewrap
-from mcpenv.rewards.verifiers.sandbox.mounts import Mount, mount_arguments, temporary_mounts
+from mcpenv.extensions.sandbox.bubblewrap import READ_ONLY_ROOT, command_line, find_bubblewrap
+from mcpenv.extensions.sandbox.mounts import Mount, mount_arguments, temporary_mounts
 
 Choice = Literal["auto", "bubblewrap", "none"]
 """``auto`` isolates where bubblewrap works; ``bubblewrap`` requires it."""

@@ -23,7 +23,7 @@ from typing import IO, Any
 
 from mcpenv.errors import ConfigurationError
 from mcpenv.extensions.model_proxy.upstream import Upstream
-from mcpenv.rewards.verifiers.sandbox.mounts import installation_of
+from mcpenv.extensions.sandbox.mounts import installation_of
 from mcpenv_client.types.records import StepResult
 
 from .agent import Acted, Play

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from mcpenv.rewards.verifiers.sandbox.bubblewrap import command_line
+from mcpenv.extensions.sandbox.bubblewrap import command_line
 
 from .box import (
     KILLED_WITHIN_S,

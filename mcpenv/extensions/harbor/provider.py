@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, Protocol
 
 from mcpenv.errors import ConfigurationError
-from mcpenv.rewards.verifiers.sandbox.bubblewrap import find_bubblewrap
+from mcpenv.extensions.sandbox.bubblewrap import find_bubblewrap
 
 from .box import Box
 from .bubblewrap import OPTIONS, Template

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from mcpenv.errors import ConfigurationError
-from mcpenv.rewards.verifiers.sandbox.bubblewrap import command_line, find_bubblewrap
-from mcpenv.rewards.verifiers.sandbox.mounts import Mount, installation_of, mount_arguments, temporary_mounts
+from mcpenv.extensions.sandbox.bubblewrap import command_line, find_bubblewrap
+from mcpenv.extensions.sandbox.mounts import Mount, installation_of, mount_arguments, temporary_mounts
 
 from .command import Command
 from .config import ServerSettings

@@ -21,7 +21,7 @@ from mcpenv.cli.tokens import AgentToken
 from mcpenv.environment import MCPEnvironment
 from mcpenv.errors import ConfigurationError
 from mcpenv.execution.lifespan import IN_PROCESS
-from mcpenv.rewards.verifiers.runner import missing_here
+from mcpenv.rewards.verifiers import missing_here
 from mcpenv.targets.place import is_url
 from mcpenv.targets.target import Target, load_target
 from mcpenv.tasks import NoSuchTask, TaskSet

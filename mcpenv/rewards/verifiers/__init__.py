@@ -5,6 +5,19 @@ from __future__ import annotations
 from .diff import Change, Changes, Verdict
 from .evidence import Evidence
 from .patterns import ANY, REMOVED
-from .runner import check, of_verdict, run
+from .specs import InThread, VerifierSpec, check, missing_here, of_verdict, run
 
-__all__ = ["ANY", "REMOVED", "Change", "Changes", "Evidence", "Verdict", "check", "of_verdict", "run"]
+__all__ = [
+    "ANY",
+    "REMOVED",
+    "Change",
+    "Changes",
+    "Evidence",
+    "InThread",
+    "Verdict",
+    "VerifierSpec",
+    "check",
+    "missing_here",
+    "of_verdict",
+    "run",
+]

@@ -17,7 +17,7 @@ from evaluate_world import Counting
 from mcpenv import ConfigurationError
 from mcpenv.extensions.evaluation import Evaluated, ProgramAgent, evaluate
 from mcpenv.extensions.evaluation.isolation import Isolation, history_of
-from mcpenv.rewards.verifiers.sandbox.mounts import installation_of
+from mcpenv.extensions.sandbox.mounts import installation_of
 
 COUNTING = f"{Path(__file__).with_name('evaluate_world.py')}:Counting"
 PRINTS = "import json, os, sys; print(json.dumps([os.getcwd(), sorted(os.listdir()), dict(os.environ), sys.argv]))"

@@ -14,7 +14,7 @@ from proxying import about, call, descendants, environment, has_ended, plain
 
 from mcpenv.errors import ConfigurationError
 from mcpenv.extensions.mcp_proxy.delivery import DiscoveryFailed
-from mcpenv.rewards.verifiers.sandbox.bubblewrap import find_bubblewrap
+from mcpenv.extensions.sandbox.bubblewrap import find_bubblewrap
 
 
 def fault() -> str | None:

@@ -15,8 +15,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel, ConfigDict, Field
+
 from mcpenv.errors import VerifierFailed
-from mcpenv.rewards.verifiers.specs import Limits
 from mcpenv_client.types.values import decode
 
 CHILD = Path(__file__).with_name("inside") / "child.py"
@@ -24,6 +25,22 @@ START_LIMIT_S = 60.0
 """Maximum seconds for starting the interpreter and setting up its isolation."""
 MAX_ANSWER = 64 * 1024
 """Maximum bytes of an answer."""
+
+
+class Limits(BaseModel):
+    """The resource limits of a Python verifier.
+
+    Attributes:
+        time_s: seconds, both wall time and processor time, without the start of the sandbox.
+        memory_mb: MiB. For "process" it includes the interpreter's own 30 or so.
+        files_mb: MiB that it may write into its folder, which is deleted afterwards; "process" only.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    time_s: float = Field(default=10.0, gt=0, le=600)
+    memory_mb: int = Field(default=256, ge=16, le=16_384)
+    files_mb: int = Field(default=0, ge=0, le=4_096)
 
 
 class Sandbox:

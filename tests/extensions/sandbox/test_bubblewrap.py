@@ -15,9 +15,9 @@ from mcpenv.errors import ConfigurationError
 from mcpenv.extensions.evaluation.isolation import Isolation
 from mcpenv.extensions.harbor.environment import HarborEnvironment
 from mcpenv.extensions.mcp_proxy.sandbox import ServerSandbox
-from mcpenv.rewards.verifiers.sandbox import bubblewrap
-from mcpenv.rewards.verifiers.sandbox.bubblewrap import command_line, find_bubblewrap
-from mcpenv.rewards.verifiers.sandbox.mounts import Mount, mount_arguments
+from mcpenv.extensions.sandbox import bubblewrap
+from mcpenv.extensions.sandbox.bubblewrap import command_line, find_bubblewrap
+from mcpenv.extensions.sandbox.mounts import Mount, mount_arguments
 
 In = Callable[[str, Path], str]
 

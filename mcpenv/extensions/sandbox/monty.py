@@ -10,7 +10,8 @@ from typing import Any
 from pydantic_monty import Monty, MontyCrashedError, MontyError
 
 from mcpenv.errors import VerifierFailed
-from mcpenv.rewards.verifiers.specs import Limits
+
+from .process import Limits
 
 _GRACE_S = 5.0
 _MAX_TEXT = 500

@@ -392,7 +392,7 @@ def test_what_a_verifier_says_when_it_fails_is_for_nobody_but_the_log(
     ],
 )
 def test_code_of_a_task_reaches_nothing_of_the_server(url: str, code: str, sandbox: str) -> None:
-    """tests/rewards/test_verifiers.py has more; here that it is so for what an orchestrator sends."""
+    """tests/extensions/sandbox/test_python_verifiers.py has more; here that it is so for what an orchestrator sends."""
     assert earned(url, slow(code, sandbox), acting()) is None
 
 

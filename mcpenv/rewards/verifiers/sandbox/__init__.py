@@ -1,1 +1,0 @@
-"""The sandboxes that run the code of verifiers."""
