@@ -59,7 +59,10 @@ class RunningEpisode:
         done: True if the episode is over.
         total: the sum of the rewards of the steps so far.
         last: the result of the last step; before the first step, the result of the reset.
+        conversation: the conversation of a model with it; None without one.
     """
+
+    conversation: Conversation | None = None
 
     def __init__(self, assignment: Assignment, first: StepResult[Any], limits: Limits) -> None:
         self.assignment = assignment
@@ -94,6 +97,9 @@ class RunningEpisode:
         self.total += result.reward or 0.0
         return result
 
+    async def settle(self) -> None:
+        """Wait for the running calls of a stopped policy. Their deadline is the episode's."""
+
 
 class Episode(RunningEpisode):
     """The running episode that an async policy plays.
@@ -104,7 +110,6 @@ class Episode(RunningEpisode):
     def __init__(self, session: Session, assignment: Assignment, first: StepResult[Any], limits: Limits) -> None:
         super().__init__(assignment, first, limits)
         self.session = session
-        self.conversation: Conversation | None = None
         self._calls: set[asyncio.Future[Any]] = set()
 
     async def call_tool(
@@ -146,7 +151,7 @@ class Episode(RunningEpisode):
         return await asyncio.shield(future)
 
     async def settle(self) -> None:
-        """Wait for the running calls of a stopped policy. Their deadline is the episode's."""
+        """Wait for the running calls of a stopped policy."""
         if self._calls:
             await asyncio.wait(set(self._calls))
 

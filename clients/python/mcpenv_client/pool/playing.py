@@ -9,9 +9,10 @@ import logging
 import threading
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from mcpenv_client.errors import (
     CapacityReached,
@@ -21,7 +22,7 @@ from mcpenv_client.errors import (
     NotSupported,
     WireError,
 )
-from mcpenv_client.types.records import StepResult, Trajectory
+from mcpenv_client.types.records import StepResult
 from mcpenv_client.types.status import Status, StatusCode
 
 from .assignment import Assignment, Limits, Played, Share
@@ -37,6 +38,8 @@ from .episode import (
     RunningEpisode,
 )
 from .sessions import BlockingSession, Session
+
+E = TypeVar("E", bound=RunningEpisode)
 
 logger = logging.getLogger("mcpenv")
 
@@ -89,74 +92,34 @@ class _Start:
             PoolError: the environment cannot be saved.
         """
         if self._held is not None:
-            with _restoring():
-                return await self._session.restore(self._held)
+            return await self._restore()
         first = await self._session.reset(seed=assignment.seed, **assignment.options)
         if self._forks:
-            with _saving():
+            try:
                 self._held = await self._session.snapshot()
+            except (NotSupported, CapacityReached) as error:
+                raise PoolError(
+                    f"the episodes of a group cannot be forks of one state: {error}. Without forks=True each begins "
+                    "with a reset of its own"
+                ) from error
         return first
+
+    async def _restore(self) -> StepResult[Any]:
+        try:
+            return await self._session.restore(self._held)
+        except WireError as error:
+            if error.status is not None:
+                raise
+            raise ExecutionError(f"the state of the group is lost: {error}") from error
 
     async def drop(self) -> None:
         """Delete the saved state."""
-        if self._held is not None:
-            with _dropping():
-                await self._session.drop_snapshot(self._held)
-
-
-class _BlockingStart:
-    """The same for a blocking session."""
-
-    def __init__(self, session: BlockingSession, share: Share) -> None:
-        self._session = session
-        self._forks = len(share) > 1
-        self._held: Any = None
-
-    def begin(self, assignment: Assignment) -> StepResult[Any]:
-        """Begin an episode. Raises as `_Start.begin`."""
-        if self._held is not None:
-            with _restoring():
-                return self._session.restore(self._held)
-        first = self._session.reset(seed=assignment.seed, **assignment.options)
-        if self._forks:
-            with _saving():
-                self._held = self._session.snapshot()
-        return first
-
-    def drop(self) -> None:
-        """Delete the saved state."""
-        if self._held is not None:
-            with _dropping():
-                self._session.drop_snapshot(self._held)
-
-
-@contextlib.contextmanager
-def _saving() -> Iterator[None]:
-    try:
-        yield
-    except (NotSupported, CapacityReached) as error:
-        raise PoolError(
-            f"the episodes of a group cannot be forks of one state: {error}. Without forks=True each begins with a "
-            "reset of its own"
-        ) from error
-
-
-@contextlib.contextmanager
-def _restoring() -> Iterator[None]:
-    try:
-        yield
-    except WireError as error:
-        if error.status is not None:
-            raise
-        raise ExecutionError(f"the state of the group is lost: {error}") from error
-
-
-@contextlib.contextmanager
-def _dropping() -> Iterator[None]:
-    try:
-        yield
-    except (WireError, ConnectionFailed) as error:  # the next use of the session reports more
-        logger.warning("pool: a snapshot was not deleted: %s", error)
+        if self._held is None:
+            return
+        try:
+            await self._session.drop_snapshot(self._held)
+        except (WireError, ConnectionFailed) as error:  # the next use of the session reports more
+            logger.warning("pool: a snapshot was not deleted: %s", error)
 
 
 async def play(
@@ -175,14 +138,13 @@ async def play(
         WireError: the reset was refused without a status, because the assignment cannot be played.
         PoolError: the share has several episodes, and the environment cannot be saved.
     """
-    start = _Start(session, share)
-    outcomes: list[Outcome] = []
-    for assignment in share:
-        outcomes.append(await _play_one(session, policy, assignment, limits, gate, start))
-        if is_lost(outcomes[-1]):
-            return _with_the_rest(outcomes, share)
-    await start.drop()
-    return outcomes
+    return await _play(
+        session,
+        share,
+        lambda assignment, first: Episode(session, assignment, first, limits),
+        lambda episode: asyncio.wait_for(policy(episode), episode.left_s),
+        lambda: contextlib.nullcontext() if gate is None else gate,
+    )
 
 
 def play_blocking(
@@ -193,79 +155,95 @@ def play_blocking(
     gate: threading.Semaphore | None = None,
 ) -> list[Outcome]:
     """Play a share with a policy that is a plain function. Arguments and errors are the same as for `play`."""
-    start = _BlockingStart(session, share)
+
+    async def run(episode: BlockingEpisode) -> Any:
+        return policy(episode)
+
+    playing = _play(
+        cast("Session", _Awaitable(session)),
+        share,
+        lambda assignment, first: BlockingEpisode(session, assignment, first, limits),
+        run,
+        lambda: contextlib.nullcontext() if gate is None else _awaitable(gate),
+    )
+    try:
+        playing.send(None)
+    except StopIteration as done:
+        outcomes: list[Outcome] = done.value
+        return outcomes
+    raise RuntimeError("a blocking session has suspended")
+
+
+class _Awaitable:
+    """A blocking session with the methods of an async one. They never suspend, so that no event loop is needed."""
+
+    def __init__(self, session: BlockingSession) -> None:
+        self._session = session
+
+    def __getattr__(self, name: str) -> Callable[..., Coroutine[Any, Any, Any]]:
+        method = getattr(self._session, name)
+
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            return method(*args, **kwargs)
+
+        return call
+
+
+@contextlib.asynccontextmanager
+async def _awaitable(gate: threading.Semaphore) -> AsyncIterator[None]:
+    with gate:
+        yield
+
+
+async def _play(
+    session: Session,
+    share: Share,
+    episode_of: Callable[[Assignment, StepResult[Any]], E],
+    run: Callable[[E], Awaitable[Any]],
+    gate: Callable[[], AbstractAsyncContextManager[Any]],
+) -> list[Outcome]:
+    """Play a share.
+
+    Args:
+        session: as for `play`.
+        share: the share to play.
+        episode_of: makes the running episode from the result of a reset.
+        run: lets the policy play an episode, and returns its value.
+        gate: makes the context of each policy, entered after the reset.
+    """
+    start = _Start(session, share)
     outcomes: list[Outcome] = []
     for assignment in share:
-        outcomes.append(_play_one_blocking(session, policy, assignment, limits, gate, start))
+        began = time.monotonic()
+        ending, value = _Ending(), None
+        try:
+            first = await start.begin(assignment)
+            async with gate():
+                episode = episode_of(assignment, first)
+                if not first.done:
+                    try:
+                        value = await run(episode)
+                    except (WireError, ConnectionFailed):
+                        raise
+                    except Exception as error:  # noqa: BLE001 - a policy may raise anything
+                        ending = _Ending.after(error, episode)
+                    await episode.settle()
+            if episode.conversation is not None and ending.reason is None and not episode.done:
+                await episode.conversation.end()
+            else:
+                await session.end(truncated=ending.reason is not None, reason=ending.reason)
+            trajectory = await session.trajectory()
+        except (WireError, ConnectionFailed) as failure:
+            played = failed(assignment, failure, time.monotonic() - began)
+        else:
+            status = trajectory.status or _FAILED
+            lasted_s = time.monotonic() - began
+            played = Played.of(assignment, trajectory, status, value=value, duration_s=lasted_s, error=ending.late)
+        outcomes.append(_outcome(played, ending))
         if is_lost(outcomes[-1]):
             return _with_the_rest(outcomes, share)
-    start.drop()
+    await start.drop()
     return outcomes
-
-
-async def _play_one(
-    session: Session,
-    policy: AsyncPolicy,
-    assignment: Assignment,
-    limits: Limits,
-    gate: asyncio.Semaphore | None,
-    start: _Start,
-) -> Outcome:
-    began = time.monotonic()
-    ending, value = _Ending(), None
-    try:
-        first = await start.begin(assignment)
-        async with contextlib.nullcontext() if gate is None else gate:
-            episode = Episode(session, assignment, first, limits)
-            if not first.done:
-                try:
-                    value = await asyncio.wait_for(policy(episode), episode.left_s)
-                except (WireError, ConnectionFailed):
-                    raise
-                except Exception as error:  # noqa: BLE001 - a policy may raise anything
-                    ending = _Ending.after(error, episode)
-                await episode.settle()
-        chat = episode.conversation
-        if chat is not None and ending.reason is None and not episode.done:
-            await chat.end()
-        else:
-            await session.end(truncated=ending.reason is not None, reason=ending.reason)
-        trajectory = await session.trajectory()
-    except (WireError, ConnectionFailed) as failure:
-        played = failed(assignment, failure, time.monotonic() - began)
-    else:
-        played = _played(assignment, trajectory, value, time.monotonic() - began, ending)
-    return _outcome(played, ending)
-
-
-def _play_one_blocking(
-    session: BlockingSession,
-    policy: BlockingPolicy,
-    assignment: Assignment,
-    limits: Limits,
-    gate: threading.Semaphore | None,
-    start: _BlockingStart,
-) -> Outcome:
-    began = time.monotonic()
-    ending, value = _Ending(), None
-    try:
-        first = start.begin(assignment)
-        with contextlib.nullcontext() if gate is None else gate:
-            episode = BlockingEpisode(session, assignment, first, limits)
-            if not first.done:
-                try:
-                    value = policy(episode)
-                except (WireError, ConnectionFailed):
-                    raise
-                except Exception as error:  # noqa: BLE001 - a policy may raise anything
-                    ending = _Ending.after(error, episode)
-        session.end(truncated=ending.reason is not None, reason=ending.reason)
-        trajectory = session.trajectory()
-    except (WireError, ConnectionFailed) as failure:
-        played = failed(assignment, failure, time.monotonic() - began)
-    else:
-        played = _played(assignment, trajectory, value, time.monotonic() - began, ending)
-    return _outcome(played, ending)
 
 
 def failed(assignment: Assignment, error: WireError | ConnectionFailed, duration_s: float) -> Played:
@@ -277,11 +255,6 @@ def failed(assignment: Assignment, error: WireError | ConnectionFailed, duration
     if isinstance(error, WireError) and error.status is None:
         raise error
     return Played(assignment, error.status or _FAILED, duration_s=duration_s, error=str(error))
-
-
-def _played(assignment: Assignment, trajectory: Trajectory, value: Any, duration_s: float, ending: _Ending) -> Played:
-    status = trajectory.status or _FAILED
-    return Played.of(assignment, trajectory, status, value=value, duration_s=duration_s, error=ending.late)
 
 
 def _outcome(played: Played, ending: _Ending) -> Outcome:
