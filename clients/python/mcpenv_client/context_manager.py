@@ -410,6 +410,3 @@ def _refuse_others(name: str, arguments: Mapping[str, Any], known: Sequence[str]
 
 def _cut(text: str) -> str:
     return text if len(text) <= MAX_ANSWER else f"{text[: MAX_ANSWER - 20]} [and more]"
-
-
-__all__ = ["ContextManager", "estimated_tokens", "messages_at"]

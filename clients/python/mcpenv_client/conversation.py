@@ -448,6 +448,3 @@ def _output_of(observation: Any) -> Mapping[str, Any] | None:
     result = observation.result if isinstance(observation, CallToolObservation) else None
     about = None if result is None or result.meta is None else result.meta.get(OUTPUT_META)
     return about if isinstance(about, Mapping) else None
-
-
-__all__ = ["Conversation", "Playable", "SyncConversation"]

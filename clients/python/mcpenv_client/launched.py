@@ -96,6 +96,3 @@ class BlockingLaunched:
 
     def __exit__(self, *exc: Any) -> None:
         PORTAL.call(lambda: self._launched.__aexit__(*exc))
-
-
-__all__ = ["ENTRY_POINTS", "BlockingLaunched", "Instances", "Launched", "provider_named"]

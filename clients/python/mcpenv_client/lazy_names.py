@@ -39,6 +39,3 @@ def lazy_names(package: str, *others: str) -> tuple[Callable[[str], Any], Callab
         return sorted({*here, *import_module(f"{package}.api").__all__})
 
     return get, names
-
-
-__all__ = ["lazy_names"]

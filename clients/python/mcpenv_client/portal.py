@@ -130,5 +130,3 @@ class Portal:
 PORTAL = Portal()
 if hasattr(os, "register_at_fork"):  # not on Windows
     os.register_at_fork(after_in_child=PORTAL.after_fork)
-
-__all__ = ["PORTAL", "Portal"]

@@ -51,6 +51,3 @@ def reset_options_of(row: Task | str | Mapping[str, Any] | None) -> dict[str, An
     if "task" in options:
         options.pop("split", None), options.pop("index", None)
     return options
-
-
-__all__ = ["COLUMNS", "reset_options_of", "rows_of"]

@@ -73,6 +73,3 @@ def _read(what: str, kind: Any, data: Any) -> Any:
         return TypeAdapter(kind).validate_python(data)
     except ValidationError as error:
         raise InvalidMessage(f"the server's {what}: {describe_faults(error)}", errors=faults(error)) from error
-
-
-__all__ = ["TaskClient"]

@@ -65,6 +65,3 @@ def is_loopback(url: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-__all__ = ["control_base", "http_base", "is_loopback", "without_password", "ws_url"]

@@ -339,6 +339,3 @@ class Connection:
 
     def _abort(self) -> None:
         self._socket.transport.abort()
-
-
-__all__ = ["Connection", "Owner"]

@@ -120,6 +120,3 @@ def refusal(url: str, status: int, body: bytes | bytearray | None) -> McpenvErro
     if isinstance(data, dict) and isinstance(data.get("detail"), str):  # the refusal of OpenEnv's servers
         return ExecutionError(data["detail"]) if status == 500 else InvalidMessage(data["detail"])
     return ConnectionFailed(url, f"HTTP {status}")
-
-
-__all__ = ["ConnectionOptions", "Credential", "Handshake", "refusal"]

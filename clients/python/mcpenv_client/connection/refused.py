@@ -29,6 +29,3 @@ async def stated_reason(response: httpx2.Response) -> str | None:
     if not isinstance(data, dict) or not all(isinstance(data.get(field), str) for field in ("code", "message")):
         return None
     return f"HTTP {response.status_code}: {data['message']}"
-
-
-__all__ = ["stated_reason"]

@@ -194,6 +194,3 @@ def _trace_for(connection: Connection) -> dict[str, str]:
 def jittered(pause_s: float) -> float:
     """Return a random pause around this one, so that refused clients do not all retry at the same time."""
     return min(max(pause_s, 0.05), 10.0) * random.uniform(0.8, 1.6)
-
-
-__all__ = ["ResumableSession", "jittered"]

@@ -18,6 +18,3 @@ def trace_context() -> dict[str, str]:
     carrier: dict[str, str] = {}
     propagate.inject(carrier)
     return {name: carrier[name] for name in FIELDS if name in carrier}
-
-
-__all__ = ["trace_context"]

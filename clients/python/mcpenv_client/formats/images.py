@@ -66,6 +66,3 @@ def without_images(value: Any) -> tuple[Any, int]:
         items = [without_images(item) for item in value]
         return [item for item, _ in items], sum(count for _, count in items)
     return value, 0
-
-
-__all__ = ["block_of", "image_parts", "images_within", "without_data", "without_images"]

@@ -188,6 +188,3 @@ def _json_or_text(text: str) -> Any:
         return decode(text)
     except ValueError:
         return text  # the environment reports the expected type
-
-
-__all__ = ["ModelCall", "TextCalls", "read_message"]

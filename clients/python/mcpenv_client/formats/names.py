@@ -73,6 +73,3 @@ class NameMap:
     def own(self, name: str) -> str:
         """Return a tool's own name. An unknown name is returned unchanged, for the environment to refuse."""
         return self._own.get(name, name)
-
-
-__all__ = ["GEMINI", "WORDS", "NameMap", "NameRule"]

@@ -39,6 +39,3 @@ def fields_of(first: StepResult[Any]) -> dict[str, Any]:
     if isinstance(first.observation, Observation):
         fields |= first.observation.model_dump(mode="json", exclude=_FRAMEWORKS, exclude_none=True)
     return fields
-
-
-__all__ = ["fields_of", "images_of", "prompt_of"]

@@ -150,16 +150,3 @@ class _Inlining:
         if isinstance(target, Mapping) and made.keys() <= ANNOTATIONS:
             return {**target, **made}
         return {**{key: made.pop(key) for key in ANNOTATIONS & made.keys()}, "allOf": [target, made]}
-
-
-__all__ = [
-    "ANNOTATIONS",
-    "DEFINITIONS",
-    "Schema",
-    "Unresolvable",
-    "inlined",
-    "mapped",
-    "parts_of",
-    "schema_at",
-    "target_of",
-]

@@ -333,6 +333,3 @@ def _is(value: Any, kind: str) -> bool:
 def _equal(value: Any, choice: Any) -> bool:
     """Return True if two JSON values are equal. Python's True equals 1."""
     return isinstance(value, bool) == isinstance(choice, bool) and bool(value == choice)
-
-
-__all__ = ["NotStrict", "StrictSchema"]

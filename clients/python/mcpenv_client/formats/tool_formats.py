@@ -175,6 +175,3 @@ def _plain(call: Any) -> Mapping[str, Any]:
     if not isinstance(plain, Mapping):
         raise MalformedToolCall("a call", f"It is a {type(call).__name__}, not an object.")
     return plain
-
-
-__all__ = ["ProviderTools", "ToolFormat", "read_arguments", "tools_for"]

@@ -157,6 +157,3 @@ def _packed(answers: Sequence[Answers | Failed]) -> bytes:
             return cast("bytes", cloudpickle.dumps([Failed(PoolError(reason), answers[0].number)]))
         each = [pickle.loads(_packed([answer]))[0] for answer in answers]
         return cast("bytes", cloudpickle.dumps(each))
-
-
-__all__ = ["BATCH_S", "Actor"]

@@ -70,6 +70,3 @@ def _thread_of_its_own() -> Iterator[Callable[[Callable[[], Any]], Awaitable[Non
         yield run
     finally:
         thread.shutdown(wait=False)
-
-
-__all__ = ["connected", "strategies"]

@@ -152,6 +152,3 @@ def _future(call: Any) -> asyncio.Future[Any]:
 
 def _first_line(error: Exception) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
-
-
-__all__ = ["ActorHandle", "Waiting"]

@@ -326,6 +326,3 @@ def _checked(answers: Sequence[StepResult[Any]] | Failed) -> Sequence[StepResult
 def _stop_if_unwanted(call: asyncio.Task[None], batch: Sequence[Waiting], _: asyncio.Future[list[Outcome]]) -> None:
     if all(waiting.answer.cancelled() for waiting in batch):
         call.cancel()
-
-
-__all__ = ["ActorBackend"]

@@ -130,6 +130,3 @@ class Limits:
             value = getattr(self, name)
             if value is not None and not (value > 0 and math.isfinite(value)):
                 raise ValueError(f"{name} is {value}; it must be a positive number of seconds")
-
-
-__all__ = ["Assignment", "Limits", "Played", "Share", "assignments", "shares_of"]

@@ -144,16 +144,3 @@ def refuse_unused_warm(warm: int, policy: Policy, place: str) -> None:
             f"{place} plays one episode of a plain function at a time, so that none is reset beside it: make the "
             "policy async, or leave warm out and have more workers"
         )
-
-
-__all__ = [
-    "CLOSED",
-    "LOST",
-    "Backend",
-    "PoolError",
-    "all_of",
-    "in_shares",
-    "lost_result",
-    "refuse_unused_warm",
-    "step_failed",
-]

@@ -414,6 +414,3 @@ def _bar(total: int) -> Any:
     except ModuleNotFoundError as error:
         raise PoolError("progress=True needs the package tqdm; install it, or leave progress out") from error
     return tqdm(total=total, unit="episode")
-
-
-__all__ = ["EnvPool", "SyncEnvPool"]

@@ -212,17 +212,3 @@ Policy = AsyncPolicy | BlockingPolicy
 def is_async(policy: Policy) -> bool:
     """Return True if a policy is async: a coroutine function, or an object with an async ``__call__``."""
     return inspect.iscoroutinefunction(policy) or inspect.iscoroutinefunction(type(policy).__call__)
-
-
-__all__ = [
-    "AsyncPolicy",
-    "BlockingEpisode",
-    "BlockingPolicy",
-    "Episode",
-    "OutOfTime",
-    "Outcome",
-    "Policy",
-    "PolicyFailed",
-    "RunningEpisode",
-    "is_async",
-]

@@ -56,6 +56,3 @@ class HeldEnvironments:
             result = step_failed(error)
             self._sessions.pop(number).close()
             return result
-
-
-__all__ = ["HeldEnvironments"]

@@ -45,6 +45,3 @@ def instances_of(target: Target, settings: Sequence[str] = ()) -> Instances:
     if isinstance(made, str):
         raise PoolError(made)
     return made
-
-
-__all__ = ["Instances", "Target", "instances_of"]

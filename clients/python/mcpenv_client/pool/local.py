@@ -102,6 +102,3 @@ class LocalBackend:
         if self._threads is None:
             raise PoolError(CLOSED)
         return await asyncio.get_running_loop().run_in_executor(self._threads, fn)
-
-
-__all__ = ["LocalBackend"]

@@ -300,6 +300,3 @@ def changed(outcome: Outcome, **fields: Any) -> Outcome:
 
 def _text(error: BaseException) -> str:
     return "".join(traceback.format_exception(type(error), error, error.__traceback__)).strip()
-
-
-__all__ = ["TIMEOUT", "are_fit", "changed", "failed", "is_lost", "play", "play_blocking", "played_of"]

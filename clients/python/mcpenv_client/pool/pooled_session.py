@@ -124,6 +124,3 @@ class PooledSession:
         if self._held is not None:
             (server, client), self._held = self._held, None
             await self._servers.give_back(server, client, finished=finished, lost=lost)
-
-
-__all__ = ["PooledSession"]

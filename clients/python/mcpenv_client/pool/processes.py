@@ -439,6 +439,3 @@ class _Worker:
 
 def _cancel(task: asyncio.Task[None], _: asyncio.Future[list[Outcome]]) -> None:
     task.cancel()
-
-
-__all__ = ["ProcessBackend"]

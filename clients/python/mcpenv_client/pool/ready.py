@@ -80,6 +80,3 @@ class ReadyEnvironments:
 
 def _gate(at_once: int | None) -> asyncio.Semaphore | None:
     return None if at_once is None else asyncio.Semaphore(at_once)
-
-
-__all__ = ["ReadyEnvironments"]

@@ -151,6 +151,3 @@ class RemoteBackend:
                 return lost_result(LOST, str(error))
             return step_failed(error)
         return result
-
-
-__all__ = ["RemoteBackend"]

@@ -306,6 +306,3 @@ class Servers:
             f"{without_password(each.url)}: {each.ill or f'full with {each.sessions} sessions of this pool'}"
             for each in self.all
         )
-
-
-__all__ = ["MANY", "Client", "Listed", "Server", "Servers", "read_servers"]

@@ -85,6 +85,3 @@ class BlockingSession(Protocol):
     def close(self) -> None:
         """End the session."""
         ...
-
-
-__all__ = ["BlockingSession", "Session"]

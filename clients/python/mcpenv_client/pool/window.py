@@ -84,6 +84,3 @@ class Window:
             self._before = (self.limit, throughput)
             self.limit = min(self.limit + max(1, self.limit // 2), self.most)
             self._began = None
-
-
-__all__ = ["Window"]

@@ -210,6 +210,3 @@ class Worker:
             number = answer.number if isinstance(answer, (Answers, Failed)) else None
             reason = f"a worker's answer cannot be sent to the parent ({error}); return plain data from the policy"
             self._pipe.send(Failed(PoolError(reason), number))
-
-
-__all__ = ["Answers", "Begin", "End", "Failed", "Reset", "Step", "Worker", "main"]

@@ -18,6 +18,3 @@ class Access:
 
     context: str | None = None
     kubeconfig: str | None = None
-
-
-__all__ = ["Access"]

@@ -23,6 +23,3 @@ async def in_thread(function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         if not task.cancelled():
             task.exception()  # retrieved, so that asyncio does not report it
         raise
-
-
-__all__ = ["in_thread"]

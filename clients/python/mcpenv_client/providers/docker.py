@@ -224,6 +224,3 @@ def _with_engine(function: Callable[[Engine], T], what: str) -> T:
 
 def _text(error: BaseException) -> str:
     return " ".join(str(error).split()) or type(error).__name__
-
-
-__all__ = ["ContainerInstance", "DockerProvider", "hub_provider", "space_image"]

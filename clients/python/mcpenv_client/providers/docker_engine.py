@@ -271,6 +271,3 @@ def _archive(name: str, text: str) -> bytes:
     # Without the padding after the two empty blocks at the end. Podman's reader may stop there, and then its engine
     # fails because the rest cannot be written.
     return made.getvalue()[: size + 2 * tarfile.BLOCKSIZE]
-
-
-__all__ = ["FAILURES", "LABEL", "REFUSALS", "SECRETS", "TOKEN", "ContainerOptions", "Engine", "barred", "engine"]

@@ -34,6 +34,3 @@ async def state_hash(instance: Instance, options: Mapping[str, Any], timeout_s: 
         tools = [tool.model_dump(mode="json") for tool in await client.list_tools()]
         begun = [result.observation, result.reward, result.done, await client.state(), tools]
     return hashlib.sha256(json.dumps(begun, sort_keys=True, default=str).encode()).hexdigest()
-
-
-__all__ = ["state_hash"]

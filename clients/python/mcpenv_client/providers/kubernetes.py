@@ -253,6 +253,3 @@ def _text(error: BaseException) -> str:
     except (ValueError, KeyError, TypeError):  # a proxy in between gives other answers
         message = ""
     return f"{status} {reason}" + (f": {' '.join(str(message).split())}" if message else "")
-
-
-__all__ = ["KubernetesInstance", "KubernetesProvider"]

@@ -225,6 +225,3 @@ def _state_of(pod: Mapping[str, Any]) -> PodState:
 def _text(what: str, *details: object) -> str:
     said = ", ".join(str(each) for each in details if each)
     return f"{what} ({said})" if said else what
-
-
-__all__ = ["FAILURES", "Cluster", "PodState", "cluster", "connect"]

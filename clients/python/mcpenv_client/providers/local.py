@@ -193,6 +193,3 @@ class LocalInstance(Instance):
     async def logs(self) -> str:
         """Return the end of the output of the server and the environment."""
         return await in_thread(self._process.log)
-
-
-__all__ = ["LocalInstance", "LocalProvider"]

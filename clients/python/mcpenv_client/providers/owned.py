@@ -23,6 +23,3 @@ def is_orphan(found: Mapping[str, str]) -> bool:
 
 def _machine() -> str:
     return f"{uuid.getnode():012x}"
-
-
-__all__ = ["MACHINE", "is_orphan", "owner_annotations"]

@@ -87,6 +87,3 @@ def _mark() -> Path:
 
 def _folder() -> Path:
     return Path(tempfile.gettempdir()) / f"mcpenv-owners-{os.getuid() if hasattr(os, 'getuid') else 0}"
-
-
-__all__ = ["HOST", "MARK", "PROCESS", "is_gone", "labels"]

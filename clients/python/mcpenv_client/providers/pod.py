@@ -150,6 +150,3 @@ def _container(options: PodOptions) -> dict[str, Any]:
             {"name": "tmp", "mountPath": "/tmp"},
         ],
     }
-
-
-__all__ = ["CONTAINER", "LABEL", "TOKEN", "TOKENS", "PodOptions", "pod_body", "secret_body"]

@@ -185,6 +185,3 @@ class ProviderPool:
 
     async def _clear(self) -> None:
         await asyncio.gather(*(place.clear() for place in self._places))
-
-
-__all__ = ["ProviderPool", "Replaced"]

@@ -140,6 +140,3 @@ class Provider(ABC):
         async with self.launch() as instance:
             await instance.wait_ready(self.start_timeout_s)
             yield instance
-
-
-__all__ = ["Capabilities", "Instance", "Provider"]

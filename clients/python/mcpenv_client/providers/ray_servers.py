@@ -124,6 +124,3 @@ async def ray_servers(
         finally:
             for actor in actors:
                 ray.kill(actor)
-
-
-__all__ = ["LOOK_S", "NodeServer", "RayServers", "ray_servers"]

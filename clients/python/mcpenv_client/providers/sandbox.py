@@ -178,6 +178,3 @@ class SandboxInstance(Instance):
 
 def _text(error: BaseException) -> str:
     return " ".join(str(error).split()) or type(error).__name__
-
-
-__all__ = ["SandboxInstance", "SandboxProvider"]

@@ -78,6 +78,3 @@ def has_pool(access: Access, pool: str, namespace: str) -> bool:
 def _client(access: Access) -> SandboxClient[Any]:
     # mcpenv connects by itself; this setting only means that no tunnel is needed.
     return SandboxClient(connection_config=SandboxInClusterConnectionConfig(), api_client=connect(access)[0])
-
-
-__all__ = ["FAILURES", "Claim", "claim", "has_pool"]

@@ -152,6 +152,3 @@ def request_of(turns: Sequence[ModelTurn], index: int) -> dict[str, Any]:
     if turn.repeated.messages:
         whole[conversation] = [*before[conversation][: turn.repeated.messages], *turn.request.get(conversation, ())]
     return whole
-
-
-__all__ = ["CONVERSATION", "Api", "ModelTurn", "Repeated", "TurnCall", "TurnTokens", "TurnUsage", "request_of"]

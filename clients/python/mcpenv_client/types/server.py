@@ -114,6 +114,3 @@ class ServerCapacityStatus(Model):
     def to_plain(self) -> dict[str, Any]:
         """Return the status as plain JSON data."""
         return self.model_dump(mode="json")
-
-
-__all__ = ["ServerCapacityStatus", "SessionInfo"]

@@ -90,6 +90,3 @@ class Task(_Frozen):
     def name(self) -> dict[str, str]:
         """The identification in ``info["task"]``: id, split and version."""
         return {"id": self.id, "split": self.split, "version": self.version}
-
-
-__all__ = ["OracleCall", "Task", "TaskLimits"]

@@ -90,5 +90,3 @@ class Ending:
 
 NOT_BEGUN = Ending(None, {}, Status(StatusCode.CANCELLED, Stage.RESET, True), reason="no episode has begun")
 """The ending of a conversation that has not begun."""
-
-__all__ = ["NOT_BEGUN", "Ending", "Message", "Opening", "Turn"]

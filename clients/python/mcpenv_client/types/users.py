@@ -90,6 +90,3 @@ def user_turns(trajectory: Trajectory) -> list[UserTurn]:
 def user_tool_of(tools: Sequence[Tool]) -> Tool | None:
     """Return the tool that speaks to the user; None if the episode has no user."""
     return next((tool for tool in tools if tool.meta and tool.meta.get(USER_META)), None)
-
-
-__all__ = ["USER_LOG", "USER_MESSAGE", "USER_META", "UserCall", "UserTurn", "user_tool_of", "user_turns"]

@@ -71,5 +71,3 @@ def _major(version: str) -> int | None:
 
 
 _OWN = int(PROTOCOL_VERSION.partition(".")[0])
-
-__all__ = ["PROTOCOL_HEADER", "PROTOCOL_VERSION", "check_client_version", "check_server_version"]
