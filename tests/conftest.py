@@ -9,6 +9,7 @@ What runs by default starts no process, except tests that are marked ``smoke``. 
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import gc
 import logging
@@ -23,6 +24,7 @@ from typing import Any
 import certifi
 import hypothesis
 import pytest
+import uvicorn.server
 from forked import FORKING, Forks, forks
 
 import mcpenv.server.serve
@@ -43,6 +45,23 @@ if WORKERS > 1:
     # Before any module of tests takes it by name.
     mcpenv.server.serve.serving = functools.partial(mcpenv.server.serve.serving, workers=WORKERS)
 
+
+class _Asyncio:
+    """The module `asyncio` with shorter pauses, for uvicorn's server.
+
+    It looks every 0.1 s if it should stop, and then if its connections have ended. Hundreds of tests stop a server.
+    """
+
+    PAUSE_S = 0.005
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(asyncio, name)
+
+    async def sleep(self, delay: float) -> None:
+        await asyncio.sleep(min(delay, self.PAUSE_S))
+
+
+uvicorn.server.asyncio = _Asyncio()  # type: ignore[attr-defined]
 
 HERE = Path(__file__).resolve().parent
 MAY_START_PROCESSES = ("process", "smoke", "slow", "world")

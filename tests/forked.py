@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import runpy
@@ -51,14 +52,24 @@ class Forks:
         self._folder = folder
 
     def run(
-        self, program: Path, *arguments: str, cwd: Path, path: Sequence[Path] = (), env: Mapping[str, str] | None = None
+        self,
+        program: Path,
+        *arguments: str,
+        cwd: Path,
+        path: Sequence[Path] = (),
+        env: Mapping[str, str] | None = None,
+        imports: Sequence[str] = (),
     ) -> Ended:
-        """Run a file as ``python FILE ARGUMENTS`` with ``path`` in ``PYTHONPATH``, and wait for its end."""
+        """Run a file as ``python FILE ARGUMENTS`` with ``path`` in ``PYTHONPATH``, and wait for its end.
+
+        ``imports`` are modules that several programs import; they are imported once, in the interpreter that forks.
+        """
         files = {name: str(self._folder / name) for name in ("stdout", "stderr")}
         order = {
             "argv": [str(program), *arguments],
             "cwd": str(cwd),
             "env": {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path)), **(env or {})},
+            "imports": imports,
             **files,
         }
         assert self._process.stdin is not None and self._process.stdout is not None
@@ -78,9 +89,14 @@ def forks(folder: Path) -> Iterator[Forks]:
 def _serve() -> None:
     for name in IMPORTED:
         __import__(name)
+    _freeze()
     orders, answers = os.dup(0), os.dup(1)
     for line in os.fdopen(orders, encoding="utf-8"):
         order = json.loads(line)
+        if new := [name for name in order["imports"] if name not in sys.modules]:
+            for name in new:
+                __import__(name)
+            _freeze()
         child = os.fork()
         if child == 0:
             os.close(answers)
@@ -88,6 +104,12 @@ def _serve() -> None:
             return  # and the interpreter ends as that of any program
         _, status = os.waitpid(child, 0)
         os.write(answers, f"{os.waitstatus_to_exitcode(status)}\n".encode())
+
+
+def _freeze() -> None:
+    """Leave what was imported out of the collections of programs, the last of which is at their end."""
+    gc.collect()
+    gc.freeze()
 
 
 def _become(order: dict[str, Any]) -> None:

@@ -28,6 +28,7 @@ HELPERS = {"serving"}
 NEEDS_A_MODEL = {"llm_rollout"}
 NEEDS_TORCH = {"train_ppo", "train_grpo"}  # tests/extensions/trainers/test_train_ppo.py, test_train_grpo.py
 NEEDS_FILES = {"plot_curves"}
+PLOTTING = ("matplotlib.figure", "matplotlib.backends.backend_agg")
 NEEDS_AGENTS = {"rollouts_openai_agents", "rollouts_langgraph", "rollouts_pydantic_ai"}  # tests/extensions/trainers
 ALONE = sorted(
     {path.stem for path in EXAMPLES.glob("*.py")} - HELPERS - NEEDS_A_MODEL - NEEDS_TORCH - NEEDS_FILES - NEEDS_AGENTS
@@ -45,7 +46,8 @@ def run_example(forked: Forks) -> RunExample:
 
     def run(name: str, *arguments: str) -> str:
         program = EXAMPLES / f"{name}.py"
-        ended = forked.run(program, *arguments, cwd=EXAMPLES.parent, env={"OPENAI_API_KEY": "secret"})
+        imports = PLOTTING if name == "plot_curves" else ()
+        ended = forked.run(program, *arguments, cwd=EXAMPLES.parent, env={"OPENAI_API_KEY": "secret"}, imports=imports)
         assert ended.returncode == 0, ended.stdout + ended.stderr
         assert ended.stderr == ""
         return ended.stdout
@@ -110,7 +112,8 @@ def test_the_curves_of_the_docs_are_drawn_and_their_figures_are_those_of_the_pag
 def test_a_file_without_a_curve_is_refused(updates: int | None, tmp_path: Path, forked: Forks) -> None:
     run = json.loads((IMAGES / "train-ppo" / "seed-1.json").read_text())
     (tmp_path / "none.json").write_text(json.dumps({**run, "curve": run["curve"][:updates]} if updates else {}))
-    ended = forked.run(EXAMPLES / "plot_curves.py", "none.json", "--out", "curves.png", cwd=tmp_path)
+    program, out = EXAMPLES / "plot_curves.py", ("--out", "curves.png")
+    ended = forked.run(program, "none.json", *out, cwd=tmp_path, imports=PLOTTING)
     complaint = f"has {updates} updates" if updates else "is no file that train_ppo.py or train_grpo.py wrote"
     assert ended.returncode == 1 and f"none.json {complaint}" in ended.stderr
 

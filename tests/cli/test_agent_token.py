@@ -155,7 +155,7 @@ def recording(status: int, location: str = "") -> Iterator[tuple[str, list[dict[
             """Nothing is logged."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = Thread(target=server.serve_forever)
+        thread = Thread(target=server.serve_forever, args=[0.01])
         thread.start()
         try:
             yield f"http://127.0.0.1:{server.server_port}", seen

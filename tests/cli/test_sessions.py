@@ -371,7 +371,7 @@ def other_server(status: int, body: bytes) -> Iterator[str]:
             """Nothing is logged."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = Thread(target=server.serve_forever)
+        thread = Thread(target=server.serve_forever, args=[0.01])
         thread.start()
         try:
             yield f"http://127.0.0.1:{server.server_port}"

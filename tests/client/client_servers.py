@@ -35,6 +35,14 @@ def in_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Non
     return run
 
 
+async def frames(socket: ServerConnection) -> AsyncIterator[str]:
+    """The frames of a client until it closes the session. Unless a server ends then, the client waits for seconds."""
+    async for text in socket:
+        if decode_frame(text).type is FrameType.CLOSE:
+            return
+        yield str(text)
+
+
 @asynccontextmanager
 async def server(handler: Handler, **options: Any) -> AsyncIterator[str]:
     """The http address of a server that runs ``handler`` for each connection."""

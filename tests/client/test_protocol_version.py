@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
-from client_servers import in_loop, observation, server
+from client_servers import frames, in_loop, observation, server
 from websockets.asyncio.server import ServerConnection
 from websockets.http11 import Request, Response
 
@@ -63,7 +63,7 @@ class Peer:
         self.frames = 0
 
     async def __call__(self, socket: ServerConnection) -> None:
-        async for _ in socket:
+        async for _ in frames(socket):
             self.frames += 1
             reply = json.loads(observation())
             if self._in_reply is not None:
@@ -129,7 +129,7 @@ def http_peer(version: str | None) -> Iterator[tuple[str, list[str | None]]]:
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as running:
-        thread = threading.Thread(target=running.serve_forever)
+        thread = threading.Thread(target=running.serve_forever, args=[0.01])
         thread.start()
         try:
             yield f"http://127.0.0.1:{running.server_address[1]}", asked

@@ -18,7 +18,18 @@ from functools import partial, wraps
 from typing import Any
 
 import pytest
-from client_servers import Echo, Patient, free_port, in_loop, observation, refused, said, server_in_thread, until
+from client_servers import (
+    Echo,
+    Patient,
+    frames,
+    free_port,
+    in_loop,
+    observation,
+    refused,
+    said,
+    server_in_thread,
+    until,
+)
 from strict_python import STRICT_PYTHON
 from websockets.asyncio.server import ServerConnection
 
@@ -120,7 +131,7 @@ def test_errors_are_raised_in_the_caller(url: str) -> None:
         sync.reset()
 
     async def done(socket: ServerConnection) -> None:
-        async for _ in socket:
+        async for _ in frames(socket):
             await socket.send(refused("EPISODE_DONE", "over"))
 
     with server_in_thread(done) as address, EnvClient(address).sync() as env, pytest.raises(EpisodeDone, match="over"):
@@ -205,8 +216,8 @@ def test_ctrl_c_interrupts_a_call_and_loses_the_session() -> None:
     asked, gone = threading.Event(), threading.Event()
 
     async def wait(socket: ServerConnection) -> None:
-        async for text in socket:
-            if '"wait"' in str(text):
+        async for text in frames(socket):
+            if '"wait"' in text:
                 asked.set()
                 await socket.wait_closed()
                 gone.set()
@@ -543,9 +554,8 @@ def roll_out(env: Any, words: list[str]) -> list[tuple[str, Any, bool]]:
 
 def test_one_rollout_function_runs_on_a_blocking_client() -> None:
     async def ending(socket: ServerConnection) -> None:
-        async for text in socket:
-            last = '"last"' in str(text)
-            step = '"step"' in str(text)
+        async for text in frames(socket):
+            last, step = '"last"' in text, '"step"' in text
             await socket.send(said("last" if last else "first", done=last, reward=1.0) if step else observation())
 
     with server_in_thread(ending) as url, EnvClient(url).sync() as env:

@@ -35,6 +35,7 @@ from websockets.asyncio.server import ServerConnection
 from websockets.http11 import Request, Response
 
 from mcpenv_client import ConnectionFailed, EnvClient, SessionLost
+from mcpenv_client.connection import connection
 from mcpenv_client.wire.protocol import FrameType
 
 # -- threads that share one client
@@ -121,24 +122,23 @@ def test_a_server_that_reads_nothing_is_given_up_in_time() -> None:
         gone.set()
 
 
-def test_what_nobody_waits_for_is_not_kept_without_end() -> None:
+def test_what_nobody_waits_for_is_not_kept_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "FAREWELL_S", 0.01)  # the client reads no farewell, as it reads nothing
     flooded = threading.Event()
 
     async def flood(socket: ServerConnection) -> None:
         await socket.recv()
         await socket.send(observation())
-        sent = asyncio.ensure_future(_flood(socket))
-        await asyncio.wait([sent], timeout=2.0)  # the client stops to read, and so this stops to send
-        if not sent.done():
-            flooded.set()
-        sent.cancel()
-
-    async def _flood(socket: ServerConnection) -> None:
         for _ in range(100_000):
-            await socket.send(observation({"filler": "x" * 1_000}))
+            sending = asyncio.ensure_future(socket.send(observation({"filler": "x" * 1_000})))
+            await asyncio.wait([sending], timeout=0.5)  # the client stops to read, and so this stops to send
+            if not sending.done():
+                sending.cancel()
+                flooded.set()
+                return
 
-    with server_in_thread(flood) as url:
-        env = EnvClient(url, connect_timeout_s=1.0).sync()
+    with server_in_thread(flood, close_timeout=0.1) as url:
+        env = EnvClient(url, connect_timeout_s=0.1).sync()
         env.reset()
         assert flooded.wait(LIMIT_S)
         env.close()

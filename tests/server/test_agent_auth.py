@@ -64,7 +64,7 @@ class Keys(BaseHTTPRequestHandler):
 @pytest.fixture(scope="module")
 def jwks_url() -> Iterator[str]:
     with ThreadingHTTPServer(("127.0.0.1", 0), Keys) as server:
-        thread = Thread(target=server.serve_forever)
+        thread = Thread(target=server.serve_forever, args=[0.01])
         thread.start()
         try:
             yield f"http://127.0.0.1:{server.server_port}/keys"

@@ -235,7 +235,7 @@ def seen(span: Span) -> Seen:
 @contextmanager
 def collecting(status: int = 200) -> Iterator[Collector]:
     collector = Collector(status)
-    thread = threading.Thread(target=collector.server.serve_forever)
+    thread = threading.Thread(target=collector.server.serve_forever, args=[0.01])
     thread.start()
     try:
         yield collector
