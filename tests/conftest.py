@@ -61,7 +61,7 @@ class _Asyncio:
         await asyncio.sleep(min(delay, self.PAUSE_S))
 
 
-uvicorn.server.asyncio = _Asyncio()  # type: ignore[attr-defined]
+uvicorn.server.asyncio = _Asyncio()  # type: ignore[attr-defined, assignment]
 
 HERE = Path(__file__).resolve().parent
 MAY_START_PROCESSES = ("process", "smoke", "slow", "world")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -149,14 +150,19 @@ def imports_of(module: str, file: Path, known: set[str]) -> set[str]:
 
 
 MODULES = files_by_module()
-IMPORTS = {module: imports_of(module, file, set(MODULES)) for module, file in MODULES.items()}
+
+
+@functools.cache
+def all_imports() -> dict[str, set[str]]:
+    """Return the imports of each module. A worker that runs other tests does not read the modules."""
+    return {module: imports_of(module, file, set(MODULES)) for module, file in MODULES.items()}
 
 
 def test_extensions_import_the_listed_modules_of_the_kernel() -> None:
     assert 30 <= len(LISTED - PUBLIC) <= 45 and set(MODULES) >= LISTED
     further = {
         (module.split(".")[2], name)
-        for module, names in IMPORTS.items()
+        for module, names in all_imports().items()
         if module.startswith("mcpenv.extensions.")
         for name in names - LISTED - PUBLIC
         if name.startswith("mcpenv.") and not name.startswith("mcpenv.extensions")
@@ -167,7 +173,7 @@ def test_extensions_import_the_listed_modules_of_the_kernel() -> None:
 
 def test_a_small_module_has_several_importers() -> None:
     importers: dict[str, set[str]] = {module: set() for module in MODULES}
-    for module, names in IMPORTS.items():
+    for module, names in all_imports().items():
         for name in names:
             importers[name].add(module)
     small = {
