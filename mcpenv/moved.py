@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import Any
 
 MOVED = {
+    "mcpenv.chat_completions": "mcpenv.extensions.models.chat_completions",
     "mcpenv.evaluation": "mcpenv.extensions.evaluation",
     "mcpenv.integrations.gymnasium": "mcpenv.extensions.gymnasium.environment",
     "mcpenv.integrations.harbor": "mcpenv.extensions.harbor",
@@ -40,7 +41,10 @@ _INTEGRATIONS = "mcpenv.integrations"
 """A package that only held others. It is empty now."""
 
 
-NAMES = dict.fromkeys(("mcpenv.GitWorld", "mcpenv.worlds.GitWorld"), "mcpenv.extensions.git_world")
+NAMES = {
+    **dict.fromkeys(("mcpenv.GitWorld", "mcpenv.worlds.GitWorld"), "mcpenv.extensions.git_world"),
+    "mcpenv.Judge": "mcpenv.extensions.models",
+}
 """Names of packages of the kernel, and the module where each is now."""
 
 

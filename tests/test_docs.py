@@ -141,6 +141,7 @@ NO_MODULES = {
     "mcpenv.commands",
     "mcpenv.exports",
     "mcpenv.targets",
+    "mcpenv.rubrics",
     "mcpenv.verifiers",
     "mcpenv.role",
     "mcpenv.token",

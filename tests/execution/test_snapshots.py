@@ -23,7 +23,6 @@ from mcpenv import (
     EpisodeDone,
     ExecutionError,
     FunctionRubric,
-    Judge,
     MCPEnvironment,
     Misuse,
     Observation,
@@ -209,9 +208,8 @@ def test_a_rubric_shares_what_it_was_given_and_no_judge_stands_in_the_way() -> N
     class Judged(Plain):
         def __init__(self) -> None:
             super().__init__()
-            judge = Judge("http://127.0.0.1:9", "nobody", "Is it good?")
             one = FunctionRubric(lambda call, outcome: 1.0, name="one")
-            self.rubric = WeightedSum({"guarded": Guarded(lock), "judge": judge, "one": one})
+            self.rubric = WeightedSum({"guarded": Guarded(lock), "one": one})
 
     env = begun(Judged())
     assert env.call_tool("look").reward == 2.25

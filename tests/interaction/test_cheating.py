@@ -18,10 +18,11 @@ import httpx
 import pytest
 from cheating_worlds import ANSWER, GUESS, NESTED, PAY, PAYMENT, REPORT, TELLTALES, Office
 from fastmcp.exceptions import ToolError
+from judging import Endpoint, judged, said
 from mcp.shared.exceptions import MCPError
-from test_judge import Endpoint, judged, said
 
-from mcpenv import Judge, score_of
+from mcpenv import score_of
+from mcpenv.extensions.models import Judge
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.serve import serving
 from mcpenv_client import EnvClient, EpisodeDone, ExecutionError, InvalidMessage

@@ -21,7 +21,6 @@ from websockets.asyncio.client import connect
 from mcpenv import (
     Action,
     Evidence,
-    Judge,
     JudgeFailed,
     MCPEnvironment,
     Observation,
@@ -42,6 +41,7 @@ from mcpenv.extensions.exports.anthropic import anthropic_row
 from mcpenv.extensions.exports.atif import atif_document
 from mcpenv.extensions.exports.openai import openai_row
 from mcpenv.extensions.exports.parquet import row_of
+from mcpenv.extensions.models import Judge
 from mcpenv.extensions.records.statistics import statistics_of
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.serve import serving

@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 import httpx
 
-from mcpenv.chat_completions import ChatEndpoint, MalformedAnswer, message_in, tokens_in
 from mcpenv.errors import ConfigurationError, EndpointFailed
+from mcpenv.extensions.models.chat_completions import ChatEndpoint, MalformedAnswer, message_in, tokens_in
 from mcpenv_client.connection.addresses import without_password
 from mcpenv_client.conversation import MALFORMED, MAX_MALFORMED, MAX_TURNS, Conversation
 from mcpenv_client.errors import ConnectionFailed, ToolNotExpressible

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mcpenv.chat_completions import ChatEndpoint, MalformedAnswer, message_in, tokens_in
 from mcpenv.errors import EndpointFailed, UserFailed
+from mcpenv.extensions.models.chat_completions import ChatEndpoint, MalformedAnswer, message_in, tokens_in
 from mcpenv.tools.users import UserTools
 from mcpenv_client.formats.model_calls import ModelCall, read_message
 from mcpenv_client.formats.tool_formats import ProviderTools, tools_for

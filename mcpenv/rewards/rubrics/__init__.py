@@ -7,7 +7,6 @@ from mcpenv_client.scores import advantages, discounted_returns, ranks, score_of
 from .composites import Gate, Sequence, WeightedSum
 from .config import rubric_from_config
 from .discounting import Discounted, OverSteps
-from .judge import Judge
 from .rescoring import rescore
 from .rubric import FunctionRubric, Rubric, Scored
 from .verified import Verified
@@ -16,7 +15,6 @@ __all__ = [
     "Discounted",
     "FunctionRubric",
     "Gate",
-    "Judge",
     "OverSteps",
     "Rubric",
     "Scored",

@@ -1,4 +1,4 @@
-"""Make rubrics from plain data. Names are looked up among the given ones, and nothing is imported."""
+"""Make rubrics from plain data. Names are looked up among the given ones and those of extensions."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from mcpenv.errors import InvalidRubric
+from mcpenv.entry_points import entries_of, load_entry
+from mcpenv.errors import ConfigurationError, InvalidRubric
 
 from .composites import Gate, Sequence, WeightedSum
 from .discounting import Discounted, OverSteps
-from .judge import Judge
 from .rubric import FunctionRubric, Rubric, signature_of
 from .verified import Verified
 
@@ -21,9 +21,11 @@ BUILT_IN: tuple[type[Rubric], ...] = (
     OverSteps,
     Discounted,
     FunctionRubric,
-    Judge,
     Verified,
 )
+
+ENTRY_POINTS = "mcpenv.rubrics"
+"""The entry-point group of further classes of rubrics, by the names of the classes."""
 
 _FIELDS = {"rubric", "name", "arguments"}
 
@@ -33,19 +35,35 @@ def rubric_from_config(config: Mapping[str, Any], known: Iterable[Callable[..., 
 
     Args:
         config: plain data, as read from JSON or YAML.
-        known: the classes of rubrics and the functions that it may name, besides mcpenv's own classes.
+        known: the classes of rubrics and the functions that it may name, besides those of mcpenv and of entry points.
 
     Raises:
-        InvalidRubric: if a name is unknown, or arguments do not fit.
+        InvalidRubric: if a name is unknown, its entry point cannot be loaded, or arguments do not fit.
     """
     names: dict[str, Any] = {cls.__name__: cls for cls in BUILT_IN}
     for each in known:
         name = getattr(each, "__name__", None)
         if name is None:
             raise InvalidRubric("known", f"a {type(each).__name__} has no name. Give classes and named functions")
-        if names.setdefault(name, each) is not each:
+        if _named(names, name) not in (None, each):
             raise InvalidRubric(name, "two classes or functions have this name. Rename one")
+        names[name] = each
     return _rubric(config, names, "rubric")
+
+
+def _named(names: Mapping[str, Any], name: str) -> Any:
+    """Return the class or function of a name; None if there is none.
+
+    Raises:
+        InvalidRubric: its entry point cannot be loaded.
+    """
+    entry = entries_of(ENTRY_POINTS).get(name)
+    if name in names or entry is None:
+        return names.get(name)
+    try:
+        return load_entry(entry, "the rubric")
+    except ConfigurationError as error:
+        raise InvalidRubric(name, str(error)) from error
 
 
 def _rubric(config: Any, names: Mapping[str, Any], path: str) -> Rubric:
@@ -54,10 +72,10 @@ def _rubric(config: Any, names: Mapping[str, Any], path: str) -> Rubric:
     if unknown := sorted(map(str, config.keys() - _FIELDS)):
         raise InvalidRubric(path, f"unknown fields: {', '.join(unknown)}")
     name, arguments = config["rubric"], config.get("arguments", {})
-    cls = names.get(name)
+    cls = _named(names, name)
     if not (isinstance(cls, type) and issubclass(cls, Rubric)):
-        classes = sorted(each for each, found in names.items() if isinstance(found, type))
-        raise InvalidRubric(path, f"there is no rubric {name!r}; known: {', '.join(classes)}")
+        classes = {each for each, found in names.items() if isinstance(found, type)} | entries_of(ENTRY_POINTS).keys()
+        raise InvalidRubric(path, f"there is no rubric {name!r}; known: {', '.join(sorted(classes))}")
     if not isinstance(arguments, Mapping):
         raise InvalidRubric(path, "'arguments' must be an object")
     given = {key: _value(value, names, f"{path}.{key}") for key, value in arguments.items()}

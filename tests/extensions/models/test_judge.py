@@ -4,71 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
+from judging import Answer, Endpoint, judged, said
 
 from mcpenv import (
     ExecutionError,
     FunctionRubric,
-    Judge,
     JudgeFailed,
     MCPEnvironment,
     WeightedSum,
     rubric_from_config,
 )
-from mcpenv.chat_completions import MAX_DELAY_S, delay_s
-
-Answer = tuple[int, Any]
-
-
-def said(content: Any, finish_reason: str = "stop", tokens: int = 10, **message: Any) -> Answer:
-    """A chat completion."""
-    text = content if isinstance(content, str) else json.dumps(content)
-    choice = {"index": 0, "finish_reason": finish_reason, "message": {"role": "assistant", "content": text, **message}}
-    return 200, {"choices": [choice], "usage": {"total_tokens": tokens}}
-
-
-def judged(score: Any, reason: Any = "because") -> Answer:
-    return said({"reason": reason, "score": score})
-
-
-class Endpoint:
-    """A model that answers what the test says, the last answer again and again; keeps what it was asked."""
-
-    def __init__(self) -> None:
-        self.answers: list[Answer] = [judged(0.75)]
-        self.asked: list[dict[str, Any]] = []
-        self.headers: list[dict[str, str]] = []
-        endpoint = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                endpoint.asked.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-                endpoint.headers.append({"path": self.path, **dict(self.headers)})
-                status, body = endpoint.answers.pop(0) if len(endpoint.answers) > 1 else endpoint.answers[0]
-                data = body if isinstance(body, bytes) else json.dumps(body).encode()
-                self.send_response(status)
-                self.send_header("Content-Length", str(len(data)))
-                self.send_header("Retry-After", "0")
-                self.end_headers()
-                self.wfile.write(data)
-
-            def log_message(self, format: str, *args: Any) -> None:
-                """Quiet."""
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}/v1"
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01})
-        self._thread.start()
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
+from mcpenv.extensions.models import Judge
+from mcpenv.extensions.models.chat_completions import MAX_DELAY_S, delay_s
 
 
 @pytest.fixture
@@ -211,6 +162,17 @@ def test_the_same_record_is_asked_about_once_by_all_copies(endpoint: Endpoint) -
     small = judge_at(endpoint, cache_size=1)
     assert [ask(small, text) for text in ("a", "b", "b", "a")] == [0.75] * 4
     assert len(endpoint.asked) == 2 + 3
+
+
+def test_a_fork_has_the_budget_of_its_episode(endpoint: Endpoint) -> None:
+    env = Talk(WeightedSum({"polite": judge_at(endpoint, at="step", max_requests=2)}))
+    env.reset()
+    assert env.call_tool("say", {"text": "hi"}).reward == 0.75
+    branch = env.fork()
+    assert branch.call_tool("say", {"text": "ho"}).reward == 0.75
+    with pytest.raises(ExecutionError):
+        env.call_tool("say", {"text": "hm"})
+    assert len(endpoint.asked) == 2
 
 
 def test_what_failed_is_not_kept(endpoint: Endpoint) -> None:

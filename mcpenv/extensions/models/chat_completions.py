@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
+from mcpenv.errors import EndpointFailed
+from mcpenv.redaction import hide
 from mcpenv_client.connection.addresses import is_loopback
 from mcpenv_client.types.values import decode
-
-from .errors import EndpointFailed
-from .redaction import hide
 
 if TYPE_CHECKING:
     import httpx

@@ -7,12 +7,12 @@ import threading
 from collections import OrderedDict
 from typing import Any, Literal, get_args
 
-from mcpenv.chat_completions import ChatEndpoint, MalformedAnswer, json_object, message_in, tokens_in
 from mcpenv.errors import EndpointFailed, JudgeFailed
+from mcpenv.rewards.rubrics import Rubric
 from mcpenv_client.types.records import Reward, ToolCall, ToolOutcome, Trajectory, finite
 from mcpenv_client.types.values import encode
 
-from .rubric import Rubric
+from .chat_completions import ChatEndpoint, MalformedAnswer, json_object, message_in, tokens_in
 
 At = Literal["end", "step"]
 
