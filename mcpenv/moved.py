@@ -18,6 +18,7 @@ from typing import Any
 MOVED = {
     "mcpenv.chat_completions": "mcpenv.extensions.models.chat_completions",
     "mcpenv.evaluation": "mcpenv.extensions.evaluation",
+    "mcpenv.in_process": "mcpenv.extensions.in_process",
     "mcpenv.integrations.gymnasium": "mcpenv.extensions.gymnasium.environment",
     "mcpenv.integrations.harbor": "mcpenv.extensions.harbor",
     "mcpenv.integrations.mcp_proxy": "mcpenv.extensions.mcp_proxy",

@@ -1,6 +1,6 @@
 """Traces of an orchestrator's requests, of steps, tools and scores, by OpenTelemetry's API.
 
-Without a tracer provider there are no spans. `mcpenv.server.trace_export` sets one up for servers. Spans have names,
+Without a tracer provider there are no spans. The extension `traces` sets one up for servers. Spans have names,
 numbers and ids, never arguments or the text of an exception.
 """
 
@@ -24,6 +24,13 @@ MAX_NAME = 100
 def enabled() -> bool:
     """Return True if this process has a tracer provider."""
     return not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider | trace.NoOpTracerProvider)
+
+
+def flush() -> None:
+    """Send the spans that are left. For processes that end without Python's own exit."""
+    shutdown = getattr(trace.get_tracer_provider(), "shutdown", None)
+    if shutdown is not None:
+        shutdown()
 
 
 @contextmanager
@@ -161,4 +168,4 @@ def _error_type(outcome: ToolOutcome) -> str | None:
     return None
 
 
-__all__ = ["StepTrace", "enabled", "failed", "part", "request"]
+__all__ = ["StepTrace", "enabled", "failed", "flush", "part", "request"]

@@ -103,6 +103,7 @@ FURTHER = {
     "git_world": {"worlds"},
     "harbor": {"targets"},
     "hosts": {"cli"},
+    "in_process": {"execution"},
     "mcp_proxy": {"execution", "tools", "trajectories"},
     "openenv": {"tasks", "tools"},
     "postgres_world": {"worlds"},

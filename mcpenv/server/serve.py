@@ -15,18 +15,18 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 
+from mcpenv import tracing
 from mcpenv.errors import ConfigurationError
 from mcpenv_client.types.tools import Mode
 
 from .app import AgentAuth, EnvServer
 from .config import ConcurrencyConfig, ServerConfig
-from .extension import Runner
+from .extension import Runner, installed
 from .extension import load as extension
 from .http.gc_tuning import tuned_gc
 from .logs import LogFormat, configure_logging
 from .security.host_check import is_loopback
 from .sessions.factory import EnvFactory
-from .trace_export import export_traces, flush_traces
 from .uvicorn_server import Ending, HTTPServer, listen, loop_factory, serve_doors, settings_of
 
 logger = logging.getLogger("mcpenv")
@@ -82,7 +82,7 @@ def serve_http(
     listening = Listening(host, port, control_host, control_port, insecure)
     # The environment's FastMCP server may authenticate agents. That is known once the environment is.
     listening.check(config, agents_need_token=None if auth is None else bool(auth))
-    _configured(log_level, log_format, access_log)
+    configure_process(log_level, log_format, access_log)
     with listening.doors() as doors:
         server = EnvServer(env_factory, config=listening.with_address(config, doors), readme=readme, auth=auth)
 
@@ -121,7 +121,7 @@ def serve_workers(
     if config.wires:
         raise ConfigurationError(f"the wire {config.wires[0]} needs one worker; there are {workers}")
     listening.check(config, agents_need_token=agents_need_token)
-    configured = functools.partial(_configured, log_level, log_format, access_log)
+    configured = functools.partial(configure_process, log_level, log_format, access_log)
     configured()
     with listening.doors() as doors:
         _runner().serve_in_processes(
@@ -140,10 +140,15 @@ def _runner() -> Runner:
     return runner
 
 
-def _configured(log_level: str, log_format: LogFormat, access_log: bool) -> None:
-    """Set up the logs and the traces of a process."""
+def configure_process(log_level: str, log_format: LogFormat, access_log: bool) -> None:
+    """Set up the logs and the traces of a process.
+
+    Raises:
+        ConfigurationError: the environment variables ask for traces that cannot be exported.
+    """
     configure_logging(log_level, log_format, access_log=access_log)
-    export_traces()
+    if "traces" in installed():
+        extension("traces")()
 
 
 def _loaded(load: Callable[[], Served], configured: Callable[[], None]) -> Served:
@@ -233,13 +238,13 @@ def serve_stdio(
     Raises:
         StartupError: the environment does not start.
     """
-    _configured(log_level, log_format, access_log)
+    configure_process(log_level, log_format, access_log)
     server = EnvServer(env_factory, config=config)
 
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         if runner.run(_serve_stdio(server)):
             # A thread waits for the next line of stdin and cannot be stopped; everything else has ended.
-            flush_traces()
+            tracing.flush()
             os._exit(0)
 
 

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from mcpenv import ConfigurationError, MCPEnvironment
+from mcpenv.extensions.in_process import InProcessClient
 from mcpenv.extensions.validation.tasks.play import oracle, play
-from mcpenv.in_process import InProcessClient
 from mcpenv_client import Conversation
 from mcpenv_client.types.tasks import OracleCall, Task
 

@@ -19,9 +19,9 @@ from typing import Any
 import pytest
 
 from mcpenv import MCPEnvironment
+from mcpenv.extensions.in_process import InProcessClient
 from mcpenv.extensions.users import user_turns
 from mcpenv.extensions.validation.tasks.play import oracle, play
-from mcpenv.in_process import InProcessClient
 from mcpenv.server.serve import serving
 from mcpenv_client import Conversation, Ending, EnvClient
 from mcpenv_client.types.tasks import OracleCall, Task

@@ -19,9 +19,7 @@ from mcpenv.cli.output import Page, note
 from mcpenv.cli.run_request import RunRequest
 from mcpenv.errors import ConfigurationError
 from mcpenv.server.config import ServerConfig
-from mcpenv.server.logs import configure_logging
-from mcpenv.server.serve import Served
-from mcpenv.server.trace_export import export_traces
+from mcpenv.server.serve import Served, configure_process
 from mcpenv.targets.target import manifest_of
 
 from .changes import Sources
@@ -92,8 +90,7 @@ class Program:
         stated = request.config(manifest_of(request.target))
         config = replace(stated, control_token=given.control_token, metrics_token=given.metrics_token).with_console()
         target = request.load()
-        configure_logging(request.log_level, request.log_format, access_log=request.access_log)
-        export_traces()
+        configure_process(request.log_level, request.log_format, request.access_log)
         introduction = Introduction(target, config, request.addresses, watched=root)
         show = functools.partial(introduction.show, sys.stdout, request.ready_file)
         return Loaded(

@@ -16,12 +16,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 
+from mcpenv import tracing
 from mcpenv.errors import StartupError
 from mcpenv.server.config import MANY_SESSIONS, ServerConfig
 from mcpenv.server.http.file_limits import allow_many
 from mcpenv.server.http.gc_tuning import tuned_gc
 from mcpenv.server.serve import Served
-from mcpenv.server.trace_export import flush_traces
 from mcpenv.server.uvicorn_server import loop_factory
 from mcpenv_client.errors import McpenvError
 
@@ -229,4 +229,4 @@ def _serve(job: Job, seat: Seat) -> None:
             return  # the hub has been told
         except Exception:
             logger.exception("a worker failed")
-    flush_traces()
+    tracing.flush()

@@ -13,8 +13,8 @@ from fastmcp import Client
 from user_worlds import LINES, Boxes, Phone
 
 from mcpenv import ExecutionError, InvalidTool, MCPEnvironment, StatusCode, Trajectory
+from mcpenv.extensions.in_process import InProcessClient
 from mcpenv.extensions.users import ModelUser, UserTurn, add_user, user_turns
-from mcpenv.in_process import InProcessClient
 from mcpenv.server.serve import serving
 from mcpenv.trajectories.summary import fault_of
 from mcpenv_client import Conversation, EnvClient, Stage

@@ -10,7 +10,7 @@ from .backend import PoolError
 from .sessions import BlockingSession, Session
 
 ENTRY_POINTS = "mcpenv_client.instances"
-"""The entry-point group of classes that make environments in this process: ``mcpenv.targets.instances``."""
+"""The entry-point group of functions that make environments in this process. The extension ``in_process`` has one."""
 
 Target = str | Callable[[], Any]
 """The name of an environment: a TARGET of ``mcpenv run``, an environment's class, or a function that makes one."""

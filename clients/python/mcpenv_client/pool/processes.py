@@ -64,7 +64,7 @@ class ProcessBackend:
         self.size = size
         number = min(size, workers or len(os.sched_getaffinity(0)))
         self._context = multiprocessing.get_context("forkserver")
-        preload = ["mcpenv", "mcpenv.in_process", "mcpenv_client.pool.worker"]
+        preload = ["mcpenv", "mcpenv.extensions.in_process", "mcpenv_client.pool.worker"]
         module = getattr(target, "__module__", None)
         if module not in (None, "__main__"):
             preload.append(module)

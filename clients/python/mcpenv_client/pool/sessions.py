@@ -10,7 +10,7 @@ from mcpenv_client.types.tools import Tool
 
 
 class Session(Playable, Protocol):
-    """A session that a pool plays on: `EnvClient`, or `mcpenv.in_process.InProcessClient`."""
+    """A session that a pool plays on: `EnvClient`, or `mcpenv.extensions.in_process.InProcessClient`."""
 
     async def step(self, action: Any, *, timeout_s: float | None = None) -> StepResult[Any]:
         """Take one step."""
@@ -42,7 +42,7 @@ class Session(Playable, Protocol):
 
 
 class BlockingSession(Protocol):
-    """The same with blocking methods: `SyncEnvClient`, or `mcpenv.in_process.SyncInProcessClient`."""
+    """The same with blocking methods: `SyncEnvClient`, or `mcpenv.extensions.in_process.SyncInProcessClient`."""
 
     def reset(self, seed: int | None = None, **options: Any) -> StepResult[Any]:
         """Begin an episode."""

@@ -13,7 +13,7 @@ import pytest
 from fastmcp.utilities.types import Image
 
 from mcpenv import MCPEnvironment, Observation, TaskSet
-from mcpenv.in_process import InProcessClient
+from mcpenv.extensions.in_process import InProcessClient
 from mcpenv.server.serve import serving
 from mcpenv_client import EnvClient, InvalidMessage
 from mcpenv_client.conversation import ABANDONED, OVER, Conversation

@@ -61,13 +61,6 @@ def export_traces() -> None:
     trace.set_tracer_provider(provider)
 
 
-def flush_traces() -> None:
-    """Send the spans that are left. For processes that end without Python's own exit."""
-    shutdown = getattr(trace.get_tracer_provider(), "shutdown", None)
-    if shutdown is not None:
-        shutdown()
-
-
 def _exporters() -> list[str]:
     """Return the names of the exporters that are asked for."""
     if os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true" or _variable() is None:
@@ -154,4 +147,4 @@ def _without_secrets(attributes: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-__all__ = ["export_traces", "flush_traces"]
+__all__ = ["export_traces"]

@@ -7,9 +7,9 @@ from typing import Any
 
 from mcpenv.environment import MCPEnvironment
 from mcpenv.errors import StartupError
-from mcpenv.in_process import InProcessClient, SyncInProcessClient
+from mcpenv.targets.target import load_target
 
-from .target import load_target
+from .client import InProcessClient, SyncInProcessClient
 
 
 class PoolInstances:

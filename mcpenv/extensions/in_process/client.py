@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from mcpenv.environment import MCPEnvironment
+from mcpenv.errors import Misuse
+from mcpenv.execution.snapshots import Snapshot
 from mcpenv_client.types.actions import Action
 from mcpenv_client.types.observations import Observation
 from mcpenv_client.types.records import StepResult, Trajectory
 from mcpenv_client.types.state import State
 from mcpenv_client.types.tools import Tool
-
-from .environment import MCPEnvironment
-from .errors import Misuse
-from .execution.snapshots import Snapshot
 
 if TYPE_CHECKING:
     from typing import Self

@@ -1,0 +1,1 @@
+"""The export of traces to a collector."""
