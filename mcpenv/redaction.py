@@ -11,6 +11,7 @@ import re
 import threading
 from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any
 from urllib.parse import quote
 
@@ -71,6 +72,7 @@ class Secrets:
             # The longest first, because one secret may begin with another.
             ordered = sorted(self._forms, key=len, reverse=True)
             self._known = re.compile("|".join(map(re.escape, ordered)))
+        redacted_name.cache_clear()
 
     def without_known(self, text: str) -> str:
         """Return the text without the secrets that were added."""
@@ -159,6 +161,12 @@ def redact(text: str) -> str:
     return _secrets.redact(text)
 
 
+@lru_cache(maxsize=1024)
+def redacted_name(name: str) -> str:
+    """Return `redact` of a name that many lines of a log contain."""
+    return redact(name)
+
+
 def without_known(text: str) -> str:
     """Return the text without the secrets of this process, and otherwise unchanged, as a client may read it."""
     return _secrets.without_known(text)
@@ -198,6 +206,10 @@ def named_in(values: Iterable[Any]) -> set[str]:
     return set(_MARK.findall(json.dumps(list(values))))
 
 
+class RedactedRecord(logging.LogRecord):
+    """A record that has no secrets: `redact` has seen each of its parts. `Redacting` lets it pass."""
+
+
 class Redacting(logging.Filter):
     """The filter that removes secrets from messages and tracebacks. It belongs on handlers, which see all loggers."""
 
@@ -205,6 +217,8 @@ class Redacting(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Rewrite the record, and let it pass."""
+        if isinstance(record, RedactedRecord):
+            return True
         try:
             message = record.getMessage()
         except Exception:  # noqa: BLE001 - a message that does not fit its arguments must not fail its caller
@@ -220,6 +234,7 @@ class Redacting(logging.Filter):
 
 
 __all__ = [
+    "RedactedRecord",
     "Redacting",
     "has_named",
     "hide",
@@ -228,6 +243,7 @@ __all__ = [
     "place_back",
     "redact",
     "redact_named",
+    "redacted_name",
     "without_known",
     "without_known_in",
 ]

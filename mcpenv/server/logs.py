@@ -11,14 +11,53 @@ from typing import Any, Literal
 
 from mcp import MCPDeprecationWarning
 
-from mcpenv.redaction import Redacting
+from mcpenv.redaction import RedactedRecord, Redacting, redacted_name
 
 LogFormat = Literal["text", "json"]
 
 ACCESS = "mcpenv.access"
 """The name of the logger of tool calls."""
 
-access = logging.getLogger(ACCESS)
+MAX_NAME = 100
+"""Maximum characters of a tool's name in the access log. An agent may ask for any name."""
+
+_access = logging.getLogger(ACCESS)
+
+
+class AccessLog:
+    """The access log of one session: a line for each tool call, at "info".
+
+    Making a record with its thread and process costs more than a step's other bookkeeping, so that a line copies one.
+
+    Args:
+        session: the name of the session in logs.
+
+    Attributes:
+        enabled: True if the lines are logged anywhere.
+    """
+
+    __slots__ = ("_like", "_session", "enabled")
+
+    def __init__(self, session: str) -> None:
+        self.enabled = _access.isEnabledFor(logging.INFO)
+        self._session = session
+        self._like = vars(_access.makeRecord(ACCESS, logging.INFO, "", 0, "", (), None)) if self.enabled else {}
+
+    def write(self, tool: str, status: str, duration_s: float) -> None:
+        """Log a call."""
+        name = tool[:MAX_NAME]
+        name = redacted_name(name if name.isprintable() else ascii(name)[1:-1])
+        session, ms, now = redacted_name(self._session), round(duration_s * 1000, 2), time.time()
+        line = RedactedRecord.__new__(RedactedRecord)
+        line.__dict__.update(
+            self._like,
+            msg=f"session={session} tool={name} status={status} ms={ms}",
+            fields={"session": session, "tool": name, "status": status, "ms": ms},
+            created=now,
+            msecs=float(int(now % 1 * 1000)),
+            relativeCreated=self._like["relativeCreated"] + (now - self._like["created"]) * 1000,
+        )
+        _access.handle(line)
 
 
 class ServerHandler(logging.StreamHandler):  # type: ignore[type-arg]
@@ -67,6 +106,21 @@ class ServerHandler(logging.StreamHandler):  # type: ignore[type-arg]
         super().flush()
 
 
+class TextFormatter(logging.Formatter):
+    """The formatter of text, which formats the time once a second."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
+        self._second, self._time = -1, ""
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
+        """Return the local time of a record."""
+        second = int(record.created)
+        if second != self._second:
+            self._second, self._time = second, time.strftime(self.default_time_format, self.converter(second))
+        return f"{self._time},{int(record.msecs):03d}"
+
+
 class JSONFormatter(logging.Formatter):
     """The formatter that writes each message as one JSON object."""
 
@@ -102,8 +156,7 @@ def configure_logging(level: str, log_format: LogFormat = "text", *, access_log:
         root.removeHandler(before)
     if not root.handlers:
         stderr: logging.Handler = ServerHandler()
-        text = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
-        stderr.setFormatter(JSONFormatter() if log_format == "json" else text)
+        stderr.setFormatter(JSONFormatter() if log_format == "json" else TextFormatter())
         root.addHandler(stderr)
         root.setLevel(beneath)
     for handler in root.handlers:
@@ -111,7 +164,7 @@ def configure_logging(level: str, log_format: LogFormat = "text", *, access_log:
             handler.addFilter(Redacting())
     logging.captureWarnings(log_format == "json")
     logging.getLogger("mcpenv").setLevel(ours)
-    access.disabled = not access_log
+    _access.disabled = not access_log
     # FastMCP has handlers of its own, which draw boxes and would log every message a second time.
     fastmcp = logging.getLogger("fastmcp")
     fastmcp.handlers, fastmcp.propagate = [], True
@@ -122,4 +175,4 @@ def configure_logging(level: str, log_format: LogFormat = "text", *, access_log:
         warnings.simplefilter("ignore", MCPDeprecationWarning)
 
 
-__all__ = ["LogFormat", "access", "configure_logging"]
+__all__ = ["AccessLog", "LogFormat", "configure_logging"]

@@ -6,7 +6,6 @@ A worker's counters are in a file that it maps into its memory, so that the hub 
 from __future__ import annotations
 
 import json
-import logging
 import math
 import mmap
 from bisect import bisect_left
@@ -14,7 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol
 
-from mcpenv.server.logs import ACCESS, access
+from mcpenv.server.logs import AccessLog
 from mcpenv_client.types.records import StepRecord, Trajectory
 from mcpenv_client.types.status import COMPLETED, StatusCode
 from mcpenv_client.types.tools import ToolErrorType
@@ -32,10 +31,6 @@ ORIGINS = ("socket", "http", "connection", "principal", "service")
 
 UNKNOWN, OTHER = "(unknown)", "(other)"
 """The names under which unknown tools, and those above `MAX_TOOLS`, are counted together."""
-
-MAX_NAME = 100
-"""Maximum characters of a tool's name in the access log. An agent may ask for any name."""
-
 
 _STATUSES = {code: number for number, code in enumerate(StatusCode)}
 _ERRORS = {kind.value: number for number, kind in enumerate(ToolErrorType)}
@@ -206,14 +201,14 @@ class SessionObserver:
         live: those who watch the session; None: it cannot be watched.
     """
 
-    __slots__ = ("_counters", "_live", "_logs", "_tools", "label")
+    __slots__ = ("_counters", "_live", "_log", "_tools", "label")
 
     def __init__(self, counters: Counters, label: str, live: Watched | None = None) -> None:
         self._live: Watched = UNWATCHED if live is None else live
         self._counters = counters
         self._tools = counters.tools
         self.label = label
-        self._logs = access.isEnabledFor(logging.INFO)
+        self._log = AccessLog(label)
 
     def step_over(self, record: StepRecord) -> None:
         """Count a step, and log it."""
@@ -230,8 +225,8 @@ class SessionObserver:
         if reward is not None:
             tool[REWARDS] += 1
             tool[REWARD_SUM] += reward.value
-        if self._logs:
-            self._log(record)
+        if self._log.enabled:
+            self._log.write(record.call.name, record.status.code.value, duration_s)
         if self._live.watched:
             self._live.tell()
 
@@ -252,18 +247,6 @@ class SessionObserver:
         self._counters.numbers[FAILED_RESETS if failed else RESETS] += 1
         if self._live.watched:
             self._live.tell()
-
-    def _log(self, record: StepRecord) -> None:
-        name = record.call.name[:MAX_NAME]
-        fields = {
-            "session": self.label,
-            "tool": name if name.isprintable() else ascii(name)[1:-1],
-            "status": record.status.code.value,
-            "ms": round(record.outcome.duration_s * 1000, 2),
-        }
-        text = " ".join([f"{field}={value}" for field, value in fields.items()])
-        # `access.info` would look for the calling line, which takes a tenth of the whole.
-        access.handle(access.makeRecord(ACCESS, logging.INFO, "", 0, text, (), None, extra={"fields": fields}))
 
 
 def _count_failure(tool: memoryview[float], record: StepRecord) -> None:
