@@ -76,7 +76,7 @@ def failed(span: trace.Span, error_type: str) -> None:
 
 
 class StepTrace:
-    """The spans of one step: of the step, its tool and its score. A context manager, in which the step runs."""
+    """The spans of one step: of the step, its tool and its score. That of the step is the current span until `over`."""
 
     __slots__ = ("_current", "_name", "_step", "_tool")
 
@@ -94,13 +94,7 @@ class StepTrace:
             },
         )
         self._current = _use(self._step, end=True)
-
-    def __enter__(self) -> StepTrace:
         self._current.__enter__()
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self._current.__exit__(None, None, None)
 
     @contextmanager
     def tool(self, *no_failures: type[BaseException]) -> Iterator[None]:
@@ -128,8 +122,17 @@ class StepTrace:
         with part("score", trace.set_span_in_context(self._step)):
             yield
 
-    def over(self, record: StepRecord) -> None:
-        """Add the outcome of the step to its span."""
+    def over(self, record: StepRecord | None) -> None:
+        """End the span of the step, with the outcome of the step.
+
+        Args:
+            record: None if there was no step.
+        """
+        if record is not None:
+            self._describe(record)
+        self._current.__exit__(None, None, None)
+
+    def _describe(self, record: StepRecord) -> None:
         span = self._step
         span.set_attribute("mcpenv.status", record.status.code.value)
         if record.reward is not None:

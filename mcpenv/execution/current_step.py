@@ -16,24 +16,30 @@ from .concurrency.agent_call import AgentCall
 from .episode import Finish
 
 if TYPE_CHECKING:
+    from mcpenv.environment import MCPEnvironment
+
     from .instance import Instance
 
 NOT_SCORED: Any = object()
 """The score of a step that was not scored where its tool ran."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class Step:
     """The running step of an instance.
 
+    Most steps change few of the attributes that are no arguments, so that these are defaults of the class.
+
     Attributes:
         owner: the instance that takes the step.
+        env: its environment. `close` may empty the instance while a tool that could not be stopped still runs.
         kept: the values that the episode's tools keep until the next reset.
         own_kept: the values that this call keeps until its end; None: no value yet.
         timeout_s: the caller's limit in seconds; None: no limit.
         terminal: True if the tool is declared to end the episode.
         started_at, clock: the time at which the step began: since the epoch, and of ``time.perf_counter``; seconds.
         ran: True if the tool or the action has returned.
+        tool_s: seconds that it took.
         decided: the record of the step, once the episode is decided to end with it.
         score: the result of a sync `score`, which runs in the thread of its tool; else `NOT_SCORED`.
         logs: the messages that the tool logged so far.
@@ -48,6 +54,7 @@ class Step:
 
     owner: Instance
     call: ToolCall
+    env: MCPEnvironment
     kept: dict[str, Any]
     timeout_s: float | None = None
     client: AgentCall | None = None
@@ -55,15 +62,16 @@ class Step:
     started_at: float = field(default_factory=time.time)
     clock: float = field(default_factory=time.perf_counter)
     logs: list[LogEntry] = field(default_factory=list)
-    own_kept: dict[str, Any] | None = None
-    finish: Finish | None = None
-    fault: WireError | None = None
-    score: Any = NOT_SCORED
-    status: Status = COMPLETED
-    ran: bool = False
-    decided: StepRecord | None = None
-    settled: bool = False
-    trace: StepTrace | None = None
+    own_kept: dict[str, Any] | None = field(default=None, init=False)
+    finish: Finish | None = field(default=None, init=False)
+    fault: WireError | None = field(default=None, init=False)
+    score: Any = field(default=NOT_SCORED, init=False)
+    status: Status = field(default=COMPLETED, init=False)
+    ran: bool = field(default=False, init=False)
+    tool_s: float = field(default=0.0, init=False)
+    decided: StepRecord | None = field(default=None, init=False)
+    settled: bool = field(default=False, init=False)
+    trace: StepTrace | None = field(default=None, init=False)
 
 
 current: ContextVar[object | None] = ContextVar("mcpenv_current", default=None)

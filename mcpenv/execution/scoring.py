@@ -31,6 +31,10 @@ VERIFIED = "verified"
 """The component of the reward that verification gives."""
 
 
+_REWARDS = (Reward, float, int, type(None))
+"""The types of most scores, none of which is awaitable."""
+
+
 class Scoring:
     """The scoring of one episode. The caller holds the environment's lock.
 
@@ -114,7 +118,20 @@ class Scoring:
         Raises:
             ExecutionError, OperationTimeout: scoring failed.
         """
-        scored = await self._score(step, outcome)
+        scored = step.score
+        try:
+            if scored is NOT_SCORED:
+                if self._traces:
+                    with part("score"):
+                        scored = await _awaited(self._env.score(step.call, outcome))
+                else:
+                    scored = self._env.score(step.call, outcome)
+            if not isinstance(scored, _REWARDS):
+                scored = await _awaited(scored)
+        except BaseException as error:
+            if self._user_code.lets_through(error):
+                raise
+            raise environment_failure("score", error) from error
         if step.fault is not None:
             raise step.fault
         of_rubric = None
@@ -158,20 +175,6 @@ class Scoring:
             return total(*parts)
         except ValueError as error:
             raise environment_failure("rubric", error) from error
-
-    # -- the environment's score
-
-    async def _score(self, step: Step, outcome: ToolOutcome) -> Any:
-        scored = step.score
-        try:
-            with part("score") if self._traces and scored is NOT_SCORED else nullcontext():
-                if scored is NOT_SCORED:
-                    scored = self._env.score(step.call, outcome)
-                return await scored if inspect.isawaitable(scored) else scored
-        except BaseException as error:
-            if self._user_code.lets_through(error):
-                raise
-            raise environment_failure("score", error) from error
 
     # -- the rubric
 
@@ -239,6 +242,10 @@ class Scoring:
         world = self._env.world
         after = None if world is None else capture(world)
         return Evidence(self._task, self.before, after, named=isinstance(world, Mapping))
+
+
+async def _awaited(value: Any) -> Any:
+    return await value if inspect.isawaitable(value) else value
 
 
 def _worth(found: Any, evidence: Evidence) -> Reward | None:

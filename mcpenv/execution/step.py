@@ -8,8 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import ToolsListChanged
@@ -36,9 +35,6 @@ from .reset import reset
 from .scoring import Scoring
 from .tool_call import InputRequired, TimedOut
 
-if TYPE_CHECKING:
-    from mcpenv.environment import MCPEnvironment
-
 Run = Callable[[Step], Awaitable[ToolOutcome]]
 """Runs the tool or the own action of a step.
 
@@ -47,8 +43,6 @@ Raises:
     ExecutionError, OperationTimeout: the own action failed.
     InputRequired, MCPError: the MCP client must be asked; the call is not a step.
 """
-
-_UNTRACED = nullcontext()
 
 
 async def step(
@@ -87,81 +81,78 @@ async def step(
     with await at.lock.hold(shared=shared, limit=at.max_calls):
         if at.user_code.abandoned:  # while this call waited
             admit(at, Event.STEP)
+        episode = at.episode
         try:
             # -- admit: begin an episode if none has begun, and count the step
-            episode = at.episode
             # A reset may have acquired the lock before this call.
             if episode_id is not None and episode_id != episode.id:
                 raise EpisodeDone(OVER)
             if episode.state is EpisodeState.NEW:
                 unasked = Wanted({}, at.hooks.options, at.tasks).found(None)
                 await reset(at, unasked, None, None, implicit=True)
-            # `close` may empty the instance while a tool that could not be stopped still runs.
             env, scores = at.env, at.scoring
             if scores is not None and scores.ended:
                 raise EpisodeDone("the episode is over, reset to begin another")
             call = ToolCall(name, arguments, episode.count_step(), plane, principal)
-            now = Step(at, call, episode.kept, timeout_s, client, terminal)
+            now = Step(at, call, env, episode.kept, timeout_s, client, terminal)
             record: StepRecord | None = None
-            tool_s = 0.0
-            with _traced_step(at, call) if at.traces else _UNTRACED as now.trace:
-                token = current.set(now)
+            token = current.set(now)
+            try:
+                # -- run
                 try:
-                    # -- run
-                    try:
-                        outcome = await run(now) if now.trace is None else await _traced(now.trace, now, run)
-                    except TimedOut as late:
-                        # A score would run at the same time as a tool that could not be stopped.
-                        now.score = None if at.user_code.abandoned else NOT_SCORED
-                        outcome = _failure(now, ToolErrorType.TIMEOUT, str(late))
-                    now.ran, tool_s = True, outcome.duration_s
-                    if outcome.error is not None:
-                        now.status = step_status(outcome.error)
-                    # The tool may have changed the world, so score and record the step even if the client disconnects.
-                    if client is not None:
-                        client.stoppable = False
-                    # -- score
-                    reward = None
-                    if scores is not None:
-                        reward = await scores.of_step(now, outcome)
-                    elif now.fault is not None:
-                        raise now.fault
-                    if env.long_outputs is not None:
-                        outcome = cut(call, outcome, episode.outputs, env.long_outputs)
-                    made = StepRecord(
-                        call, outcome, reward, started_at=now.started_at, logs=now.logs, status=now.status
-                    )
-                    if episode.judge(made, now.finish, terminal, env, abandoned=at.user_code.abandoned):
-                        now.decided = made
-                        if scores is not None and scores.owes_end:
-                            await _score_end(at, scores, now, made)
-                    record = made
-                    return record
-                except (InputRequired, MCPError):
-                    # No step was taken: the client must answer first, or cannot.
-                    episode.uncount_step()
-                    raise
-                except BaseException as error:
-                    # Any other exception, such as Ctrl-C in process, is no outcome of a step. A decided end is recorded
-                    # even then: the episode must not be scored a second time.
-                    if now.decided is not None or isinstance(error, WireError | asyncio.CancelledError):
-                        record = _failed(now, env, scores, error)
-                    raise
-                finally:
-                    # -- settle: the episode, the sink and the observer get the record
-                    current.reset(token)
-                    if record is not None:
-                        if now.ran:
-                            record.scoring_s = max(0.0, time.perf_counter() - now.clock - tool_s)
-                        dropped = episode.add(record, env.max_kept_steps)
-                        if at.observer is not None:
-                            at.observer.step_over(record)
-                        if now.trace is not None:
-                            now.trace.over(record)
-                        if dropped and at.sink is not None and episode.trajectory is not None:
-                            at.sink.spill(episode.trajectory, dropped)
+                    outcome = await (_traced(now, run) if at.traces else run(now))
+                except TimedOut as late:
+                    # A score would run at the same time as a tool that could not be stopped.
+                    now.score = None if at.user_code.abandoned else NOT_SCORED
+                    outcome = _failure(now, ToolErrorType.TIMEOUT, str(late))
+                now.ran, now.tool_s = True, outcome.duration_s
+                if outcome.error is not None:
+                    now.status = step_status(outcome.error)
+                # The tool may have changed the world, so score and record the step even if the client disconnects.
+                if client is not None:
+                    client.stoppable = False
+                # -- score
+                reward = None
+                if scores is not None:
+                    reward = await scores.of_step(now, outcome)
+                elif now.fault is not None:
+                    raise now.fault
+                if env.long_outputs is not None:
+                    outcome = cut(call, outcome, episode.outputs, env.long_outputs)
+                made = StepRecord(call, outcome, reward, started_at=now.started_at, logs=now.logs, status=now.status)
+                if episode.judge(made, now.finish, terminal, env, abandoned=at.user_code.abandoned):
+                    now.decided = made
+                    if scores is not None and scores.owes_end:
+                        await _score_end(at, scores, now, made)
+                record = made
+                return record
+            except (InputRequired, MCPError):
+                # No step was taken: the client must answer first, or cannot.
+                episode.uncount_step()
+                raise
+            except BaseException as error:
+                # Any other exception, such as Ctrl-C in process, is no outcome of a step. A decided end is recorded
+                # even then: the episode must not be scored a second time.
+                if now.decided is not None or isinstance(error, WireError | asyncio.CancelledError):
+                    record = _failed(now, scores, error)
+                raise
+            finally:
+                # -- settle: the episode, the observer and the sink get the record
+                current.reset(token)
+                if record is not None:
+                    if now.ran:
+                        record.scoring_s = max(0.0, time.perf_counter() - now.clock - now.tool_s)
+                    dropped = episode.add(record, env.max_kept_steps)
+                    if at.observer is not None:
+                        at.observer.step_over(record)
+                    if dropped and at.sink is not None and episode.trajectory is not None:
+                        at.sink.spill(episode.trajectory, dropped)
+                if now.trace is not None:
+                    now.trace.over(record)
         finally:
-            settle(at)
+            at.last_active = time.monotonic()
+            if episode.state is EpisodeState.DONE or at.tools.version != at.told_version:
+                settle(at)
 
 
 def admit(at: Instance, event: Event) -> None:
@@ -175,7 +166,8 @@ def admit(at: Instance, event: Event) -> None:
         ExecutionError: code that could not be stopped still runs here.
         EpisodeDone, SessionLost: as above, if the state of the episode refuses the operation anyway.
     """
-    refuse_inside(at)
+    if current.get() is not None:
+        refuse_inside(at)
     if at.user_code.abandoned:
         if at.episode.state is not EpisodeState.NEW:
             next_state(at.episode.state, event)
@@ -189,7 +181,7 @@ def admit(at: Instance, event: Event) -> None:
 
 def refuse_inside(at: Instance) -> None:
     """Raise `Misuse` if the caller is code of this environment."""
-    if current.get() is not None and inside(at):
+    if inside(at):
         raise Misuse(
             "this environment is in the middle of a step: its own tools and reset cannot step, reset or close it; "
             "call the function itself"
@@ -198,7 +190,6 @@ def refuse_inside(at: Instance) -> None:
 
 def settle(at: Instance) -> None:
     """Complete an operation that still holds the lock: pass on an ended episode, and announce changed tools."""
-    at.last_active = time.monotonic()
     # Concurrent steps all belong to the episode, which is complete when the last of them has ended.
     if at.episode.state is EpisodeState.DONE and at.lock.holders == 1:
         hand_over(at)
@@ -222,14 +213,13 @@ async def run_action(at: Instance, action: Action, now: Step) -> ToolOutcome:
     return ToolOutcome(None, None, observation, time.perf_counter() - clock)
 
 
-def _traced_step(at: Instance, call: ToolCall) -> StepTrace:
-    return StepTrace(call, at.session_id if at.observer is None else at.observer.label, at.episode.id)
-
-
-async def _traced(trace: StepTrace, now: Step, run: Run) -> ToolOutcome:
-    with trace.tool(InputRequired, MCPError):
+async def _traced(now: Step, run: Run) -> ToolOutcome:
+    """Begin the spans of the step, and run its tool in one of them."""
+    at = now.owner
+    now.trace = StepTrace(now.call, at.session_id if at.observer is None else at.observer.label, at.episode.id)
+    with now.trace.tool(InputRequired, MCPError):
         outcome = await run(now)
-        trace.tool_over(outcome)
+        now.trace.tool_over(outcome)
         return outcome
 
 
@@ -250,7 +240,7 @@ async def _score_end(at: Instance, scores: Scoring, now: Step, record: StepRecor
     record.reward = scores.total(record.reward, of_end)
 
 
-def _failed(now: Step, env: MCPEnvironment, scores: Scoring | None, error: BaseException) -> StepRecord:
+def _failed(now: Step, scores: Scoring | None, error: BaseException) -> StepRecord:
     """Return the record of a step that an error of the environment or a cancellation cut short."""
     at = now.owner
     if isinstance(error, WireError):
@@ -266,7 +256,7 @@ def _failed(now: Step, env: MCPEnvironment, scores: Scoring | None, error: BaseE
         record.terminated, record.truncated, record.reason = decided.terminated, decided.truncated, decided.reason
         unscored = True
     else:
-        ends = at.episode.judge(record, now.finish, now.terminal, env, abandoned=at.user_code.abandoned)
+        ends = at.episode.judge(record, now.finish, now.terminal, now.env, abandoned=at.user_code.abandoned)
         unscored = ends and scores is not None and scores.owes_end
     if unscored and record.fault is None:
         record.fault = ErrorCode.CANCELLED.value

@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import time
 from contextlib import nullcontext
+from types import AsyncGeneratorType
 from typing import Any
 
 from fastmcp.exceptions import ToolError
@@ -30,8 +31,6 @@ from .current_step import Step
 from .instance import Instance
 from .user_code import Deadline
 
-_NO_DEADLINE = nullcontext()
-
 
 class InputRequired(Exception):
     """Raised if a tool asks its MCP client for input (2026-07-28). This part of the call is not a step."""
@@ -48,20 +47,9 @@ class TimedOut(Exception):
         super().__init__(f"{name}: no result within {limit_s:g} s" + (f" (incident {incident})" if incident else ""))
 
 
-async def run_tool(at: Instance, tool: BoundTool | None, scores: bool, step: Step) -> ToolOutcome:
-    """Run the own tool of a step.
-
-    Args:
-        tool: the tool; None if this mode has no tool of that name.
-        scores: True to call a sync `score` after a sync tool, in the same thread. Its result is ``step.score``.
-
-    Raises:
-        TimedOut: the deadline passed.
-        InputRequired, MCPError: the MCP client must be asked; the call is not a step.
-    """
-    if tool is None:
-        return ToolOutcome(error=not_found(step.call.name))
-    return await ToolRun(at, tool, step, scores=scores).run(step.call.arguments)
+async def run_unknown(step: Step) -> ToolOutcome:
+    """Refuse the call of a tool that does not exist in this mode."""
+    return ToolOutcome(error=not_found(step.call.name))
 
 
 def not_found(name: str) -> ToolFailure:
@@ -70,24 +58,36 @@ def not_found(name: str) -> ToolFailure:
 
 
 class ToolRun:
-    """One run of an own tool. The arguments are as for `run_tool`."""
+    """One run of an own tool, as the `Run` of a step.
 
-    __slots__ = ("_at", "_cancelled", "_clock", "_env", "_scores", "_step", "_tool")
+    Args:
+        scores: True to call a sync `score` after a sync tool, in the same thread. Its result is ``step.score``.
+    """
 
-    def __init__(self, at: Instance, tool: BoundTool, step: Step, *, scores: bool = False) -> None:
+    __slots__ = ("_at", "_cancelled", "_clock", "_scores", "_step", "_tool")
+
+    _step: Step
+
+    def __init__(self, at: Instance, tool: BoundTool, *, scores: bool = False) -> None:
         self._at = at
         self._tool = tool
-        self._step = step
-        self._env = at.env  # `close` may empty the instance while the tool runs
         self._scores = scores
         self._cancelled = False
-        self._clock = time.perf_counter()
 
-    async def run(self, arguments: dict[str, Any]) -> ToolOutcome:
-        """Run the tool. Raises as `run_tool`."""
-        kind, user_code, step = self._tool.kind, self._at.user_code, self._step
+    async def __call__(self, step: Step, arguments: dict[str, Any] | None = None) -> ToolOutcome:
+        """Run the tool.
+
+        Args:
+            arguments: as middleware passed them on; None for those of the step's call.
+
+        Raises:
+            TimedOut: the deadline passed.
+            InputRequired, MCPError: the MCP client must be asked; the call is not a step.
+        """
+        self._step, self._clock = step, time.perf_counter()
+        kind, user_code = self._tool.kind, self._at.user_code
         try:
-            args, kwargs = kind.validate(arguments)
+            args, kwargs = kind.validate(step.call.arguments if arguments is None else arguments)
         except ValidationError as error:
             message = f"{kind.name}: invalid arguments: {describe_faults(error)}"
             return ToolOutcome(
@@ -99,7 +99,7 @@ class ToolRun:
             return self._failed(error)
         limit_s = user_code.limit(step.timeout_s, kind.timeout_s)
         try:
-            with _NO_DEADLINE if limit_s is None else Deadline(limit_s):
+            with Deadline(limit_s):
                 if kind.injected:
                     return await self._run_injected(limit_s, args, kwargs)
                 context = AmbientContext()
@@ -143,7 +143,7 @@ class ToolRun:
         """Call an async tool, or await the awaitable that a sync tool returned."""
         try:
             value = self._tool.fn(*args, **kwargs) if awaitable is None else awaitable
-            value = [item async for item in value] if inspect.isasyncgen(value) else await value
+            value = [item async for item in value] if isinstance(value, AsyncGeneratorType) else await value
         except BaseException as error:  # the tool's boundary: SystemExit of a tool ends no server
             if self._at.user_code.lets_through(error):
                 raise
@@ -163,13 +163,13 @@ class ToolRun:
                 raise
             outcome = self._failed(error)
         else:
-            if inspect.isawaitable(value) or inspect.isasyncgen(value):
+            if inspect.isawaitable(value) or isinstance(value, AsyncGeneratorType):
                 return None, value  # to be awaited on the event loop, not in this thread
             outcome = self._outcome_of(value)
         if self._scores and not self._cancelled:  # after a cancellation the step is over
             try:
                 with nullcontext() if trace is None else trace.score(outcome):
-                    self._step.score = self._env.score(self._step.call, outcome)
+                    self._step.score = self._step.env.score(self._step.call, outcome)
             except BaseException as error:
                 if inline and isinstance(error, KeyboardInterrupt | GeneratorExit):
                     raise
@@ -218,4 +218,4 @@ def asked_for_input(step: Step, asked: InputRequiredResult) -> ToolOutcome:
     return ToolOutcome(error=ToolFailure(error_type=ToolErrorType.EXECUTION_ERROR, message=message))
 
 
-__all__ = ["InputRequired", "TimedOut", "ToolRun", "asked_for_input", "not_found", "run_tool"]
+__all__ = ["InputRequired", "TimedOut", "ToolRun", "asked_for_input", "not_found", "run_unknown"]

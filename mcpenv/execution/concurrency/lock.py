@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
+from typing import Any
 
 from mcpenv_client.errors import RateLimited, SessionLost
 
@@ -31,9 +32,7 @@ class Hold:
 
     __slots__ = ("_before", "_cancelled", "_lock", "_shared", "_task")
 
-    def __init__(self, lock: Lock, shared: bool) -> None:
-        task = asyncio.current_task()
-        assert task is not None
+    def __init__(self, lock: Lock, shared: bool, task: asyncio.Task[Any]) -> None:
         self._lock = lock
         self._shared = shared
         self._task = task
@@ -44,7 +43,9 @@ class Hold:
         return  # `Lock.hold` has acquired the lock
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        self._lock.end(self, shared=self._shared)
+        lock = self._lock
+        lock._holds.remove(self)
+        lock.release(shared=self._shared)
         # The cancellation is always undone: it must not reach later work of the task. If the count stays above
         # `_before`, something else has cancelled the task, too, and that cancellation propagates.
         if self._cancelled and self._task.uncancel() <= self._before and isinstance(error, asyncio.CancelledError):
@@ -101,23 +102,23 @@ class Lock:
             RateLimited: there are as many already.
             SessionLost: `stop` was called.
         """
-        if limit is not None and len(self) >= limit:
-            raise RateLimited(f"{limit} calls are under way or wait their turn; no more are taken")
-        if self.stopped:
-            raise SessionLost(STOPPED)
-        await self.acquire(shared=shared)
-        # `stop` cancels holders only. Waiters are refused here, when they get the lock.
-        if self.stopped:
-            self.release(shared=shared)
-            raise SessionLost(STOPPED)
-        hold = Hold(self, shared)
+        with self._mutex:
+            if limit is not None and len(self) >= limit:
+                raise RateLimited(f"{limit} calls are under way or wait their turn; no more are taken")
+            if self.stopped:
+                raise SessionLost(STOPPED)
+            waiter = None if self._take(shared) else self._queued(shared)
+        if waiter is not None:
+            await self._granted(waiter)
+            # `stop` cancels holders only. Waiters are refused here, when they get the lock.
+            if self.stopped:
+                self.release(shared=shared)
+                raise SessionLost(STOPPED)
+        task = asyncio.current_task(asyncio.get_running_loop())
+        assert task is not None
+        hold = Hold(self, shared, task)
         self._holds.append(hold)
         return hold
-
-    def end(self, hold: Hold, *, shared: bool) -> None:
-        """Release the lock for a `Hold`."""
-        self._holds.remove(hold)
-        self.release(shared=shared)
 
     async def alone(self) -> None:
         """Wait until the caller is the only holder. The caller must ensure that no operation begins meanwhile."""
@@ -137,15 +138,29 @@ class Lock:
     def try_acquire(self, *, shared: bool = False) -> bool:
         """Acquire the lock unless that would mean waiting. Return whether it was acquired."""
         with self._mutex:
-            return self._acquire_now(shared)
+            return self._take(shared)
 
     async def acquire(self, *, shared: bool = False) -> None:
         """Wait for the lock. Cancelling leaves the queue."""
         with self._mutex:
-            if self._acquire_now(shared):
-                return
-            waiter = _Waiter(shared)
-            self._queue.append(waiter)
+            waiter = None if self._take(shared) else self._queued(shared)
+        if waiter is not None:
+            await self._granted(waiter)
+
+    def _take(self, shared: bool) -> bool:
+        # Shared calls queue behind an exclusive waiter. Otherwise they could starve it.
+        if self._queue or not (self._holders == 0 or (shared and self._holders > 0)):
+            return False
+        self._holders = self._holders + 1 if shared else -1
+        return True
+
+    def _queued(self, shared: bool) -> _Waiter:
+        waiter = _Waiter(shared)
+        self._queue.append(waiter)
+        return waiter
+
+    async def _granted(self, waiter: _Waiter) -> None:
+        """Wait until the lock is granted. Cancelling leaves the queue."""
         try:
             await waiter.future
         except asyncio.CancelledError:
@@ -157,32 +172,23 @@ class Lock:
                     # An exclusive waiter blocks shared ones behind it, which may run now.
                     self._grant()
             if granted:
-                self.release(shared=shared)
+                self.release(shared=waiter.shared)
             raise
 
     def release(self, *, shared: bool = False) -> None:
         """Release the lock and grant it to the next in the queue. Callable from any thread."""
         with self._mutex:
             self._holders = self._holders - 1 if shared else 0
-            self._grant()
+            if self._queue:
+                self._grant()
         # Wake all of them: each checks for itself whether it is the only holder.
         if self._alone:
             waiting, self._alone = self._alone, []
             for future in waiting:
                 future.get_loop().call_soon_threadsafe(_wake, future)
 
-    def _acquire_now(self, shared: bool) -> bool:
-        # Shared calls queue behind an exclusive waiter. Otherwise they could starve it.
-        if self._queue or not self._is_free_for(shared):
-            return False
-        self._holders = self._holders + 1 if shared else -1
-        return True
-
-    def _is_free_for(self, shared: bool) -> bool:
-        return self._holders == 0 or (shared and self._holders > 0)
-
     def _grant(self) -> None:
-        while self._queue and self._is_free_for(self._queue[0].shared):
+        while self._queue and (self._holders == 0 or (self._queue[0].shared and self._holders > 0)):
             waiter = self._queue.popleft()
             if waiter.loop.is_closed():
                 continue  # its thread ended while it waited
