@@ -38,7 +38,7 @@ from .reset import reset
 from .restore import refuse_without_episodes, restore, take_snapshot
 from .snapshots import Snapshot
 from .step import Run, admit, refuse_inside, run_action, settle, step
-from .tool_call import ToolRun, run_unknown
+from .tool_call import run_tool
 
 STATE_ABANDONED = "state could not be stopped"
 """The reason of an episode that was truncated because reading `state` could not be stopped."""
@@ -153,17 +153,17 @@ class Execution(Instance):
             InputRequired: the tool asks its client for input.
         """
         tool, mounted = self.tools.by_mode[self.mode].get(name), self.mounted
-        run: Run = run_unknown
         shared = terminal = False
         if tool is not None:
             shared, terminal = tool.kind.concurrent, tool.kind.terminal
-        if mounted is not None:
+        run: Run
+        if mounted is None:
+            # An async `score` runs on the loop, after the tool; a sync one runs in the tool's thread.
+            run = partial(run_tool, self, tool, self.episode.orchestrated and not self.hooks.score_is_async)
+        else:
             run = partial(run_through, self, mounted)
             settings = None if tool is not None else mounted.tools.of(name, self.mode)
             terminal = terminal or (settings is not None and settings.terminal)
-        elif tool is not None:
-            # An async `score` runs on the loop, after the tool; a sync one runs in the tool's thread.
-            run = ToolRun(self, tool, scores=self.episode.orchestrated and not self.hooks.score_is_async)
         return await step(
             self,
             name,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
+from collections.abc import Awaitable
 from contextlib import nullcontext
 from types import AsyncGeneratorType
 from typing import Any
@@ -47,47 +48,52 @@ class TimedOut(Exception):
         super().__init__(f"{name}: no result within {limit_s:g} s" + (f" (incident {incident})" if incident else ""))
 
 
-async def run_unknown(step: Step) -> ToolOutcome:
-    """Refuse the call of a tool that does not exist in this mode."""
-    return ToolOutcome(error=not_found(step.call.name))
-
-
 def not_found(name: str) -> ToolFailure:
     """Return the failure for a tool that does not exist in this mode."""
     return ToolFailure(error_type=ToolErrorType.TOOL_NOT_FOUND, message=f"Unknown tool: {name!r}")
 
 
-class ToolRun:
-    """One run of an own tool, as the `Run` of a step.
+def run_tool(at: Instance, tool: BoundTool | None, scores: bool, step: Step) -> Awaitable[ToolOutcome]:
+    """Run the own tool of a step.
 
     Args:
+        tool: the tool; None if this mode has no tool of that name.
         scores: True to call a sync `score` after a sync tool, in the same thread. Its result is ``step.score``.
+
+    Raises:
+        as `ToolRun.run`.
     """
+    return _refused(step) if tool is None else ToolRun(at, tool, step, scores=scores).run(step.call.arguments)
+
+
+async def _refused(step: Step) -> ToolOutcome:
+    return ToolOutcome(error=not_found(step.call.name))
+
+
+class ToolRun:
+    """One run of an own tool. The arguments are as for `run_tool`."""
 
     __slots__ = ("_at", "_cancelled", "_clock", "_scores", "_step", "_tool")
 
-    _step: Step
-
-    def __init__(self, at: Instance, tool: BoundTool, *, scores: bool = False) -> None:
+    def __init__(self, at: Instance, tool: BoundTool, step: Step, *, scores: bool = False) -> None:
         self._at = at
         self._tool = tool
+        self._step = step
         self._scores = scores
         self._cancelled = False
+        self._clock = time.perf_counter()
 
-    async def __call__(self, step: Step, arguments: dict[str, Any] | None = None) -> ToolOutcome:
+    async def run(self, arguments: dict[str, Any]) -> ToolOutcome:
         """Run the tool.
-
-        Args:
-            arguments: as middleware passed them on; None for those of the step's call.
 
         Raises:
             TimedOut: the deadline passed.
             InputRequired, MCPError: the MCP client must be asked; the call is not a step.
         """
-        self._step, self._clock = step, time.perf_counter()
+        step = self._step
         kind, user_code = self._tool.kind, self._at.user_code
         try:
-            args, kwargs = kind.validate(step.call.arguments if arguments is None else arguments)
+            args, kwargs = kind.validate(arguments)
         except ValidationError as error:
             message = f"{kind.name}: invalid arguments: {describe_faults(error)}"
             return ToolOutcome(
@@ -218,4 +224,4 @@ def asked_for_input(step: Step, asked: InputRequiredResult) -> ToolOutcome:
     return ToolOutcome(error=ToolFailure(error_type=ToolErrorType.EXECUTION_ERROR, message=message))
 
 
-__all__ = ["InputRequired", "TimedOut", "ToolRun", "asked_for_input", "not_found", "run_unknown"]
+__all__ = ["InputRequired", "TimedOut", "ToolRun", "asked_for_input", "not_found", "run_tool"]

@@ -89,7 +89,7 @@ class _OwnCall:
         if tool is None:
             return not_found(name)
         try:
-            outcome = await ToolRun(self._at, tool)(self._step, arguments)
+            outcome = await ToolRun(self._at, tool, self._step).run(arguments)
         except InputRequired as asked:
             return asked.result
         except TimedOut as late:

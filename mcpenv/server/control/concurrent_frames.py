@@ -4,18 +4,44 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
-from mcpenv.server.sessions.operations import Operation, Wait
+from mcpenv.failures import wire_error
+from mcpenv.server.sessions.operations import A_FRAME, Operation, Wait, error_text, operation_of
 from mcpenv.server.sessions.session import Session
 from mcpenv_client.errors import RateLimited, WireError
-
-from .frames import Arrival, Text, answer_urgent, error_text, operation_of
+from mcpenv_client.wire.protocol import Frame, encode_reply
 
 MAX_UNSENT = 16
 """Answers that may wait to be sent; with more, the socket is not read."""
 
 MAX_UNDER_WAY = 256
 """Urgent frames in work above which a ``wait`` is refused."""
+
+
+Text = str | Callable[[], str]
+"""An answer, or what makes it: one that may be long is made when it can be sent."""
+
+
+@dataclass(slots=True, eq=False)
+class Arrival:
+    """A frame, or what is wrong with it.
+
+    Attributes:
+        frame: None if it could not be read.
+        request_id: named in its answer.
+        text: the frame as it came, if it has a request id.
+        error: why it could not be read.
+        answer: kept until the answers to the frames before it have been sent.
+    """
+
+    frame: Frame | None
+    request_id: str | None
+    text: str | None = None
+    error: WireError | None = None
+    answer: Text | None = None
 
 
 class Gone(Exception):
@@ -74,7 +100,7 @@ class UrgentFrames:
 
     async def _answer(self, arrival: Arrival, session: Session, operation: Operation, waits: bool) -> None:
         try:
-            text = await answer_urgent(session, operation, arrival.request_id)
+            text = await _text_of(session, operation, arrival.request_id)
         except asyncio.CancelledError:
             if not waits:
                 self._is_sent()
@@ -94,6 +120,23 @@ class UrgentFrames:
         self._unsent -= 1
         if self._room is not None and not self._room.done():
             self._room.set_result(None)
+
+
+async def _text_of(session: Session, operation: Operation, request_id: str | None) -> Text:
+    """Answer an urgent frame, with a result or with an error."""
+    try:
+        result = await operation.run(session)
+    except Exception as error:  # noqa: BLE001 - the wire's boundary; logged there
+        return error_text(wire_error(error, A_FRAME), request_id)
+    encode = partial(_encoded, operation, result, request_id)
+    return encode() if operation.brief else encode
+
+
+def _encoded(operation: Operation, result: Any, request_id: str | None) -> str:
+    try:
+        return encode_reply(operation.reply, operation.reply_data(result), request_id)
+    except Exception as error:  # noqa: BLE001 - the wire's boundary; logged there
+        return error_text(wire_error(error, A_FRAME), request_id)
 
 
 async def _nobody(arrival: Arrival, answer: Text) -> None:

@@ -12,19 +12,20 @@ import logging
 import re
 from collections import deque
 from collections.abc import Coroutine
+from functools import partial
 from types import TracebackType
 from typing import Any, TypeVar
 
 from starlette.types import Receive, Send
 
 from mcpenv.server.sessions.idempotency import Answer
+from mcpenv.server.sessions.operations import answer, answer_traced, cancelled_answer, error_text
 from mcpenv.server.sessions.pool import SessionPool
 from mcpenv.server.sessions.session import Session
 from mcpenv_client.errors import CapacityReached, InvalidJSON, InvalidMessage, Unauthorized, WireError
 from mcpenv_client.wire.protocol import Frame, FrameType, decode_frame, request_id_of
 
-from .concurrent_frames import Gone, UrgentFrames
-from .frames import Arrival, Text, answer_frame, cancelled_answer, error_text
+from .concurrent_frames import Arrival, Gone, Text, UrgentFrames
 
 logger = logging.getLogger("mcpenv")
 
@@ -58,6 +59,7 @@ class Connection:
         self._send = send
         self._max_message_bytes = max_message_bytes
         self._session: Session | None = None
+        self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[Any] | None = None
         self._reader: asyncio.Task[None] | None = None
         self._idle = False  # the serving task waits for a frame
@@ -89,14 +91,15 @@ class Connection:
             Gone: the client has disconnected.
         """
         self._working = True
+        reading = self._loop.call_soon(self.start_reading)
         try:
-            with _ReadingMeanwhile(self):
-                return await opening
+            return await opening
         except asyncio.CancelledError:
             self._gone_or_raise()
             raise
         finally:
             self._working = False
+            reading.cancel()
 
     async def refuse(self, error: WireError) -> None:
         """Send the reason why there is no session, and close."""
@@ -275,34 +278,35 @@ class Connection:
                 if self._urgent.crowded:
                     await self._urgent.room()
                 continue
-            with _ReadingMeanwhile(self):
-                if frame is not None:
-                    await self._serve_one(session, frame, arrival)
-                else:
+            reading = self._loop.call_soon(self.start_reading)  # while the work is suspended
+            try:
+                if frame is None:
                     assert arrival.error is not None
                     await self._reply(arrival, error_text(arrival.error, arrival.request_id))
-
-    async def _serve_one(self, session: Session, frame: Frame, arrival: Arrival) -> None:
-        self._working = True
-        self._stays = session.credential is not None  # a client that resumes may find it done
-        try:
-            if arrival.text is None:
-                answer = await answer_frame(session, frame)
-            else:
-                answer = await self._once(session, frame, arrival.text)
-        except asyncio.CancelledError:
-            self._gone_or_raise()
-            raise
-        finally:
-            self._working = self._stays = False
-        if not (self._left or self._evicted):
-            await self._reply(arrival, answer.text)
+                    continue
+                self._working = True
+                self._stays = session.credential is not None  # a client that resumes may find it done
+                try:
+                    if arrival.text is not None:
+                        answered = await self._once(session, frame, arrival.text)
+                    else:
+                        answered = await (answer_traced if session.execution.traces else answer)(session, frame)
+                except asyncio.CancelledError:
+                    self._gone_or_raise()
+                    raise
+                finally:
+                    self._working = self._stays = False
+                if not (self._left or self._evicted):
+                    await self._reply(arrival, answered.text)
+            finally:
+                reading.cancel()
 
     async def _once(self, session: Session, frame: Frame, text: str) -> Answer:
         """Answer a frame with a request id: once, unless it changes nothing."""
+        run = partial(answer_traced if session.execution.traces else answer, session, frame)
         operation = session.operations.get(frame.type)
         if operation is None or operation.idempotent:
-            return await answer_frame(session, frame)
+            return await run()
         assert self._task is not None and frame.request_id is not None
         if frame.trace is not None:
             text = _TRACE_FIELDS.sub("", text)  # a request that is sent again may belong to another span
@@ -310,26 +314,27 @@ class Connection:
             return await session.replies.once_here(
                 frame.request_id,
                 text.encode(),
-                lambda: answer_frame(session, frame),
+                run,
                 self._task,
-                lambda: cancelled_answer(session, frame),
+                partial(cancelled_answer, session, frame),
             )
         except WireError as error:
             return Answer(error_text(error, frame.request_id))
 
     # -- frames out
 
-    async def _reply(self, arrival: Arrival, answer: Text) -> None:
+    async def _reply(self, arrival: Arrival, text: Text) -> None:
         """Send an answer. One without a ``request_id`` follows the answers to all frames before it."""
         if arrival.request_id is not None:
-            if isinstance(answer, str):
-                await self._say(answer)
+            if isinstance(text, str):
+                await self._say(text)
                 return
             async with self._sending:  # one at a time is encoded
-                await self._say(answer())
+                await self._say(text())
             return
-        arrival.answer = answer
-        async with self._sending:
+        arrival.answer = text
+        await self._sending.acquire()
+        try:
             while self._answers and self._answers[0].answer is not None:
                 # Until it is sent, it stays ahead of later answers.
                 made = self._answers[0].answer
@@ -337,6 +342,8 @@ class Connection:
                 self._answers.popleft()
                 if not isinstance(made, str):
                     await asyncio.sleep(0)  # encoding may have blocked the loop for long, and more may follow
+        finally:
+            self._sending.release()
 
     async def _say(self, text: str) -> None:
         if self.protocol is not None:
@@ -354,21 +361,6 @@ class Connection:
             await self._send({"type": "websocket.close", "code": code, "reason": reason[:MAX_CLOSE_REASON]})
         except (OSError, RuntimeError) as error:
             raise Gone from error
-
-
-class _ReadingMeanwhile:
-    """The context of work on a frame: a second task reads while it is suspended. Work that never is costs no task."""
-
-    __slots__ = ("_connection", "_starting")
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-
-    def __enter__(self) -> None:
-        self._starting = asyncio.get_running_loop().call_soon(self._connection.start_reading)
-
-    def __exit__(self, *exc: object) -> None:
-        self._starting.cancel()
 
 
 _ASIDE: set[asyncio.Task[None]] = set()

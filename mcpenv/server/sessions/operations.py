@@ -11,22 +11,27 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+from mcpenv import tracing
 from mcpenv.execution.execution import Execution
-from mcpenv.execution.observations import ToolCalled, step_data
+from mcpenv.failures import wire_error
 from mcpenv.tasks.assignment import Wanted
-from mcpenv_client.errors import InvalidMessage
+from mcpenv_client.errors import InvalidMessage, OperationCancelled, WireError
 from mcpenv_client.types.actions import Action, CallToolAction
 from mcpenv_client.types.observations import Observation
-from mcpenv_client.types.records import Plane, Trajectory
+from mcpenv_client.types.records import Plane, ToolCalled, Trajectory, call_data
 from mcpenv_client.types.state import State
-from mcpenv_client.types.status import Stage
+from mcpenv_client.types.status import Stage, Status, StatusCode
 from mcpenv_client.types.values import to_plain
-from mcpenv_client.wire.protocol import FrameType, ending_of, observation_data, timeout_of
+from mcpenv_client.wire.protocol import Frame, FrameType, encode_reply, ending_of, observation_data, timeout_of
 
 from .credential import Credential
+from .idempotency import Answer, is_final
 
 if TYPE_CHECKING:
     from .session import Session
+
+A_FRAME = "a frame"
+"""The name of the request in logs of its failure."""
 
 
 class Operation(ABC):
@@ -146,11 +151,13 @@ class CallTool(Step):
 
     async def run(self, session: Session) -> ToolCalled:
         """Call the tool."""
-        execution = await _usable(session)
-        record = await execution.call_tool(self.name, self.arguments, plane=Plane.CONTROL, timeout_s=self.timeout_s)
+        if session.execution.user_code.abandoned:
+            await session.renew()
+        execution, limit_s = session.execution, self.timeout_s
+        record = await execution.call_tool(self.name, self.arguments, plane=Plane.CONTROL, timeout_s=limit_s)
         return ToolCalled(record, execution.episode.info_of(record))
 
-    reply_data = staticmethod(step_data)
+    reply_data = staticmethod(call_data)
 
 
 @dataclass(slots=True)
@@ -162,8 +169,9 @@ class Act(Step):
 
     async def run(self, session: Session) -> Observation:
         """Take the action."""
-        execution = await _usable(session)
-        return await execution.step(self.action, plane=Plane.CONTROL, timeout_s=self.timeout_s)
+        if session.execution.user_code.abandoned:
+            await session.renew()
+        return await session.execution.step(self.action, plane=Plane.CONTROL, timeout_s=self.timeout_s)
 
 
 @dataclass(slots=True)
@@ -203,8 +211,9 @@ class ReadState(Operation):
 
     async def run(self, session: Session) -> State:
         """Read the state."""
-        execution = await _usable(session)
-        return await execution.read_state(timeout_s=self.timeout_s)
+        if session.execution.user_code.abandoned:
+            await session.renew()
+        return await session.execution.read_state(timeout_s=self.timeout_s)
 
     @staticmethod
     def reply_data(result: State) -> dict[str, Any]:
@@ -245,8 +254,9 @@ class TakeSnapshot(Operation):
     async def run(self, session: Session) -> SnapshotTaken:
         """Take the snapshot, and keep it with the session."""
         session.snapshots.refuse_full()
-        execution = await _usable(session)
-        held = await execution.snapshot(timeout_s=self.timeout_s)
+        if session.execution.user_code.abandoned:
+            await session.renew()
+        held = await session.execution.snapshot(timeout_s=self.timeout_s)
         return SnapshotTaken(session.snapshots.add(held), held.episode_id, held.step, held.bytes)
 
 
@@ -308,8 +318,9 @@ class Fork(Operation):
         if self.snapshot_id is not None:
             snapshot = session.snapshots.get(self.snapshot_id)
         else:
-            execution = await _usable(session)
-            snapshot = await execution.snapshot(timeout_s=self.timeout_s)
+            if session.execution.user_code.abandoned:
+                await session.renew()
+            snapshot = await session.execution.snapshot(timeout_s=self.timeout_s)
         forked = await session.fork(snapshot, self.credential, self.timeout_s)
         return Forked(forked.id, forked.execution.episode.id, forked.mcp_url)
 
@@ -441,11 +452,50 @@ OPERATIONS: dict[FrameType, type[Operation]] = {
 """The operation of each frame. A server has a copy, `SessionPool.operations`, to which its extensions add their own."""
 
 
-async def _usable(session: Session) -> Execution:
-    """Return the session's instance, or a new one if its reset could not be stopped."""
-    if session.execution.user_code.abandoned:
-        await session.renew()
-    return session.execution
+def operation_of(session: Session, frame: Frame) -> Operation:
+    """Return the operation that a frame asks for.
+
+    Raises:
+        InvalidMessage: the data does not fit, with locations in ``errors``; or this server has no such operation.
+    """
+    operation = session.operations.get(frame.type)
+    if operation is None:
+        raise InvalidMessage(f"this server answers no {frame.type.value} frames: no extension of it does")
+    return operation.from_wire(frame.data, session, frame.timeout_s)
+
+
+async def answer(session: Session, frame: Frame) -> Answer:
+    """Answer a frame with the reply of its operation, or with an error."""
+    try:
+        operation = operation_of(session, frame)
+        result = await operation.run(session)
+        return Answer(encode_reply(operation.reply, operation.reply_data(result), frame.request_id))
+    except Exception as error:  # noqa: BLE001 - the wire's boundary; logged there
+        refused = wire_error(error, A_FRAME)
+        return Answer(error_text(refused, frame.request_id), final=is_final(refused), code=refused.code.value)
+
+
+async def answer_traced(session: Session, frame: Frame) -> Answer:
+    """Answer a frame in a span, a child of the one that the frame names."""
+    with tracing.request(frame.type.value, frame.trace or {}) as span:
+        span.set_attribute("mcpenv.session_id", session.label)
+        answered = await answer(session, frame)
+        if answered.code is not None:
+            tracing.failed(span, answered.code)
+        span.set_attribute("mcpenv.episode_id", session.execution.episode.id or "")
+        return answered
+
+
+def cancelled_answer(session: Session, frame: Frame) -> Answer:
+    """Return the answer to a frame that a ``cancel`` ended."""
+    status = Status(StatusCode.CANCELLED, session.operations[frame.type].stage, True).to_plain()
+    refused = OperationCancelled(f"the {frame.type.value} was cancelled", status=status)
+    return Answer(error_text(refused, frame.request_id))
+
+
+def error_text(error: WireError, request_id: str | None) -> str:
+    """Return the text of the frame that answers a request that was refused or failed."""
+    return encode_reply("error", error.to_wire(), request_id)
 
 
 def _snapshot_id(data: Mapping[str, Any]) -> str:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Generic, NamedTuple, TypeVar
 
 from pydantic import Field, TypeAdapter, ValidationError
 
@@ -292,6 +292,48 @@ def _status_of_step(outcome: ToolOutcome, fault: str | None) -> Status:
     if outcome.error is not None:
         return status_of_failure(outcome.error)
     return REFUSED_CALL if outcome.result is not None and outcome.result.is_error else COMPLETED
+
+
+class ToolCalled(NamedTuple):
+    """The step of a tool call, and the framework's part of its observation.
+
+    Attributes:
+        info: plain JSON data.
+    """
+
+    record: StepRecord
+    info: dict[str, Any]
+
+
+def call_data(result: ToolCalled) -> dict[str, Any]:
+    """Return the ``data`` of the observation frame of a tool call: plain JSON data, without building an observation."""
+    record, info = result
+    outcome, reward = record.outcome, record.reward
+    ending = ending_data(None if reward is None else reward.value, record, info)
+    error = None if outcome.error is None else outcome.error.to_wire()
+    body = {"metadata": {}, "tool_name": record.call.name, "result": outcome.result_data(), "error": error}
+    return {"observation": body, **ending}
+
+
+def ending_data(
+    reward: float | None, ending: Observation | StepRecord, info: dict[str, Any], metadata: Any = None
+) -> dict[str, Any]:
+    """Return the ``data`` of an observation frame beside the observation itself.
+
+    Args:
+        ending: has ``terminated`` and ``truncated``.
+        info, metadata: plain JSON data, left out if empty.
+    """
+    data: dict[str, Any] = {"reward": reward, "done": ending.terminated or ending.truncated}
+    if ending.terminated:
+        data["terminated"] = True
+    if ending.truncated:
+        data["truncated"] = True
+    if info:
+        data["info"] = info
+    if metadata:
+        data["metadata"] = metadata
+    return data
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,6 +87,13 @@ class ToolFailure(Model):
     message: str
     errors: list[dict[str, Any]] | None = Field(default=None, exclude=True, repr=False)
 
+    def to_wire(self) -> dict[str, Any]:
+        """Return the failure as plain JSON data, with its ``errors`` if there are any."""
+        data: dict[str, Any] = {"error_type": self.error_type.value, "message": self.message}
+        if self.errors is not None:
+            data["errors"] = self.errors
+        return data
+
 
 class ToolResult(Model):
     """The value that a tool returned: plain JSON data, independent of its source.

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from types import MappingProxyType
 from typing import Any, get_args
 
 from pydantic import ValidationError
@@ -28,8 +27,7 @@ from mcpenv_client.errors import (
 )
 from mcpenv_client.types.actions import Action, CallToolAction, ListToolsAction
 from mcpenv_client.types.observations import CallToolObservation, Observation
-from mcpenv_client.types.records import StepRecord
-from mcpenv_client.types.tools import ToolFailure
+from mcpenv_client.types.records import ending_data
 from mcpenv_client.types.values import decode, encode_plain, revive, to_plain, without_computed
 
 MAX_REQUEST_ID = 255
@@ -390,51 +388,15 @@ def observation_data(observation: Observation) -> dict[str, Any]:
     """
     info = to_plain(observation.info, "info") if observation.info else {}
     if type(observation) is CallToolObservation:  # a subclass may have more fields
-        result = None if observation.result is None else observation.result.to_plain()
-        metadata = to_plain(observation.metadata, "observation.metadata")
-        return call_data(
-            observation.tool_name, result, observation.error, observation.reward, observation, info, metadata
-        )
-    body = to_plain(observation, "observation", exclude=_BESIDE_THE_BODY)
-    return _answer_data(body, observation.reward, observation, info)
-
-
-def call_data(
-    name: str,
-    result: dict[str, Any] | None,
-    error: ToolFailure | None,
-    reward: float | None,
-    ending: Observation | StepRecord,
-    info: dict[str, Any],
-    metadata: Mapping[str, Any] = MappingProxyType({}),
-) -> dict[str, Any]:
-    """Return `observation_data` of a tool call. ``result``, ``info`` and ``metadata`` are plain JSON data.
-
-    Args:
-        ending: has ``terminated`` and ``truncated``.
-    """
-    failure: dict[str, Any] | None = None
-    if error is not None:
-        failure = {"error_type": error.error_type.value, "message": error.message}
-        if error.errors is not None:
-            failure["errors"] = error.errors
-    body = {"metadata": {**metadata}, "tool_name": name, "result": result, "error": failure}
-    return _answer_data(body, reward, ending, info)
-
-
-def _answer_data(
-    body: dict[str, Any], reward: float | None, ending: Observation | StepRecord, info: dict[str, Any]
-) -> dict[str, Any]:
-    data: dict[str, Any] = {"observation": body, "reward": reward, "done": ending.terminated or ending.truncated}
-    if ending.terminated:
-        data["terminated"] = True
-    if ending.truncated:
-        data["truncated"] = True
-    if info:
-        data["info"] = info
-    if body.get("metadata"):
-        data["metadata"] = body["metadata"]
-    return data
+        body = {
+            "metadata": to_plain(observation.metadata, "observation.metadata"),
+            "tool_name": observation.tool_name,
+            "result": None if observation.result is None else observation.result.to_plain(),
+            "error": None if observation.error is None else observation.error.to_wire(),
+        }
+    else:
+        body = to_plain(observation, "observation", exclude=_BESIDE_THE_BODY)
+    return {"observation": body, **ending_data(observation.reward, observation, info, body.get("metadata"))}
 
 
 def encode_reply(kind: str, data: dict[str, Any], request_id: str | None = None) -> str:
@@ -544,7 +506,6 @@ __all__ = [
     "Reply",
     "WireError",
     "action_type",
-    "call_data",
     "decode_frame",
     "decode_reply",
     "describe_faults",
