@@ -9,7 +9,7 @@ from provider_bench import in_loop
 
 from mcpenv_client import ProviderUnavailable
 from mcpenv_client.providers.kubernetes import KubernetesProvider
-from mcpenv_client.providers.pod import TOKEN, TOKENS, PodOptions, pod_body, secret_body
+from mcpenv_client.providers.pod import TOKEN, TOKENS, pod_body, secret_body
 from mcpenv_client.providers.sandbox import SandboxProvider
 
 
@@ -39,19 +39,20 @@ def test_an_address_has_the_fields_of_a_pod_and_no_others() -> None:
 
 
 def test_the_control_token_is_in_a_file_and_nowhere_else() -> None:
-    options = PodOptions(name="mcpenv-1", image="any", public_url="http://$(POD_IP):8000")
-    pod, secret = pod_body(options), secret_body(options, "control-of-the-shop", {"metadata": {"uid": "u-1"}})
+    provider = KubernetesProvider("any")
+    pod = pod_body(provider, "mcpenv-1", "envs")
+    secret = secret_body(provider, "mcpenv-1", "control-of-the-shop", {"metadata": {"uid": "u-1"}})
     assert "control-of-the-shop" not in str(pod)
     (container,) = pod["spec"]["containers"]
     assert f"--control-token-file={TOKENS}/{TOKEN}" in container["args"]
     assert pod["spec"]["volumes"][0]["secret"]["secretName"] == secret["metadata"]["name"]
     assert secret["stringData"] == {TOKEN: "control-of-the-shop"}
     assert secret["metadata"]["ownerReferences"][0]["uid"] == "u-1", "it goes with its pod"
-    assert "ownerReferences" not in secret_body(options, "any", {})["metadata"]
+    assert "ownerReferences" not in secret_body(provider, "mcpenv-1", "any", {})["metadata"]
 
 
 def test_a_pod_is_confined() -> None:
-    spec = pod_body(PodOptions(name="mcpenv-1", image="any", public_url="http://$(POD_IP):8000"))["spec"]
+    spec = pod_body(KubernetesProvider("any"), "mcpenv-1", "envs")["spec"]
     (container,) = spec["containers"]
     assert spec["securityContext"]["runAsNonRoot"] and not spec["automountServiceAccountToken"]
     assert container["securityContext"] == {

@@ -13,7 +13,8 @@ from kubernetes_objects import EVERYTHING, INGRESS
 
 from mcpenv.extensions.shipping.kubernetes.deployment import Deployment
 from mcpenv.extensions.shipping.kubernetes.manifests import sandboxes, server_objects
-from mcpenv_client.providers.pod import PodOptions, pod_body, secret_body
+from mcpenv_client.providers.kubernetes import KubernetesProvider
+from mcpenv_client.providers.pod import pod_body, secret_body
 
 PATIENCE_S = 120.0
 CUSTOM = ("gateway.networking.k8s.io", "gateway.envoyproxy.io", "extensions.agents.x-k8s.io")
@@ -52,19 +53,16 @@ def test_manifests_fit_the_schemas(make: Any, given: dict[str, Any], tmp_path: P
 
 
 def test_the_pods_of_the_provider_fit_the_schemas(tmp_path: Path) -> None:
-    options = PodOptions(
-        name="mcpenv-1",
-        image="registry.example/team/shop:1.2",
-        public_url="http://$(POD_IP):8000",
-        options=("--set=size=3",),
+    provider = KubernetesProvider(
+        "registry.example/team/shop:1.2",
+        options=["--set=size=3"],
         env={"SHOP": "open"},
-        env_from=("shop-secrets",),
+        env_from=["shop-secrets"],
         runtime_class="gvisor",
         labels={"team": "a"},
-        owner={"mcpenv.owner.host": "here"},
     )
-    pod = pod_body(options)
-    secret = secret_body(options, "control-of-the-shop", {"metadata": {"uid": "u-1"}})
+    pod = pod_body(provider, "mcpenv-1", "envs")
+    secret = secret_body(provider, "mcpenv-1", "control-of-the-shop", {"metadata": {"uid": "u-1"}})
     done = validated([pod, secret], tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
 

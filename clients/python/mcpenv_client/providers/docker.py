@@ -98,7 +98,8 @@ class DockerProvider(Provider):
         await self.remove_orphans()
         try:
             await self._pull()
-            port = await in_thread(self._start, name, token)
+            what = f"image {self.image}"
+            port = await in_thread(_with_engine, lambda engine: engine.start(self, name, token), what)
             yield ContainerInstance(name, f"http://127.0.0.1:{port}", token)
         finally:
             await in_thread(_with_engine, lambda engine: engine.remove(name), name)
@@ -139,30 +140,6 @@ class DockerProvider(Provider):
         finally:
             cancelled.set()
             await asyncio.wait([pulling])
-
-    def _start(self, name: str, token: str) -> int:
-        """Start a container and return its port."""
-        from .docker_engine import SECRETS, TOKEN, ContainerOptions
-
-        # --insecure: agents have no tokens. The port is published on loopback only, and the control plane has one.
-        command = ["--control-token-file", f"{SECRETS}/{TOKEN}", "--insecure"]
-        command += ["--require-handle"] if self.require_handle else []
-        options = ContainerOptions(
-            image=self.image,
-            name=name,
-            command=(*command, *self.options),
-            token=token,
-            port=self.port,
-            host_port=self.host_port,
-            env=self.env,
-            memory=self.memory,
-            cpus=self.cpus,
-            pids=self.pids,
-            read_only=self.read_only,
-            network=self.network,
-        )
-
-        return _with_engine(lambda engine: engine.start(options), f"image {self.image}")
 
 
 class ContainerInstance(Instance):

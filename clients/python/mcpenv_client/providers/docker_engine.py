@@ -8,9 +8,8 @@ import os
 import tarfile
 import threading
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import docker
@@ -24,6 +23,9 @@ from mcpenv_client.connection.addresses import is_loopback, without_password
 from mcpenv_client.errors import InstanceFailed
 
 from . import owner
+
+if TYPE_CHECKING:
+    from .docker import DockerProvider
 
 LABEL = "mcpenv.provider"
 """The label of every container that a provider makes; its value is ``docker``."""
@@ -44,39 +46,6 @@ FAILURES = (docker.errors.DockerException, requests.RequestException)
 
 REFUSALS = (docker.errors.APIError,)
 """The subset of them that are answers of the engine."""
-
-
-@dataclass(frozen=True)
-class ContainerOptions:
-    """The options of one container.
-
-    Attributes:
-        image: the image.
-        name: the container's name.
-        command: the arguments of the image's entrypoint.
-        token: the control token, which is put into a file.
-        port: the port that the server listens on in the container; None: the port that the image exposes.
-        host_port: the port on loopback; None for any free one.
-        env: environment variables, which are readable to all who may inspect containers.
-        memory: the limit of memory, such as ``2g``; None: no limit.
-        cpus: the limit of processors; None: no limit.
-        pids: the limit of processes; None: no limit.
-        read_only: True to mount the image read-only, with a ``/tmp`` in memory.
-        network: the network to join; None: the engine's default.
-    """
-
-    image: str
-    name: str
-    command: tuple[str, ...]
-    token: str = field(repr=False)
-    port: int | None = None
-    host_port: int | None = None
-    env: Mapping[str, str] = field(default_factory=dict, repr=False)
-    memory: str | None = None
-    cpus: float | None = None
-    pids: int | None = None
-    read_only: bool = True
-    network: str | None = None
 
 
 class Engine:
@@ -126,40 +95,47 @@ class Engine:
             return f"the image {image} {said}; give port= the one that its server listens on"
         return None
 
-    def start(self, options: ContainerOptions) -> int:
+    def start(self, provider: DockerProvider, name: str, token: str) -> int:
         """Create and start a container. Return its port on loopback.
+
+        Args:
+            provider: the image and the options.
+            name: the container's name.
+            token: the control token, which is put into a file.
 
         Raises:
             InstanceFailed: the image is not a server's image, or the container has ended.
         """
-        if (reason := self.unfit(options.image, options.port)) is not None:
-            raise InstanceFailed(f"container {options.name}", reason)
-        port = options.port or self._exposed(options.image)[0]
+        if (reason := self.unfit(provider.image, provider.port)) is not None:
+            raise InstanceFailed(f"container {name}", reason)
+        port = provider.port or self._exposed(provider.image)[0]
+        # --insecure: agents have no tokens. The port is published on loopback only, and the control plane has one.
+        command = ["--control-token-file", f"{SECRETS}/{TOKEN}", "--insecure"]
+        command += ["--require-handle"] if provider.require_handle else []
         container = self._client.containers.create(
-            options.image,
-            list(options.command),
-            entrypoint=_local_entrypoint(self._config(options.image)),
-            name=options.name,
+            provider.image,
+            [*command, *provider.options],
+            entrypoint=_local_entrypoint(self._config(provider.image)),
+            name=name,
             labels={LABEL: "docker", **owner.labels()},
-            ports={f"{port}/tcp": ("127.0.0.1", options.host_port)},
-            environment=dict(options.env),
+            ports={f"{port}/tcp": ("127.0.0.1", provider.host_port)},
+            environment=dict(provider.env),
             cap_drop=["ALL"],
             security_opt=["no-new-privileges"],
-            read_only=options.read_only,
+            read_only=provider.read_only,
             volumes=[SECRETS],
-            **({"tmpfs": {"/tmp": "rw,mode=1777"}} if options.read_only else {}),
-            **({} if options.memory is None else {"mem_limit": options.memory}),
-            **({} if options.cpus is None else {"nano_cpus": int(options.cpus * 1e9)}),
-            **({} if options.pids is None else {"pids_limit": options.pids}),
-            **({} if options.network is None else {"network": options.network}),
+            **({"tmpfs": {"/tmp": "rw,mode=1777"}} if provider.read_only else {}),
+            **({} if provider.memory is None else {"mem_limit": provider.memory}),
+            **({} if provider.cpus is None else {"nano_cpus": int(provider.cpus * 1e9)}),
+            **({} if provider.pids is None else {"pids_limit": provider.pids}),
+            **({} if provider.network is None else {"network": provider.network}),
         )
-        container.put_archive(SECRETS, _archive(TOKEN, options.token))
+        container.put_archive(SECRETS, _archive(TOKEN, token))
         container.start()
         container.reload()
         published = (container.attrs["NetworkSettings"].get("Ports") or {}).get(f"{port}/tcp")
         if not published:
-            log = self.logs(options.name)
-            raise InstanceFailed(f"container {options.name}", f"it does not publish its port {port}", log)
+            raise InstanceFailed(f"container {name}", f"it does not publish its port {port}", self.logs(name))
         return int(published[0]["HostPort"])
 
     def is_running(self, name: str) -> bool:

@@ -15,8 +15,6 @@ from mcpenv_client.errors import InstanceFailed
 
 from .access import Access
 from .blocking import in_thread
-from .owned import owner_annotations
-from .pod import PodOptions
 from .provider import Capabilities, Instance, Provider
 
 if TYPE_CHECKING:
@@ -169,24 +167,7 @@ class KubernetesProvider(Provider):
 
     def _start(self, cluster: Cluster, name: str, token: str) -> str:
         """Create a pod and return its namespace."""
-        options = PodOptions(
-            name=name,
-            image=self.image,
-            public_url=self.address(name, cluster.namespace, "$(POD_IP)"),
-            port=self.port,
-            options=self.options,
-            env=self.env,
-            env_from=self.env_from,
-            memory=self.memory,
-            cpu=self.cpu,
-            runtime_class=self.runtime_class,
-            require_handle=self.require_handle,
-            lifetime_s=self.lifetime_s,
-            spec=self.spec,
-            labels=self.labels,
-            owner=owner_annotations(),
-        )
-        cluster.start(options, token)
+        cluster.start(self, name, token)
         return cluster.namespace
 
     async def _address_of(self, name: str) -> str:

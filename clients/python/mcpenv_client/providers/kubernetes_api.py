@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import kubernetes.client
 import kubernetes.config
@@ -15,7 +15,10 @@ import urllib3.exceptions
 
 from .access import Access
 from .owned import is_orphan
-from .pod import CONTAINER, LABEL, PodOptions, pod_body, secret_body
+from .pod import CONTAINER, LABEL, pod_body, secret_body
+
+if TYPE_CHECKING:
+    from .kubernetes import KubernetesProvider
 
 FAILURES = (
     kubernetes.client.ApiException,
@@ -91,10 +94,11 @@ class Cluster:
         answered = _json(api.create_self_subject_access_review(review, **_RAW))
         return bool((answered.get("status") or {}).get("allowed"))
 
-    def start(self, options: PodOptions, token: str) -> None:
+    def start(self, provider: KubernetesProvider, name: str, token: str) -> None:
         """Create a pod and the Secret that the pod waits for."""
-        pod = _json(self._core.create_namespaced_pod(self.namespace, pod_body(options), **_RAW))
-        self._core.create_namespaced_secret(self.namespace, secret_body(options, token, pod), **_RAW)
+        body = pod_body(provider, name, self.namespace)
+        pod = _json(self._core.create_namespaced_pod(self.namespace, body, **_RAW))
+        self._core.create_namespaced_secret(self.namespace, secret_body(provider, name, token, pod), **_RAW)
 
     def state(self, name: str) -> PodState:
         """Return the state of a pod."""

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from .owned import owner_annotations
+
+if TYPE_CHECKING:
+    from .kubernetes import KubernetesProvider
 
 LABEL = "mcpenv.provider"
 """The label of every object that a provider makes; its value is ``kubernetes``."""
@@ -17,50 +21,17 @@ USER = 1000
 """The user of images that ``mcpenv build`` makes."""
 
 
-@dataclass(frozen=True)
-class PodOptions:
-    """The options of one pod.
+def pod_body(provider: KubernetesProvider, name: str, namespace: str) -> dict[str, Any]:
+    """Return the pod.
 
-    Attributes:
+    Args:
+        provider: the image and the options.
         name: the name of the pod and of its Secret.
-        image: the image.
-        public_url: the URL at which agents reach it; ``$(POD_IP)`` stands for its address.
-        port: the port that the server listens on.
-        options: further options of ``mcpenv run``.
-        env: environment variables.
-        env_from: Secrets; their keys become environment variables.
-        memory: the request and the limit of memory.
-        cpu: the request of processors; the limit is twice that.
-        runtime_class: the RuntimeClass; None: the cluster's default.
-        require_handle: True to serve agents only at the address of an episode.
-        lifetime_s: seconds after which Kubernetes ends the pod.
-        spec: further fields of the pod's spec, which win.
-        labels: further labels.
-        owner: annotations that name the owner.
+        namespace: its namespace.
     """
-
-    name: str
-    image: str
-    public_url: str
-    port: int = 8000
-    options: tuple[str, ...] = ()
-    env: Mapping[str, str] = field(default_factory=dict, repr=False)
-    env_from: tuple[str, ...] = ()
-    memory: str = "1Gi"
-    cpu: float = 0.5
-    runtime_class: str | None = None
-    require_handle: bool = True
-    lifetime_s: int = 86400
-    spec: Mapping[str, Any] = field(default_factory=dict)
-    labels: Mapping[str, str] = field(default_factory=dict)
-    owner: Mapping[str, str] = field(default_factory=dict)
-
-
-def pod_body(options: PodOptions) -> dict[str, Any]:
-    """Return the pod."""
     spec: dict[str, Any] = {
         "restartPolicy": "Never",
-        "activeDeadlineSeconds": options.lifetime_s,
+        "activeDeadlineSeconds": provider.lifetime_s,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "securityContext": {
@@ -70,34 +41,34 @@ def pod_body(options: PodOptions) -> dict[str, Any]:
             "fsGroup": USER,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
-        "containers": [_container(options)],
+        "containers": [_container(provider, name, namespace)],
         "volumes": [
-            {"name": "tokens", "secret": {"secretName": options.name, "defaultMode": 0o440}},
+            {"name": "tokens", "secret": {"secretName": name, "defaultMode": 0o440}},
             {"name": "tmp", "emptyDir": {}},
         ],
     }
-    if options.runtime_class is not None:
-        spec["runtimeClassName"] = options.runtime_class
+    if provider.runtime_class is not None:
+        spec["runtimeClassName"] = provider.runtime_class
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": _metadata(options),
-        "spec": {**spec, **options.spec},
+        "metadata": _metadata(provider, name),
+        "spec": {**spec, **provider.spec},
     }
 
 
-def secret_body(options: PodOptions, token: str, pod: Mapping[str, Any]) -> dict[str, Any]:
+def secret_body(provider: KubernetesProvider, name: str, token: str, pod: Mapping[str, Any]) -> dict[str, Any]:
     """Return the Secret with the control token. It is deleted with its pod.
 
     Args:
-        options: the options of the pod.
+        provider, name: as for `pod_body`.
         token: the token.
         pod: the pod as the API server answered.
     """
-    metadata = _metadata(options)
+    metadata = _metadata(provider, name)
     uid = (pod.get("metadata") or {}).get("uid")
     if uid:
-        metadata["ownerReferences"] = [{"apiVersion": "v1", "kind": "Pod", "name": options.name, "uid": uid}]
+        metadata["ownerReferences"] = [{"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid}]
     return {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -108,36 +79,37 @@ def secret_body(options: PodOptions, token: str, pod: Mapping[str, Any]) -> dict
     }
 
 
-def _metadata(options: PodOptions) -> dict[str, Any]:
-    labels = {**options.labels, LABEL: "kubernetes", "app.kubernetes.io/managed-by": "mcpenv"}
-    return {"name": options.name, "labels": labels, "annotations": dict(options.owner)}
+def _metadata(provider: KubernetesProvider, name: str) -> dict[str, Any]:
+    labels = {**provider.labels, LABEL: "kubernetes", "app.kubernetes.io/managed-by": "mcpenv"}
+    return {"name": name, "labels": labels, "annotations": owner_annotations()}
 
 
-def _container(options: PodOptions) -> dict[str, Any]:
+def _container(provider: KubernetesProvider, name: str, namespace: str) -> dict[str, Any]:
+    public_url = provider.address(name, namespace, "$(POD_IP)")
     # --insecure: agents have no tokens. They need the address of an episode, and the control plane has a token.
     arguments = [
-        f"--port={options.port}",
-        f"--public-url={options.public_url}",
+        f"--port={provider.port}",
+        f"--public-url={public_url}",
         f"--control-token-file={TOKENS}/{TOKEN}",
         "--insecure",
-        *(["--require-handle"] if options.require_handle else []),
+        *(["--require-handle"] if provider.require_handle else []),
         # $ begins a reference to a variable; $$ is one.
-        *(option.replace("$", "$$") for option in options.options),
+        *(option.replace("$", "$$") for option in provider.options),
     ]
-    millicores = max(1, round(options.cpu * 1000))
+    millicores = max(1, round(provider.cpu * 1000))
     return {
         "name": CONTAINER,
-        "image": options.image,
+        "image": provider.image,
         "args": arguments,
         "env": [
             {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
-            *({"name": name, "value": value} for name, value in options.env.items()),
+            *({"name": name, "value": value} for name, value in provider.env.items()),
         ],
-        "envFrom": [{"secretRef": {"name": name}} for name in options.env_from],
-        "ports": [{"name": "server", "containerPort": options.port}],
+        "envFrom": [{"secretRef": {"name": name}} for name in provider.env_from],
+        "ports": [{"name": "server", "containerPort": provider.port}],
         "resources": {
-            "requests": {"cpu": f"{millicores}m", "memory": options.memory},
-            "limits": {"cpu": f"{2 * millicores}m", "memory": options.memory},
+            "requests": {"cpu": f"{millicores}m", "memory": provider.memory},
+            "limits": {"cpu": f"{2 * millicores}m", "memory": provider.memory},
         },
         "readinessProbe": {"httpGet": {"path": "/ready", "port": "server"}, "periodSeconds": 2},
         "securityContext": {
