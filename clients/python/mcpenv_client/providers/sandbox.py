@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from mcpenv_client.errors import InstanceFailed
 
@@ -17,8 +17,12 @@ from .provider import Capabilities, Instance, Provider
 if TYPE_CHECKING:
     from .sandbox_api import Claim
 
+T = TypeVar("T")
+
 POLL_S = 0.5
 """Seconds between two requests to the API server about a sandbox."""
+
+REFUSED = "the cluster refused"
 
 
 class SandboxProvider(Provider):
@@ -76,14 +80,15 @@ class SandboxProvider(Provider):
     @asynccontextmanager
     async def launch(self) -> AsyncIterator[SandboxInstance]:
         """Claim a sandbox, and release it with the block."""
-        claim = await in_thread(self._claim)
+        claim = await _asked(f"pool {self.pool}", "no sandbox could be claimed", self._claim)
+        name = f"sandbox {claim.sandbox}"
         try:
-            ip = await in_thread(self._pod_ip, claim)
+            ip = await _asked(name, REFUSED, claim.pod_ip)
             if ip is None:
-                raise InstanceFailed(f"sandbox {claim.sandbox}", "it has no address")
-            yield SandboxInstance(self, claim, self.address(claim.sandbox, ip), self._control_token)
+                raise InstanceFailed(name, "it has no address")
+            yield SandboxInstance(claim, self.address(claim.sandbox, ip), self._control_token)
         finally:
-            await in_thread(self._give_up, claim)
+            await _asked(name, "it could not be given up", claim.give_up)
 
     def address(self, name: str, ip: str) -> str:
         """Return the address of a sandbox.
@@ -96,19 +101,6 @@ class SandboxProvider(Provider):
             return self.url.format(pod_ip=host, name=name, namespace=self.namespace)
         except (KeyError, IndexError) as error:
             raise ValueError(f"url {self.url!r}: {error} is none of pod_ip, name and namespace") from error
-
-    def is_ready(self, claim: Claim) -> bool:
-        """Return True if a sandbox exists and is ready. Blocking.
-
-        Raises:
-            InstanceFailed: the API server refused, or did not answer.
-        """
-        from .sandbox_api import FAILURES
-
-        try:
-            return claim.is_ready()
-        except FAILURES as error:
-            raise InstanceFailed(f"sandbox {claim.sandbox}", f"the cluster refused: {_text(error)}") from error
 
     def _missing(self) -> list[str]:
         from .sandbox_api import FAILURES, has_pool
@@ -124,28 +116,9 @@ class SandboxProvider(Provider):
         ]
 
     def _claim(self) -> Claim:
-        from .sandbox_api import FAILURES, claim
+        from .sandbox_api import claim
 
-        try:
-            return claim(self.access, self.pool, self.namespace, int(self.start_timeout_s), self.lifetime_s)
-        except FAILURES as error:
-            raise InstanceFailed(f"pool {self.pool}", f"no sandbox could be claimed: {_text(error)}") from error
-
-    def _pod_ip(self, claim: Claim) -> str | None:
-        from .sandbox_api import FAILURES
-
-        try:
-            return claim.pod_ip()
-        except FAILURES as error:
-            raise InstanceFailed(f"sandbox {claim.sandbox}", f"the cluster refused: {_text(error)}") from error
-
-    def _give_up(self, claim: Claim) -> None:
-        from .sandbox_api import FAILURES
-
-        try:
-            claim.give_up()
-        except FAILURES as error:
-            raise InstanceFailed(f"sandbox {claim.sandbox}", f"it could not be given up: {_text(error)}") from error
+        return claim(self.access, self.pool, self.namespace, int(self.start_timeout_s), self.lifetime_s)
 
 
 class SandboxInstance(Instance):
@@ -155,10 +128,9 @@ class SandboxInstance(Instance):
         sandbox: the sandbox's name.
     """
 
-    def __init__(self, provider: SandboxProvider, claim: Claim, url: str, control_token: str | None) -> None:
+    def __init__(self, claim: Claim, url: str, control_token: str | None) -> None:
         super().__init__(f"sandbox {claim.sandbox}", url, control_token)
         self.sandbox = claim.sandbox
-        self._provider = provider
         self._claim = claim
         self._ready = True
         self._asked = time.monotonic()
@@ -167,13 +139,27 @@ class SandboxInstance(Instance):
         """Return True if the sandbox is ready. It sends at most two requests per second to the API server."""
         now = time.monotonic()
         if now - self._asked >= POLL_S:
-            self._ready = await in_thread(self._provider.is_ready, self._claim)
+            self._ready = await _asked(self.name, REFUSED, self._claim.is_ready)
             self._asked = now
         return self._ready
 
     async def logs(self) -> str:
         """Return an empty text: a claim gives no access to the output of its sandbox."""
         return ""
+
+
+async def _asked(what: str, failure: str, call: Callable[[], T]) -> T:
+    """Return the result of a call to the API server, made in a thread.
+
+    Raises:
+        InstanceFailed: the API server refused, or did not answer.
+    """
+    from .sandbox_api import FAILURES
+
+    try:
+        return await in_thread(call)
+    except FAILURES as error:
+        raise InstanceFailed(what, f"{failure}: {_text(error)}") from error
 
 
 def _text(error: BaseException) -> str:
