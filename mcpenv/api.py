@@ -75,7 +75,6 @@ from .rewards.verifiers import ANY, REMOVED, Changes, Evidence, Verdict
 from .server.config import ConcurrencyConfig
 from .targets.target import load
 from .tasks import NoSuchTask, TaskSet
-from .tools.context.outputs import LongOutputs
 from .trajectories import RecordedEnvironment, RecordedEpisode, Recorder, read_episodes
 from .worlds import FilesWorld, ObjectWorld, SQLiteWorld, World
 
@@ -90,7 +89,6 @@ __all__ = [
     "Reward",
     "ToolCall",
     "ToolOutcome",
-    "LongOutputs",
     # Rubrics
     "Rubric",
     "FunctionRubric",

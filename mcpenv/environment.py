@@ -43,9 +43,9 @@ from .tasks import TaskSet
 from .tasks.source import TaskSource
 from .tasks.task_set import tasks_of
 from .tools.access import AuthChecks
-from .tools.context.outputs import LongOutputs
 from .tools.definition import PLAIN, KindCache, ToolOptions
 from .tools.names import check_name
+from .tools.outputs import OutputPolicy
 from .tools.registry import BoundTool, modes_of
 from .tools.settings import ToolSettings
 from .tools.users import User
@@ -146,9 +146,9 @@ class MCPEnvironment:
     of a 64th of the maximum, at most 256 records, so the maximum may be exceeded by one batch. A record on disk has
     every step."""
 
-    long_outputs: ClassVar[LongOutputs | None] = None
-    """Cut tool results above these limits, keep the whole text for the episode, and add tools that search and page it.
-    None: pass results on unchanged."""
+    long_outputs: ClassVar[OutputPolicy | None] = None
+    """The policy for long results, such as ``LongOutputs()`` of `mcpenv.extensions.long_outputs`: cut them, keep the
+    whole text for the episode, and add tools that search and page it. None: pass results on unchanged."""
 
     if TYPE_CHECKING:
         task: Task | None
@@ -198,7 +198,7 @@ class MCPEnvironment:
             raise TypeError(
                 f"{cls.__name__}.lifespan is not a class method: put @classmethod above @asynccontextmanager"
             )
-        if cls.long_outputs is not None and not isinstance(cls.long_outputs, LongOutputs):
+        if cls.long_outputs is not None and not isinstance(cls.long_outputs, OutputPolicy):
             raise TypeError(
                 f"{cls.__name__}.long_outputs is a {type(cls.long_outputs).__name__}. Make it LongOutputs() or None"
             )

@@ -27,6 +27,7 @@ MOVED = {
     "mcpenv.integrations.tau2": "mcpenv.extensions.tau2.environment",
     "mcpenv.model_proxy": "mcpenv.extensions.model_proxy",
     "mcpenv.packaging": "mcpenv.targets",
+    "mcpenv.targets.folder_files": "mcpenv.extensions.shipping.folder_files",
     "mcpenv.testing.parts": "mcpenv.extensions.validation.parts",
     "mcpenv.testing.tasks": "mcpenv.extensions.validation.tasks",
     "mcpenv.trajectories.check": "mcpenv.extensions.records.check",
@@ -45,6 +46,7 @@ _INTEGRATIONS = "mcpenv.integrations"
 NAMES = {
     **dict.fromkeys(("mcpenv.GitWorld", "mcpenv.worlds.GitWorld"), "mcpenv.extensions.git_world"),
     "mcpenv.Judge": "mcpenv.extensions.models",
+    "mcpenv.LongOutputs": "mcpenv.extensions.long_outputs",
 }
 """Names of packages of the kernel, and the module where each is now."""
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from mcpenv import LongOutputs, MCPEnvironment, Task, TaskSet
+from mcpenv import MCPEnvironment, Task, TaskSet
+from mcpenv.extensions.long_outputs import LongOutputs
 
 DAYS = 13
 LOG_BYTES = 400_000

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from mcpenv.tasks.assignment import Assignment, copied
-from mcpenv.tools.context.outputs import KeptOutputs
+from mcpenv.tools.outputs import KeptOutputs
 from mcpenv_client.errors import NotSerializable
 from mcpenv_client.types.observations import CallToolObservation, Observation
 from mcpenv_client.types.records import PLAIN_TYPES, Fork, Reward, StepRecord, Trajectory

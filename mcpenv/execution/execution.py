@@ -15,8 +15,7 @@ from fastmcp.server.providers import Provider
 
 from mcpenv.tasks.assignment import Assignment, Wanted
 from mcpenv.tools.access import Listing
-from mcpenv.tools.context.outputs import KeptOutputs, LongOutputs
-from mcpenv.tools.context.tools import tools_for_outputs
+from mcpenv.tools.outputs import KeptOutputs, OutputPolicy
 from mcpenv.tools.registry import BOTH_MODES
 from mcpenv_client.errors import SessionLost
 from mcpenv_client.types.actions import Action, CallToolAction, ListToolsAction
@@ -85,10 +84,10 @@ class Execution(Instance):
             return await self.mounted.listing(visible(self, self.mounted))
         return self.tools.listing(self.mode)
 
-    def keep_long_outputs(self, settings: LongOutputs) -> None:
+    def keep_long_outputs(self, policy: OutputPolicy) -> None:
         """Add the tools that search and page long outputs."""
         self.tools.cuts = True
-        for tool in tools_for_outputs(self, settings):
+        for tool in policy.tools(self):
             self.tools.add(tool, BOTH_MODES)
 
     def kept_outputs(self) -> tuple[KeptOutputs, str | None]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from mcpenv.tools.context.outputs import Output
+from mcpenv.tools.outputs import Output
 from mcpenv_client.types.records import StepRecord, Trajectory
 from mcpenv_client.types.tools import Mode
 

@@ -16,7 +16,6 @@ from mcp.shared.subscriptions import ToolsListChanged
 from mcpenv.errors import Misuse
 from mcpenv.failures import environment_failure, step_status
 from mcpenv.tasks.assignment import Wanted
-from mcpenv.tools.context.cutting import cut
 from mcpenv.tracing import StepTrace
 from mcpenv_client.errors import EpisodeDone, ErrorCode, ExecutionError, WireError
 from mcpenv_client.types.actions import Action
@@ -118,7 +117,7 @@ async def step(
                 elif now.fault is not None:
                     raise now.fault
                 if env.long_outputs is not None:
-                    outcome = cut(call, outcome, episode.outputs, env.long_outputs)
+                    outcome = env.long_outputs.cut(call, outcome, episode.outputs)
                 made = StepRecord(call, outcome, reward, started_at=now.started_at, logs=now.logs, status=now.status)
                 if episode.judge(made, now.finish, terminal, env, abandoned=at.user_code.abandoned):
                     now.decided = made

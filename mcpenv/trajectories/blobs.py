@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from mcpenv.tools.context.outputs import Output
+from mcpenv.tools.outputs import Output
 from mcpenv_client.formats.images import block_of, image_parts
 from mcpenv_client.types.records import StepRecord, ToolOutcome
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from mcpenv.errors import ConfigurationError
 from mcpenv.execution.sink import SpilledSteps
-from mcpenv.tools.context.outputs import Output
+from mcpenv.tools.outputs import Output
 from mcpenv_client.types.observations import Observation
 from mcpenv_client.types.records import StepRecord, Trajectory
 from mcpenv_client.types.tools import Mode, Tool

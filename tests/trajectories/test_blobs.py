@@ -1,11 +1,10 @@
-"""Images and long outputs in records: stored once by their hash, and whole again when they are read."""
+"""Images in records: stored once by their hash, and whole again when they are read."""
 
 from __future__ import annotations
 
 import base64
 import gzip
 import hashlib
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +15,7 @@ from command_line import Cli, command_lines
 from fastmcp.tools.base import ToolResult as FastMCPResult
 from mcp_types import ImageContent, TextContent
 
-from mcpenv import LongOutputs, MCPEnvironment, Observation, Recorder, read_episodes
+from mcpenv import MCPEnvironment, Observation, Recorder, read_episodes
 from mcpenv.extensions.records.images import images_of
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 8
@@ -34,7 +33,6 @@ class Desktop(MCPEnvironment):
     """Look at a screen."""
 
     observation_type = Screen
-    long_outputs = LongOutputs(1000)
 
     def __init__(self) -> None:
         @self.tool
@@ -91,20 +89,6 @@ def test_an_image_is_stored_once_beside_the_record_and_comes_back(record: Path) 
     assert result.content[1] == {"type": "image", "mimeType": "image/png", "data": TEXT}
     assert episode.trajectory.observation is not None
     assert episode.trajectory.observation["content"] == [{"type": "image", "mimeType": "image/png", "data": TEXT}]
-
-
-def test_a_long_output_is_stored_whole_under_the_hash_that_its_result_names(record: Path) -> None:
-    (episode,) = read_episodes(record)
-    whole = "line\n" * 10_000
-    for step in episode.trajectory.steps[3:]:
-        assert step.outcome.result is not None and step.outcome.result.meta is not None
-        digest = step.outcome.result.meta["mcpenv/output"]["sha256"]
-        file = record / "blobs" / f"{digest}.txt.gz"
-        assert gzip.decompress(file.read_bytes()).decode() == whole
-    assert sorted(os.listdir(record / "blobs")) == sorted([file.name, f"{hashlib.sha256(PNG).hexdigest()}.png"])
-    assert (
-        whole not in json.loads(lines_of(record))["trajectory"]["steps"][3]["outcome"]["result"]["content"][0]["text"]
-    )
 
 
 def test_a_record_without_its_blobs_is_read_without_the_images(record: Path) -> None:

@@ -18,10 +18,10 @@ from fastmcp.tools.base import ToolResult as FastMCPResult
 
 from mcpenv.environment import MCPEnvironment
 from mcpenv.errors import ConfigurationError, StartupError
+from mcpenv.extensions.long_outputs import LongOutputs
 from mcpenv.failures import LostFailure, SortedFailure
 from mcpenv.rewards.verifiers import Evidence
 from mcpenv.tasks import TaskSet
-from mcpenv.tools.context.outputs import LongOutputs
 from mcpenv.tools.definition import ToolOptions
 from mcpenv.tools.names import RESERVED_NAMES
 from mcpenv.tools.registry import BOTH_MODES, BoundTool

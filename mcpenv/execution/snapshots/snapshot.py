@@ -9,7 +9,7 @@ from typing import Any
 from mcpenv.errors import Misuse
 from mcpenv.execution.sink import SpilledSteps
 from mcpenv.tasks.assignment import Assignment, copied
-from mcpenv.tools.context.outputs import KeptOutputs
+from mcpenv.tools.outputs import KeptOutputs
 from mcpenv.worlds import Tree
 from mcpenv_client.types.observations import Observation
 from mcpenv_client.types.records import StepRecord, Trajectory

@@ -17,8 +17,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, field_validator, model_validator
 
 from mcpenv.errors import ConfigurationError
+from mcpenv.extensions.long_outputs import MIN_CHARACTERS, LongOutputs
 from mcpenv.redaction import name_secret
-from mcpenv.tools.context.outputs import MIN_CHARACTERS, LongOutputs
 from mcpenv.tools.settings import ToolSettings, unknown_key
 
 HOST_KEYS = frozenset({"alwaysAllow", "autoApprove", "trust", "description", "gallery"})

@@ -13,7 +13,7 @@ from pathlib import Path
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from mcpenv.targets.folder_files import shipped_files
+from mcpenv.extensions.shipping.folder_files import shipped_files
 
 PINNING = ("constraints.txt", "uv.lock", "poetry.lock", "pdm.lock", "pylock.toml", "requirements.lock")
 """Files that pin every version."""

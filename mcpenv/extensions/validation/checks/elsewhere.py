@@ -9,7 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from mcpenv.targets.folder_files import shipped_files
+from mcpenv.extensions.shipping.folder_files import shipped_files
 from mcpenv.targets.manifest import Manifest
 from mcpenv.targets.target import Target
 

@@ -6,10 +6,10 @@ import re
 from pathlib import Path
 
 from mcpenv.errors import TargetError
+from mcpenv.extensions.shipping.folder_files import shipped_files
 from mcpenv.extensions.shipping.secret_files import secrets_in
 from mcpenv.extensions.validation.parts.judged import Judged, some_of
 from mcpenv.targets.external import external_target
-from mcpenv.targets.folder_files import shipped_files
 from mcpenv.targets.manifest import MANIFEST
 from mcpenv.targets.manifest_file import manifest_in
 from mcpenv.targets.place import MODULE_FILE

@@ -1,40 +1,18 @@
-"""The long outputs of one episode, and the settings of their limits."""
+"""The long outputs that an episode keeps, and the policy that decides which ones."""
 
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from mcpenv.errors import ConfigurationError
+from mcpenv_client.types.records import ToolCall, ToolOutcome
 
-
-@dataclass(frozen=True)
-class LongOutputs:
-    """The settings of an environment that keeps long outputs. Set it as the class attribute `long_outputs`.
-
-    Attributes:
-        max_characters: maximum characters of text that an answer has, apart from the note about the rest.
-        kept_bytes: maximum bytes of outputs that an episode keeps, as UTF-8. The oldest are dropped first.
-
-    Raises:
-        ConfigurationError: a limit is too small.
-    """
-
-    max_characters: int = 10_000
-    kept_bytes: int = 64 * 1024 * 1024
-
-    def __post_init__(self) -> None:
-        if self.max_characters < MIN_CHARACTERS:
-            raise ConfigurationError(f"max_characters is {self.max_characters}; it must be {MIN_CHARACTERS} or more")
-        if self.kept_bytes < 1:
-            raise ConfigurationError(f"kept_bytes is {self.kept_bytes}; it must be 1 or more")
-
-
-MIN_CHARACTERS = 500
-"""Minimum of `LongOutputs.max_characters`. A page of search results needs as much."""
-
+if TYPE_CHECKING:
+    from .registry import BoundTool  # imports FastMCP, which records do not need
 
 MAX_REMEMBERED = 1000
 """Maximum ids of dropped outputs that an episode remembers."""
@@ -124,4 +102,24 @@ class KeptOutputs:
         self._lock = threading.Lock()
 
 
-__all__ = ["MIN_CHARACTERS", "KeptOutputs", "LongOutputs", "Output"]
+class Keeper(Protocol):
+    """The environment instance that keeps the outputs."""
+
+    def kept_outputs(self) -> tuple[KeptOutputs, str | None]:
+        """Return the outputs of the running episode, and the authenticated caller of the running step."""
+        ...
+
+
+class OutputPolicy(ABC):
+    """The treatment of long outputs, which an environment's class has as `long_outputs`."""
+
+    @abstractmethod
+    def cut(self, call: ToolCall, outcome: ToolOutcome, outputs: KeptOutputs) -> ToolOutcome:
+        """Return the outcome of a step as the agent gets it. Keep in ``outputs`` what is cut."""
+
+    @abstractmethod
+    def tools(self, keeper: Keeper) -> Iterator[BoundTool]:
+        """Return the tools by which agents of one environment instance read what was cut."""
+
+
+__all__ = ["Keeper", "KeptOutputs", "Output", "OutputPolicy"]

@@ -15,10 +15,11 @@ from fastmcp import Client, FastMCP
 from fastmcp.tools.base import ToolResult as FastMCPResult
 from mcp_types import ImageContent, TextContent
 
-from mcpenv import ConfigurationError, InvalidTool, LongOutputs, MCPEnvironment, ToolError
+from mcpenv import ConfigurationError, InvalidTool, MCPEnvironment, ToolError
+from mcpenv.extensions.long_outputs import LongOutputs
+from mcpenv.extensions.long_outputs.pages import NoSuchLine, Words, search, view
 from mcpenv.extensions.mcp_proxy.environment import ProxyEnvironment
-from mcpenv.tools.context.outputs import KeptOutputs, Output
-from mcpenv.tools.context.pages import NoSuchLine, Words, search, view
+from mcpenv.tools.outputs import KeptOutputs, Output
 from mcpenv_client import CallToolObservation, Observation, ToolErrorType
 from mcpenv_client.types.tools import OUTPUT_META
 
@@ -207,7 +208,7 @@ def test_a_regular_expression_finds_lines() -> None:
 
 
 def test_a_hostile_regular_expression_ends_and_holds_no_other_call() -> None:
-    expressions = pytest.importorskip("mcpenv.tools.context.expressions", reason="needs the extra context")
+    expressions = pytest.importorskip("mcpenv.extensions.long_outputs.expressions", reason="needs the extra context")
     text = "ab" * 500_000
     began = time.monotonic()
     page = search("o", text, expressions.Expression("(?:(?:a|b|ab|ba|aab){1,30}){1,30}c"), 0, 10, 10, 1000)
@@ -234,7 +235,7 @@ def test_a_pattern_that_cannot_be_used_is_an_error_for_the_model(pattern: str, r
 
 
 def test_anchors_hold_at_the_ends_of_lines_only_and_long_lines_are_searched_in_parts() -> None:
-    expressions = pytest.importorskip("mcpenv.tools.context.expressions", reason="needs the extra context")
+    expressions = pytest.importorskip("mcpenv.extensions.long_outputs.expressions", reason="needs the extra context")
 
     def found(pattern: str, text: str, start: int = 0) -> list[tuple[int, int]]:
         return list(expressions.Expression(pattern).matches(text, start, time.monotonic() + 60))
@@ -250,7 +251,7 @@ def test_anchors_hold_at_the_ends_of_lines_only_and_long_lines_are_searched_in_p
 
 def test_without_the_library_no_expressions_are_offered_and_text_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "re2", None)
-    monkeypatch.delitem(sys.modules, "mcpenv.tools.context.expressions", raising=False)
+    monkeypatch.delitem(sys.modules, "mcpenv.extensions.long_outputs.expressions", raising=False)
     with Logs() as env:
         called(env, "read", what="lines")
         (tool,) = [tool for tool in env.list_tools() if tool.name == "search_tool_output"]

@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Annotated, Protocol
+from typing import Annotated
 
 from fastmcp.exceptions import ToolError
 from mcp_types import ToolAnnotations
 from pydantic import Field
 
 from mcpenv.tools.definition import KindCache, ToolOptions
+from mcpenv.tools.outputs import Keeper, Output
 from mcpenv.tools.registry import BoundTool
 
-from .cutting import SEARCH, VIEW
-from .outputs import KeptOutputs, LongOutputs, Output
 from .pages import MAX_AROUND, MAX_MATCHES, NoSuchLine, Pattern, Words, search, view
+
+SEARCH, VIEW = "search_tool_output", "view_tool_output"
+"""The names of the tools. Their own answers are never cut: they are short."""
 
 _KINDS = KindCache()
 _OPTIONS = ToolOptions(fastmcp={"annotations": ToolAnnotations(read_only_hint=True), "output_schema": None})
@@ -28,17 +30,9 @@ MaxMatches = Annotated[int, Field(ge=1, le=MAX_MATCHES)]
 Around = Annotated[int, Field(ge=0, le=MAX_AROUND, description="Characters to show around each match")]
 
 
-class Owner(Protocol):
-    """The environment instance that keeps the outputs."""
-
-    def kept_outputs(self) -> tuple[KeptOutputs, str | None]:
-        """Return the outputs of the running episode, and the authenticated caller of the running step."""
-        ...
-
-
-def tools_for_outputs(owner: Owner, settings: LongOutputs) -> Iterator[BoundTool]:
+def tools_for_outputs(owner: Keeper, max_characters: int) -> Iterator[BoundTool]:
     """Return the tools of one environment instance."""
-    tools = OutputTools(owner, settings)
+    tools = OutputTools(owner, max_characters)
     search_with = tools.search_tool_output if find_spec("re2") is not None else tools.search_words
     for name, fn in ((SEARCH, search_with), (VIEW, tools.view_tool_output)):
         yield BoundTool(_KINDS.kind_of(fn, name, _OPTIONS), fn)
@@ -50,11 +44,11 @@ class OutputTools:
 
     Attributes:
         owner: the instance that has the outputs.
-        settings: the limits of answers.
+        max_characters: maximum characters of an answer.
     """
 
-    owner: Owner
-    settings: LongOutputs
+    owner: Keeper
+    max_characters: int
 
     def search_tool_output(
         self,
@@ -70,7 +64,7 @@ class OutputTools:
         """Find text in a tool output that was too long and was cut."""
         output = self._output(id)
         found = _expression(pattern) if regex else Words(pattern)
-        return search(id, output.text, found, start, max_matches, around, self.settings.max_characters)
+        return search(id, output.text, found, start, max_matches, around, self.max_characters)
 
     def search_words(
         self,
@@ -96,7 +90,7 @@ class OutputTools:
         if character is not None and line is not None:
             raise ToolError("Give either character or line: both say where to begin.")
         try:
-            return view(id, self._output(id).text, character or 0, line, lines, self.settings.max_characters)
+            return view(id, self._output(id).text, character or 0, line, lines, self.max_characters)
         except NoSuchLine as error:
             raise ToolError(f"Not shown: {error}.") from error
 
@@ -113,7 +107,7 @@ class OutputTools:
 
 
 def _expression(pattern: str) -> Pattern:
-    from .expressions import Expression, Refused  # needs the extra "context"
+    from .expressions import Expression, Refused
 
     try:
         return Expression(pattern)
@@ -121,4 +115,4 @@ def _expression(pattern: str) -> Pattern:
         raise ToolError(f"Not searched: {error}.") from error
 
 
-__all__ = ["OutputTools", "tools_for_outputs"]
+__all__ = ["SEARCH", "VIEW", "OutputTools", "tools_for_outputs"]
