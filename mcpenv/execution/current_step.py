@@ -12,12 +12,12 @@ from mcpenv_client.errors import WireError
 from mcpenv_client.types.records import LogEntry, StepRecord, ToolCall
 from mcpenv_client.types.status import COMPLETED, Status
 
-from .concurrency.agent_call import AgentCall
 from .episode import Finish
 
 if TYPE_CHECKING:
     from mcpenv.environment import MCPEnvironment
 
+    from .execution import AgentCall
     from .instance import Instance
 
 NOT_SCORED: Any = object()

@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from fastmcp.server.providers import Provider
 
@@ -27,7 +29,6 @@ from mcpenv_client.types.values import to_plain
 from mcpenv_client.wire.protocol import EpisodeState, Event, action_type, next_state
 
 from . import closing
-from .concurrency.agent_call import AgentCall
 from .current_step import Step, current
 from .ending import end
 from .instance import Instance
@@ -38,6 +39,10 @@ from .restore import refuse_without_episodes, restore, take_snapshot
 from .snapshots import Snapshot
 from .step import Run, admit, refuse_inside, run_action, settle, step
 from .tool_call import run_tool
+
+logger = logging.getLogger("mcpenv")
+
+T = TypeVar("T")
 
 STATE_ABANDONED = "state could not be stopped"
 """The reason of an episode that was truncated because reading `state` could not be stopped."""
@@ -394,4 +399,51 @@ class Execution(Instance):
                 settle(self)
 
 
-__all__ = ["Execution"]
+class AgentCall:
+    """The call of an agent, in a task of its own that may outlive its client.
+
+    Cancelling `result` cancels a call that waits for the lock or runs an async tool. Any other call cannot be stopped:
+    it runs to its end in the background, and is scored and recorded once. So a client that disconnects cannot leave
+    the world of other clients half changed.
+
+    Attributes:
+        stoppable: False while sync code runs in a thread, and after the tool has returned.
+    """
+
+    __slots__ = ("_task", "stoppable")
+
+    def __init__(self) -> None:
+        self.stoppable = True
+
+    async def result(self, call: Coroutine[Any, Any, T]) -> T:
+        """Run ``call`` and return its result."""
+        task = asyncio.ensure_future(call)
+        try:
+            # Shielded: the cancellation of this coroutine must not reach a call that cannot be stopped.
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if task.done():
+                raise
+            if self.stoppable:
+                task.cancel()
+                # Until it has released the lock and its step is recorded. `wait` does not raise its exception.
+                await asyncio.wait([task])
+            else:
+                logger.info("a client left during a call that cannot be stopped; the call runs to its end")
+                _OUTLIVING.add(task)
+                task.add_done_callback(_ended)
+            raise
+
+
+_OUTLIVING: set[asyncio.Task[Any]] = set()
+"""The calls that have outlived their clients. A loop refers to its tasks only weakly."""
+
+
+def _ended(task: asyncio.Task[Any]) -> None:
+    """Retrieve the exception, so that asyncio does not report it. The record contains the step."""
+    _OUTLIVING.discard(task)
+    if not task.cancelled() and (error := task.exception()) is not None:
+        logger.info("a call whose client had left ended with %s", type(error).__name__)
+
+
+__all__ = ["AgentCall", "Execution"]

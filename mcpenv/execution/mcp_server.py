@@ -60,10 +60,9 @@ from mcpenv_client.types.tools import Tool, ToolErrorType
 from mcpenv_client.types.values import refuse_unrecordable
 
 from .components import CompletingProvider
-from .concurrency.agent_call import AgentCall
 from .context import NOT_ASKED
 from .episode import OVER
-from .execution import Execution
+from .execution import AgentCall, Execution
 from .mounted.mounted_server import MountedServer
 from .server_settings import NO_SETTINGS, ServerSettings
 from .subscriptions import Subscriptions

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import ToolsListChanged
@@ -25,7 +25,6 @@ from mcpenv_client.types.status import TOOL_RAISED, Stage, Status, StatusCode
 from mcpenv_client.types.tools import ToolErrorType, ToolFailure
 from mcpenv_client.wire.protocol import EpisodeState, Event, next_state
 
-from .concurrency.agent_call import AgentCall
 from .current_step import NOT_SCORED, Step, current, inside
 from .ending import hand_over
 from .episode import OVER
@@ -33,6 +32,9 @@ from .instance import Instance
 from .reset import reset
 from .scoring import Scoring
 from .tool_call import InputRequired, TimedOut
+
+if TYPE_CHECKING:
+    from .execution import AgentCall
 
 Run = Callable[[Step], Awaitable[ToolOutcome]]
 """Runs the tool or the own action of a step.

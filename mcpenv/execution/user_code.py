@@ -7,14 +7,16 @@ import inspect
 import logging
 import threading
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mcpenv.failures import environment_failure, is_no_failure, new_incident, stage_timeout
 
-from .concurrency.agent_call import AgentCall
 from .concurrency.event_loop import INLINE
 from .concurrency.threads import THREADS, Abandoned, Runner
 from .current_step import Step, current, inside
+
+if TYPE_CHECKING:
+    from .execution import AgentCall
 
 logger = logging.getLogger("mcpenv")
 

@@ -25,8 +25,7 @@ from .control.task_routes import TaskRoutes, task_source_of
 from .control.websocket import ControlSocket
 from .extension import Extension
 from .mcp.connections import RESOURCE
-from .mcp.endpoint import MCPEndpoint
-from .mcp.event_stream import lend_stream
+from .mcp.endpoint import MCPEndpoint, lend_stream
 from .mcp.server_card import ServerCard
 from .metrics.collection import Collection
 from .sessions.factory import EnvFactory, EnvironmentFactory

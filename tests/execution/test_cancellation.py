@@ -5,8 +5,8 @@ import contextlib
 
 import pytest
 
-from mcpenv.execution.concurrency.agent_call import AgentCall
 from mcpenv.execution.concurrency.lock import Lock
+from mcpenv.execution.execution import AgentCall
 from mcpenv.execution.user_code import Deadline
 from mcpenv_client import SessionLost
 

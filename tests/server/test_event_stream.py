@@ -16,8 +16,8 @@ from mcp.server.session import ServerSession
 from test_connections import raw
 
 from mcpenv import MCPEnvironment
-from mcpenv.server.mcp import event_stream
-from mcpenv.server.mcp.event_stream import LateStream
+from mcpenv.server.mcp import endpoint
+from mcpenv.server.mcp.endpoint import LateStream
 from mcpenv.server.serve import serving
 
 META = {"progressToken": "p", "io.modelcontextprotocol/logLevel": "debug"}
@@ -146,4 +146,4 @@ def test_the_private_names_of_mcp_are_where_they_were() -> None:
     """`late_stream` builds on these; when they move, this fails first."""
     assert "_request_outbound" in ServerSession.__init__.__code__.co_names
     assert "sink" in _streamable_http_modern._SingleExchangeDispatchContext.__dataclass_fields__
-    assert event_stream.PING_S == _streamable_http_modern._SSE_PING_INTERVAL
+    assert endpoint.PING_S == _streamable_http_modern._SSE_PING_INTERVAL

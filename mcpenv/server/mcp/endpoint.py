@@ -1,9 +1,13 @@
 """The endpoint ``/mcp``: FastMCP's own Streamable HTTP transport, with JSON answers if they lose nothing.
 
 There are two transports of one server. One answers with JSON, and serves requests of the 2026-07-28 era except
-subscriptions. Progress and log messages, which JSON answers would drop, go to a `LateStream`. As there is no stream
-whose close would show that the client has disconnected, a watcher detects it. The other transport answers with event
-streams, and serves all other requests.
+subscriptions. Progress and log messages, which JSON answers would drop, go to a `LateStream`: the first message, or a
+long silence, turns the answer into an event stream (MCP 2026-07-28, basic/transports). As there is no stream whose
+close would show that the client has disconnected, a watcher detects it. The other transport answers with event streams,
+and serves all other requests.
+
+Another protocol may share the path: `SharedRoute` and `OtherOrMCP` tell MCP's requests from others by headers, or by
+``initialize``.
 """
 
 from __future__ import annotations
@@ -11,24 +15,39 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any
+from typing import Any, Final
 
 from fastmcp import FastMCP
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
+from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mcpenv.server.http.body import Replay, read_body
 from mcpenv.server.sessions.handles import Handle, Handles
 from mcpenv.server.sessions.resolver import HANDLE
+from mcpenv_client.types.values import decode
 
 from .connections import RESOURCE, HandshakeConnections, limit_bodies
 from .event_store import RETRY_MS, RecentEvents
-from .event_stream import PING_S, STREAM, LateStream
 
 WATCH_AFTER_S = 0.05
 """Seconds after which the endpoint watches a call for a disconnect. Faster calls need no watcher."""
+
+STREAM: Final = "mcpenv.stream"
+"""The key of the request's `LateStream` in the ASGI scope."""
+
+PING_S = 15.0
+"""Seconds of silence after which a comment is sent, so that no proxy closes the connection as dead."""
+
+_HEADERS: Final = [
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-cache, no-transform"),
+    (b"connection", b"keep-alive"),
+    (b"x-accel-buffering", b"no"),
+]
 
 _MODERN = frozenset(version.encode() for version in MODERN_PROTOCOL_VERSIONS)
 _SESSION, _VERSION = b"mcp-session-id", b"mcp-protocol-version"
@@ -175,15 +194,44 @@ class MCPEndpoint:
             await JSONResponse({"message": "no such episode", "code": "SESSION_LOST"}, 404)(scope, receive, send)
 
     async def _modern(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request of the 2026-07-28 era. If its client disconnects during a slow call, cancel the call."""
+        stream: LateStream | None = None
+        if any(_EVENTS in given for name, given in scope["headers"] if name == _ACCEPT):
+            stream = LateStream(send)
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+        watchers: list[asyncio.Task[None]] = []
+        left = False
+
+        async def watch() -> None:
+            nonlocal left
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            left = True
+            task.cancel()
+
+        def begin(watching: Callable[[], Coroutine[Any, Any, None]]) -> None:
+            watchers.append(loop.create_task(watching()))
+
         messages, body = await read_body(receive, self._max_body_bytes)
         replayed = Replay(messages, receive)
         if _SUBSCRIBES in body:
             await self._streaming(scope, replayed, send)
             return
-        stream: LateStream | None = None
-        if any(_EVENTS in given for name, given in scope["headers"] if name == _ACCEPT):
-            stream = scope[STREAM] = LateStream(send)
-        await _watched(self._plain, scope, replayed, receive, send if stream is None else stream, stream)
+        timers = [loop.call_later(WATCH_AFTER_S, begin, watch)]
+        if stream is not None:
+            scope[STREAM] = stream
+            timers.append(loop.call_later(PING_S, begin, stream.keep_alive))
+        try:
+            await self._plain(scope, replayed, send if stream is None else stream)
+        except asyncio.CancelledError:
+            if not left or task.uncancel() > 0:
+                raise
+        finally:
+            for timer in timers:
+                timer.cancel()
+            for watcher in watchers:
+                watcher.cancel()
 
     async def _standing(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a standing stream until its client disconnects or the server shuts down."""
@@ -217,36 +265,110 @@ def _with_session(scope: Scope, session_id: bytes) -> Scope:
     return {**scope, "headers": [*headers, (_SESSION, session_id)]}
 
 
-async def _watched(
-    app: ASGIApp, scope: Scope, replayed: Receive, receive: Receive, send: Send, stream: LateStream | None
-) -> None:
-    """Serve a request. If its client disconnects during a slow call, cancel the call."""
-    loop = asyncio.get_running_loop()
-    task = asyncio.current_task()
-    assert task is not None
-    watchers: list[asyncio.Task[None]] = []
-    left = False
+class LateStream:
+    """The ASGI ``send`` of one request whose client takes an event stream as well as JSON.
 
-    async def watch() -> None:
-        nonlocal left
-        while (await receive())["type"] != "http.disconnect":
-            pass
-        left = True
-        task.cancel()
+    Most calls send no progress and no logs, and plain JSON costs a third less.
 
-    def begin(watching: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        watchers.append(loop.create_task(watching()))
+    The transport sends its JSON answer by calling this object. Messages of the call before the answer use `send`.
+    """
 
-    timers = [loop.call_later(WATCH_AFTER_S, begin, watch)]
+    __slots__ = ("_begun", "_ended", "_lock", "_send", "_written")
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._begun = False
+        self._ended = False
+        self._written = False
+        self._lock = asyncio.Lock()  # pings and the call must not send at once
+
+    async def __call__(self, message: Message) -> None:
+        """Send a part of the transport's answer."""
+        if not self._begun:
+            self._ended = True
+            await self._send(message)
+        elif message["type"] == "http.response.body":
+            async with self._lock:
+                self._ended = True
+                event = b"event: message\r\ndata: %b\r\n\r\n" % message.get("body", b"")
+                await self._send({"type": "http.response.body", "body": event})
+
+    async def send(self, event: bytes) -> None:
+        """Send an event before the answer; drop it after the answer."""
+        self._written = True
+        async with self._lock:
+            if self._ended:
+                return
+            if not self._begun:
+                self._begun = True
+                await self._send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+            await self._send({"type": "http.response.body", "body": event, "more_body": True})
+
+    async def keep_alive(self) -> None:
+        """Send a comment after each silence of `PING_S`, until cancelled."""
+        while True:
+            if not self._written:
+                await self.send(b": ping\r\n\r\n")
+            self._written = False
+            await asyncio.sleep(PING_S)
+
+
+async def lend_stream(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+    """Send a request's messages to its `LateStream`, if it has one: middleware of the low-level server."""
+    request: Any = ctx.request
+    stream = None if request is None else request.scope.get(STREAM)
     if stream is not None:
-        timers.append(loop.call_later(PING_S, begin, stream.keep_alive))
+        outbound: Any = ctx.session._request_outbound
+        outbound.sink = stream
+    return await call_next(ctx)
+
+
+class SharedRoute(Route):
+    """The route that does not match a request with MCP's headers."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Match as `Route` does, except requests of MCP clients."""
+        match, child_scope = super().matches(scope)
+        return (Match.NONE, {}) if match is Match.FULL and _speaks_mcp(scope) else (match, child_scope)
+
+
+class OtherOrMCP:
+    """The ASGI application for requests without MCP's headers: ``initialize`` is MCP, all others are not.
+
+    Args:
+        max_body_bytes: maximum size of a body that is searched for ``initialize``; a larger one is for MCP to refuse.
+    """
+
+    def __init__(self, other: ASGIApp, mcp: ASGIApp, max_body_bytes: int) -> None:
+        self._other = other
+        self._mcp = mcp
+        self._max_body_bytes = max_body_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        messages, body = await read_body(receive, self._max_body_bytes)
+        is_mcp = len(body) > self._max_body_bytes or _initializes(body)
+        await (self._mcp if is_mcp else self._other)(scope, Replay(messages, receive), send)
+
+
+def _speaks_mcp(scope: Scope) -> bool:
+    for name, value in scope["headers"]:
+        if name in (b"mcp-session-id", b"mcp-protocol-version"):
+            return True
+        if name == b"accept" and b"text/event-stream" in value.lower():
+            return True
+    return False
+
+
+def _initializes(body: bytes) -> bool:
+    """Return True if an MCP client begins with this body; MCP also answers one with a wrong ``Accept``."""
+    if b"initialize" not in body:
+        return False
     try:
-        await app(scope, replayed, send)
-    except asyncio.CancelledError:
-        if not left or task.uncancel() > 0:
-            raise
-    finally:
-        for timer in timers:
-            timer.cancel()
-        for watcher in watchers:
-            watcher.cancel()
+        message = decode(body)
+    except ValueError:
+        return False
+    return isinstance(message, dict) and message.get("method") == "initialize"
+
+
+__all__ = ["PING_S", "STREAM", "LateStream", "MCPEndpoint", "OtherOrMCP", "SharedRoute", "lend_stream"]

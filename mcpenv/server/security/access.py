@@ -14,7 +14,7 @@ from mcpenv.server.config import ServerConfig
 from mcpenv.server.control.traced import Traced
 from mcpenv.server.control.version_check import VersionCheck
 from mcpenv.server.extension import Access, ServerRoute
-from mcpenv.server.mcp.sharing import OtherOrMCP, SharedRoute
+from mcpenv.server.mcp.endpoint import OtherOrMCP, SharedRoute
 
 from .control_auth import ControlGate
 from .host_check import Guard
