@@ -34,6 +34,7 @@ from .model_agent import DEFAULT_KEY, DEFAULT_URL, ModelAgent
 from .program_agent import ProgramAgent
 from .results import Failure
 from .run_directory import AGENTS
+from .run_page import write_report
 from .summary import Estimate, Summary
 
 FAILED = 1
@@ -249,7 +250,7 @@ def evaluate_command(
         print_json(done.to_plain())
     else:
         _print(done)
-    _write_report(done)
+    note(f"Report: {write_report(done.run)}")
     return _status(done, results.fail_under)
 
 
@@ -367,17 +368,6 @@ def _estimate(estimate: Estimate) -> str:
         return f"{estimate.value:.3f}"
     low, high = estimate.interval
     return f"{estimate.value:.3f}  [{low:.3f}, {high:.3f}]"
-
-
-def _write_report(done: Evaluated) -> None:
-    try:
-        from .report import write_report  # needs the extra "eval"
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in ("jinja2", "matplotlib"):
-            raise
-        note(f"No report: {error.name} is missing. Run pip install 'mcpenv[eval]', then the same command again.")
-        return
-    note(f"Report: {write_report(done)}")
 
 
 def _status(done: Evaluated, fail_under: float | None) -> int:

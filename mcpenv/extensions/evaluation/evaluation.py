@@ -26,6 +26,7 @@ from .plan import Key, Planned, chosen, of_seeds, samples_of
 from .results import EpisodeResult
 from .run_directory import SERVER_LOG, SUMMARY, RunFolder
 from .server import Server, served
+from .stored_run import StoredRun
 from .summary import Summary, summarize
 
 EPISODES_WITHOUT_TASKS = 10
@@ -78,6 +79,11 @@ class Evaluated:
         """``bubblewrap`` or ``not isolated`` if the agent is a program, else None."""
         isolation: str | None = self.settings["agent"].get("isolation")
         return isolation
+
+    @property
+    def run(self) -> StoredRun:
+        """The same as its folder has it."""
+        return StoredRun(self.directory, self.settings, self.results, self.summary.planned, self.summary.pass_threshold)
 
     def to_plain(self) -> dict[str, Any]:
         """Return settings and figures as plain JSON data."""

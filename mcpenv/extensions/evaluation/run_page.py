@@ -1,106 +1,124 @@
-"""The overview of an evaluation on a page that also contains its episodes."""
+"""The pages of an evaluation: its report, and the overview before its episodes."""
 
 from __future__ import annotations
 
+import os
+import secrets
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 from xml.etree.ElementTree import Element
 
 from mcpenv.extensions.exports.page import Overview, Placed
-from mcpenv.extensions.exports.page.markup import Child, el, facts, table
-from mcpenv.extensions.exports.page.overview import counts_text, number_text
+from mcpenv.extensions.exports.page.charts import counts, estimates, histogram
+from mcpenv.extensions.exports.page.markup import Child, el, facts, page_of, table
 
+from .comparison import name_of
 from .results import EpisodeResult
-from .settings import shown
+from .run_directory import REPORT
+from .run_tables import agent_of, failure_text, figures_of, notes_of, settings_of, task_row, title_of, unit_of
 from .stored_run import StoredRun
-from .summary import Estimate, Summary, summarize
+from .summary import Summary, summarize
+
+_METHOD = (
+    "Intervals are 95 %: Wilson's for pass@1, with as many trials as there are tasks; the percentile bootstrap over "
+    "tasks for the others. pass@k is the unbiased estimate of Chen et al. (2021)."
+)
+
+
+def write_report(run: StoredRun) -> Path:
+    """Write the report to the evaluation's folder and return its path."""
+    file, whole = run.directory / REPORT, run.directory / f".{REPORT}-{secrets.token_hex(4)}"
+    whole.write_text(report_of(run), encoding="utf-8")
+    os.replace(whole, file)
+    return file
+
+
+def report_of(run: StoredRun) -> str:
+    """Return the report as HTML. Texts of models, agents and tasks are escaped."""
+    return page_of(title_of(run), _overview(run, None))
 
 
 def overview_of_run(run: StoredRun) -> Overview:
-    """Return the overview of an evaluation: figures, tasks, settings, and links to its episodes."""
+    """Return the overview of an evaluation, with links to its episodes, which are in the page."""
 
     def overview(placed: Sequence[Placed], figures: dict[str, Any]) -> tuple[str, list[Element]]:
-        summary = summarize(run.results, run.planned or len(run.results), run.pass_threshold)
-        title = f"Evaluation of {run.environment['name']}"
+        missing = len(run.results) - len(placed)
+        text = f"{len(placed)} of {len(run.results)} episodes are in this page; the figures are of all."
         links = {each.summary["id"]: each for each in placed}
-        return title, [el("h1", title), *_notices(run, placed), *_sections(run, summary, links)]
+        return title_of(run), list(_overview(run, links, [text] if missing > 0 else []))
 
     return overview
 
 
-def _notices(run: StoredRun, placed: Sequence[Placed]) -> Iterator[Element]:
-    if run.planned is None or run.planned > len(run.results):
-        yield el(
-            "p", "This evaluation has not come to its end: the figures are of its finished episodes.", class_="warn"
-        )
-    if len(placed) < len(run.results):
-        text = f"{len(placed)} of {len(run.results)} episodes are in this page; the figures are of all."
-        yield el("p", text, class_="warn")
+def _overview(run: StoredRun, links: dict[str, Placed] | None, notes: Sequence[str] = ()) -> Iterator[Element]:
+    """Yield the overview: figures, charts, tasks, episodes and settings.
 
-
-def _sections(run: StoredRun, summary: Summary, links: dict[str, Placed]) -> Iterator[Element]:
-    unit = "Seed" if all(result.task is None for result in run.results) else "Task"
-    yield el("section", facts(figures_of(summary)), class_="card", aria_label="Figures")
-    tasks = [
-        (
-            task.name if task.split is None else f"{task.split}/{task.name}",
-            "-" if task.passed is None else f"{task.passed}/{task.scored}",
-            number_text(task.mean_return),
-            number_text(task.mean_steps),
-            counts_text(task.failures),
-        )
-        for task in summary.tasks
-    ]
+    Args:
+        links: the episodes in the page by their ids; None if the page has no episodes.
+        notes: further sentences at the top.
+    """
+    summary, unit = summarize(run.results, run.planned or len(run.results), run.pass_threshold), unit_of(run)
+    yield el("h1", title_of(run))
+    split = f", split {run.settings['split']}" if run.settings.get("split") else ""
+    yield el("p", f"{agent_of(run)}{split}, {len(summary.tasks)} {unit.lower()}s", class_="muted")
+    for note in [*notes_of(run, summary), *notes]:
+        yield el("p", note, class_="warn")
+    yield el("dl", *(_card(*figure) for figure in figures_of(summary)), class_="cards")
+    yield el("section", *_charts(run, summary), class_="charts", aria_label="Charts")
     yield el("h2", f"{unit}s")
+    tasks = [_marked(task_row(task), failed=task.passed == 0) for task in summary.tasks]
     yield table(f"{unit}s", (unit, "Passed", "Mean return", "Mean steps", "Failures"), tasks, (1, 2, 3))
     yield el("h2", "Episodes")
-    rows = [_row(result, links.get(result.episode_id or "")) for result in run.results]
-    yield table("Episodes", (unit, "Sample", "Return", "Steps", "Status", "Failure"), rows, (1, 2, 3))
-    settings = [(name, shown(value)) for name, value in run.settings.items() if value not in (None, [], "")]
-    threshold = "each task's full reward" if run.pass_threshold is None else f"{run.pass_threshold:g}"
-    listed = facts([*settings, ("pass threshold", threshold)])
-    yield el("details", el("summary", "Settings"), listed, class_="card")
+    rows = [_row(result, links) for result in run.results]
+    heads = (unit, "Sample", "Return", "Steps", "Seconds", "Status", "Failure", "Episode")
+    yield table("Episodes", heads, rows, (1, 2, 3, 4))
+    yield el("details", el("summary", "Settings"), facts(settings_of(run)), class_="card")
+    yield el("p", _METHOD, class_="muted")
 
 
-def figures_of(summary: Summary) -> list[tuple[str, str]]:
-    """Return the figures of an evaluation as texts, each with its name."""
-    found: list[tuple[str, str]] = [("Episodes", f"{summary.finished} of {summary.planned}")]
-    found += [(f"pass@{k}", _estimate(estimate)) for k, estimate in summary.pass_at.items()]
-    found += [(f"pass^{k}", _estimate(estimate)) for k, estimate in summary.pass_hat.items()]
-    if summary.mean_return is not None:
-        found.append(("Mean return", _estimate(summary.mean_return)))
-    found += [(f"Mean of {name}", number_text(mean)) for name, mean in summary.components.items()]
-    found += [("Without a score", str(summary.unscored))] if summary.unscored else []
-    found += [
-        ("Steps", f"mean {number_text(summary.mean_steps)}, most {summary.max_steps}"),
-        ("Seconds", f"mean {number_text(summary.mean_duration_s)}"),
-        ("Statuses", counts_text(summary.statuses)),
-        ("Failures", counts_text(summary.failures)),
-    ]
-    if summary.prompt_tokens is not None:
-        found.append(("Tokens", f"{summary.prompt_tokens:,} in, {summary.completion_tokens or 0:,} out"))
-    if summary.cost is not None:
-        found.append(("Cost", f"{summary.cost:.4f}"))
-    return found
+def _card(name: str, value: str, detail: str) -> Element:
+    return el(
+        "div", el("dt", name), el("dd", value), el("dd", detail, class_="muted") if detail else None, class_="card"
+    )
 
 
-def _estimate(estimate: Estimate) -> str:
-    if estimate.interval is None:
-        return f"{number_text(estimate.value)} (too few tasks for an interval)"
-    low, high = map(number_text, estimate.interval)
-    return f"{number_text(estimate.value)} (95 % interval {low} to {high}, {estimate.tasks} tasks)"
+def _charts(run: StoredRun, summary: Summary) -> Iterator[Element]:
+    """Yield the charts that have data. They have no text of tasks, agents or models."""
+    if summary.pass_at:
+        points = [(str(k), each.value, each.interval) for k, each in summary.pass_at.items()]
+        caption = "Probability that at least one of k samples of a task passes, with 95 % intervals."
+        yield estimates(points, "k of pass@k", caption)
+    returns = [result.score for result in run.results if result.score is not None]
+    if returns:
+        yield histogram(returns, "return", f"Returns of {len(returns)} scored episodes.")
+    if run.results:
+        steps = [result.steps for result in run.results]
+        yield histogram(steps, "steps", f"Steps of {len(steps)} episodes.")
+    kinds = [(kind.replace("_", " "), count) for kind, count in summary.failures.items()]
+    if summary.not_passed:
+        kinds.append(("not passed", summary.not_passed))
+    if kinds:
+        yield counts(kinds, "Episodes by failure.")
 
 
-def _row(result: EpisodeResult, placed: Placed | None) -> tuple[Child, ...]:
-    name = f"seed {result.seed}" if result.task is None else f"{result.split}/{result.task}"
-    failure = "" if result.failure is None else result.failure.value.replace("_", " ")
-    if failure and result.detail:
-        failure += f": {result.detail}"
+def _marked(row: Sequence[str], *, failed: bool) -> list[Child]:
+    name, passed, *rest = row
+    return [name, el("span", passed, class_="error") if failed else passed, *rest]
+
+
+def _row(result: EpisodeResult, links: dict[str, Placed] | None) -> tuple[Child, ...]:
+    name = name_of(result.key.unit)
+    placed = None if links is None else links.get(result.episode_id or "")
+    missing = " (not in this page)" if links is not None and placed is None else ""
+    stage = "" if result.status.stage is None else f" ({result.status.stage.value})"
     return (
-        f"{name} (not in this page)" if placed is None else placed.link(name),
+        f"{name}{missing}" if placed is None else placed.link(name),
         str(result.sample),
-        number_text(result.score),
+        "-" if result.score is None else f"{result.score:.4g}",
         str(result.steps),
-        result.status.code.value,
-        failure,
+        f"{result.duration_s:.1f}",
+        result.status.code.value.replace("_", " ") + stage,
+        failure_text(result),
+        result.episode_id or "-",
     )

@@ -1,4 +1,4 @@
-"""The tables of one evaluation, for the console: its figures, and its tasks with their episodes."""
+"""The figures of one evaluation as texts: for its pages, and as tables for the console."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from mcpenv.extensions.exports.page.overview import counts_text, number_text
 
 from .comparison import name_of
 from .results import EpisodeResult
-from .run_page import figures_of
 from .settings import shown
 from .stored_run import StoredRun
-from .summary import Summary, summarize
+from .summary import Estimate, Summary, TaskSummary, summarize
 
 _OF_TASKS = ("Passed", "Mean return", "Mean steps", "Failures", "Returns of the episodes")
 
@@ -25,36 +24,117 @@ def report_of(run: StoredRun, *, recorded: bool) -> dict[str, Any]:
     Args:
         recorded: True if the evaluation has its record, so that its episodes can be shown.
     """
-    summary = summarize(run.results, run.planned or len(run.results), run.pass_threshold)
-    threshold = "each task's full reward" if run.pass_threshold is None else f"{run.pass_threshold:g}"
-    settings = [(name, shown(value)) for name, value in run.settings.items() if value not in (None, [], "")]
-    unit = "Seed" if all(result.task is None for result in run.results) else "Task"
+    summary, unit = summarize(run.results, run.planned or len(run.results), run.pass_threshold), unit_of(run)
+    figures = [(name, f"{value} ({detail})" if detail else value) for name, value, detail in figures_of(summary)]
     tables = [
-        {"title": "Figures", "heads": ("Figure", "Value"), "rows": figures_of(summary)},
+        {"title": "Figures", "heads": ("Figure", "Value"), "rows": figures},
         {"title": f"{unit}s", "heads": (unit, *_OF_TASKS), "rows": list(_of_tasks(run, summary, recorded))},
-        {"title": "Settings", "heads": ("Setting", "Value"), "rows": [*settings, ("pass threshold", threshold)]},
+        {"title": "Settings", "heads": ("Setting", "Value"), "rows": settings_of(run)},
     ]
-    title = f"Evaluation of {run.environment['name']}"
-    return {"title": title, "notes": list(_notes(run, recorded)), "recorded": recorded, "tables": tables}
+    missing = [] if recorded else ["Its folder has no record, so its episodes cannot be shown."]
+    notes = [*notes_of(run, summary), *missing]
+    return {"title": title_of(run), "notes": notes, "recorded": recorded, "tables": tables}
 
 
-def _notes(run: StoredRun, recorded: bool) -> Iterator[str]:
+def title_of(run: StoredRun) -> str:
+    """Return the title of a page."""
+    return f"Evaluation of {run.environment['name']}"
+
+
+def unit_of(run: StoredRun) -> str:
+    """Return ``Task``, or ``Seed`` for an environment without tasks."""
+    return "Seed" if all(result.task is None for result in run.results) else "Task"
+
+
+def agent_of(run: StoredRun) -> str:
+    """Return the agent, as the model, command or kind in the settings."""
+    agent = run.settings.get("agent") or {}
+    return str(agent.get("model") or agent.get("command") or agent.get("kind", "an agent"))
+
+
+def notes_of(run: StoredRun, summary: Summary) -> Iterator[str]:
+    """Yield what a reader must know before the figures."""
     if run.planned is None or run.planned > len(run.results):
         yield "This evaluation has not come to its end: the figures are of its finished episodes."
-    if not recorded:
-        yield "Its folder has no record, so its episodes cannot be shown."
+    if summary.unscored:
+        have = "episode has" if summary.unscored == 1 else "episodes have"
+        yield (
+            f"{summary.unscored} {have} no score, because the environment or the model's endpoint failed; returns and "
+            "pass rates do not count them."
+        )
+    if summary.without_calls:
+        yield (
+            "No episode has a tool call. The figures say nothing about the agent: was it connected to the environment?"
+        )
+    if (run.settings.get("agent") or {}).get("isolation") == "not isolated":
+        yield (
+            "Not isolated. The agent's program ran without bubblewrap, and may have read answers and earlier results."
+        )
+
+
+def figures_of(summary: Summary) -> list[tuple[str, str, str]]:
+    """Return the figures of an evaluation, each as its name, its value, and a detail that may be empty."""
+    found = [("Episodes", f"{summary.finished} of {summary.planned}", "")]
+    found += [(f"pass@{k}", *_estimate(estimate)) for k, estimate in summary.pass_at.items()]
+    found += [(f"pass^{k}", *_estimate(estimate)) for k, estimate in summary.pass_hat.items()]
+    if summary.mean_return is not None:
+        found.append(("Mean return", *_estimate(summary.mean_return)))
+    found += [(f"Mean of {name}", number_text(mean), "") for name, mean in summary.components.items()]
+    found += [("Without a score", str(summary.unscored), "")] if summary.unscored else []
+    steps = "" if summary.median_steps is None else f"median {summary.median_steps:g}, most {summary.max_steps}"
+    found += [
+        ("Mean steps", number_text(summary.mean_steps), steps),
+        ("Mean seconds", number_text(summary.mean_duration_s), ""),
+        ("Statuses", counts_text(summary.statuses), ""),
+        ("Failures", counts_text(summary.failures) or "none", ""),
+    ]
+    for name, read, written in (
+        ("Tokens", summary.prompt_tokens, summary.completion_tokens),
+        ("Tokens of the user", summary.user_prompt_tokens, summary.user_completion_tokens),
+    ):
+        if read is not None:
+            found.append((name, f"{read + (written or 0):,}", f"{read:,} in, {written or 0:,} out"))
+    if summary.cost is not None:
+        found.append(("Cost", f"{summary.cost:.4f}", "as the endpoint told it"))
+    return found
+
+
+def settings_of(run: StoredRun) -> list[tuple[str, str]]:
+    """Return the settings that are not empty, and the pass threshold."""
+    threshold = "each task's full reward" if run.pass_threshold is None else f"{run.pass_threshold:g}"
+    listed = [(name, shown(value)) for name, value in run.settings.items() if value not in (None, [], "")]
+    return [*listed, ("pass threshold", threshold)]
+
+
+def task_row(task: TaskSummary) -> tuple[str, str, str, str, str]:
+    """Return the name of a task, how many samples passed, the means of return and steps, and the failures."""
+    return (
+        task.name if task.split is None else f"{task.split}/{task.name}",
+        "-" if task.passed is None else f"{task.passed}/{task.scored}",
+        number_text(task.mean_return),
+        number_text(task.mean_steps),
+        counts_text(task.failures),
+    )
+
+
+def failure_text(result: EpisodeResult) -> str:
+    """Return the kind of a failure with its detail; an empty text without one."""
+    failure = "" if result.failure is None else result.failure.value.replace("_", " ")
+    return f"{failure}: {result.detail}" if failure and result.detail else failure
+
+
+def _estimate(estimate: Estimate) -> tuple[str, str]:
+    value = number_text(estimate.value)
+    if estimate.interval is None:
+        return value, "too few tasks for an interval"
+    low, high = map(number_text, estimate.interval)
+    return value, f"95 % interval {low} to {high}, {estimate.tasks} tasks"
 
 
 def _of_tasks(run: StoredRun, summary: Summary, recorded: bool) -> Iterator[tuple[Any, ...]]:
-    for task, (unit, results) in zip(summary.tasks, run.by_unit().items(), strict=True):
-        yield (
-            name_of(unit),
-            "-" if task.passed is None else f"{task.passed}/{task.scored}",
-            number_text(task.mean_return),
-            number_text(task.mean_steps),
-            counts_text(task.failures),
-            [_cell(result, recorded) for result in sorted(results, key=lambda result: result.sample)],
-        )
+    for task, results in zip(summary.tasks, run.by_unit().values(), strict=True):
+        cells = [_cell(result, recorded) for result in sorted(results, key=lambda result: result.sample)]
+        yield (*task_row(task), cells)
 
 
 def _cell(result: EpisodeResult, recorded: bool) -> dict[str, str | None]:
@@ -63,6 +143,3 @@ def _cell(result: EpisodeResult, recorded: bool) -> dict[str, str | None]:
     # A name contains the visible text, for visitors who control their browser by speech.
     name = f"{text}: {unit}, sample {result.sample}"
     return {"id": result.episode_id if recorded else None, "text": text, "name": name}
-
-
-__all__ = ["report_of"]

@@ -22,8 +22,8 @@ from evaluate_world import Counting
 from mcpenv import ConfigurationError, Stage, Status, StatusCode
 from mcpenv.extensions.evaluation import Evaluated, ModelAgent, ProgramAgent, evaluate
 from mcpenv.extensions.evaluation.isolation import Choice
-from mcpenv.extensions.evaluation.report import report_of
 from mcpenv.extensions.evaluation.results import EpisodeResult, Failure, read_results
+from mcpenv.extensions.evaluation.run_page import report_of
 from mcpenv.trajectories import RecordedEpisode, read_episodes
 
 PROGRAM = Path(__file__).with_name("evaluate_program.py")
@@ -123,7 +123,7 @@ def test_a_result_has_the_status_of_what_happened(played: tuple[Evaluated, Endpo
     }
     assert all(result.score is None for result in done.results if not result.status.usable)
     assert done.to_plain()["statuses"] == done.summary.statuses
-    assert "episodes with this status" in report_of(done)
+    assert "<dt>Statuses</dt><dd>completed 5, truncated 3, agent error 3" in report_of(done.run)
     assert {str(each.task): each.status for each in read_results(done.directory)} == {
         task: result.status for task, result in results.items()
     }

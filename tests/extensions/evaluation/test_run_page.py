@@ -29,7 +29,7 @@ def page_of(run: Path, *options: str) -> str:
 def test_the_page_of_a_run_has_its_figures_each_task_and_a_link_to_each_episode(run: Path) -> None:
     page = page_of(run)
     assert "<h1>Evaluation of Counting</h1>" in page and "12 of 12" in page
-    assert "<dt>pass@1</dt>" in page and "95 % interval" in page and ", 12 tasks)" in page
+    assert "<dt>pass@1</dt>" in page and "95 % interval" in page and ", 12 tasks</dd>" in page
     assert '<th scope="row">many/sometimes-0</th>' in page
     assert page.count('href="#episode-') == 12 and page.count("<article>") == 12
     assert "each task's full reward" in page and "<h3>Model</h3>" in page

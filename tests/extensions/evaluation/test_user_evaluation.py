@@ -11,8 +11,8 @@ from user_worlds import LINES, Boxes, Phone
 
 from mcpenv import StatusCode, read_episodes
 from mcpenv.extensions.evaluation import Evaluated, ModelAgent, evaluate
-from mcpenv.extensions.evaluation.report import report_of
 from mcpenv.extensions.evaluation.results import Failure
+from mcpenv.extensions.evaluation.run_page import report_of
 from mcpenv.extensions.users import user_turns
 
 
@@ -62,7 +62,7 @@ def test_the_tokens_of_a_model_that_plays_the_user_are_counted_beside_the_agents
     assert (result.score, result.turns) == (1.0, 2)
     assert (result.prompt_tokens, result.user_prompt_tokens, result.user_completion_tokens) == (20, 30, 9)
     assert done.to_plain()["user_prompt_tokens"] == 30
-    assert "tokens of the user" in report_of(done)
+    assert "<dt>Tokens of the user</dt><dd>39</dd>" in report_of(done.run)
     assert all("respond" not in str(body.get("tools")) for body in endpoint.asked)
 
 

@@ -86,6 +86,11 @@ def head_of(title: str) -> str:
     return f'<!doctype html>\n<html lang="en">{head}<body><main>\n'
 
 
+def page_of(title: str, content: Iterable[Element]) -> str:
+    """Return a whole page."""
+    return head_of(title) + "".join(html_of(element) + "\n" for element in content) + FOOT
+
+
 FOOT = "</main></body></html>\n"
 """The end of a page, after its content."""
 
