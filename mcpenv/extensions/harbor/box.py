@@ -148,20 +148,3 @@ def cut(data: bytes, most: int, size: int | None = None) -> bytes:
 def exports(env: Mapping[str, str] | None) -> str:
     """Return the beginning of a script's first line, which sets variables."""
     return "".join(f"export {name}={shlex.quote(value)}; " for name, value in (env or {}).items())
-
-
-__all__ = [
-    "KILLED_WITHIN_S",
-    "MAX_FILE",
-    "MAX_LINES",
-    "MAX_OUTPUT",
-    "TESTS",
-    "TIMED_OUT",
-    "VERIFIER_LOGS",
-    "Box",
-    "BoxFailed",
-    "Done",
-    "cut",
-    "exports",
-    "last_lines",
-]

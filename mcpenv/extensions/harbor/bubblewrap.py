@@ -453,6 +453,3 @@ def _remove(folder: Path) -> None:
         shutil.rmtree(folder)
     except OSError as error:
         logger.warning("the files of a box, %s, are not deleted: %s", folder, error)
-
-
-__all__ = ["OPTIONS", "BubblewrapBox", "Template"]

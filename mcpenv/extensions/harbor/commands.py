@@ -19,5 +19,3 @@ SCORE = Command(
     order=5,
     takes_target=True,
 )
-
-__all__ = ["EXPORT", "SCORE", "SERVE"]

@@ -212,6 +212,3 @@ async def command(*words: str, timeout_s: float) -> bytes:
         said = last_lines(stderr.strip() or stdout) or f" exit status {process.returncode}"
         raise BoxFailed(f"{' '.join(words[:2])} failed:{said}")
     return stdout
-
-
-__all__ = ["ENGINES", "ContainerBox", "Image", "find_engine"]

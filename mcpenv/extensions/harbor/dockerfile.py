@@ -223,6 +223,3 @@ def _words(text: str) -> list[str]:
         return shlex.split(text)
     except ValueError as error:
         raise NeedsEngine(f"{text.strip()!r} cannot be read: {error}") from None
-
-
-__all__ = ["CONTEXT", "NeedsEngine", "Recipe", "Step", "read_recipe"]

@@ -243,6 +243,3 @@ def _of_json(content: bytes) -> Reward:
         keys = ", ".join(rewards) or "none"
         raise VerifierFailed(f"reward.json has no key 'reward' and not exactly one key (it has: {keys})")
     return Reward(rewards.get("reward", next(iter(rewards.values()))), rewards)
-
-
-__all__ = ["HarborEnvironment"]

@@ -226,6 +226,3 @@ def _value(task: Task, place: str, value: Any) -> str:
     if isinstance(value, list | tuple):
         return f"[{', '.join(_value(task, place, item) for item in value)}]"
     return json.dumps(value)
-
-
-__all__ = ["AGENT", "HOME", "PORT", "SOCKET", "Served", "slug_of", "write_task"]

@@ -135,6 +135,3 @@ def _served(target: Target, settings: list[str], install: list[str], image: str)
     code = path if path.is_dir() else path.parent
     inside = "." if path.is_dir() else path.name
     return Served(target.name, f"{inside}{colon}{attribute}" if colon else inside, code, settings, install, image)
-
-
-__all__ = ["export_tasks"]

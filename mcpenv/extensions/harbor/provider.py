@@ -122,6 +122,3 @@ def _image_of(task: HarborTask) -> str | None:
         return read_recipe(task.environment).image
     except (NeedsEngine, OSError):
         return "environment/Dockerfile"
-
-
-__all__ = ["BaseImage", "Boxes", "Choice", "choose", "networks"]

@@ -142,6 +142,3 @@ async def _ended(env: MCPEnvironment) -> dict[str, Any]:
     if worth is None:
         return {"error": "the episode was not scored: its task has no verifier, and its environment gives no reward"}
     return {"reward": worth, **(observation.info.get("reward") or {})}
-
-
-__all__ = ["score", "serve"]

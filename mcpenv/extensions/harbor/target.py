@@ -20,6 +20,3 @@ def load(path: Path, /, *, provider: Choice = "auto", base_image: BaseImage = "t
         ConfigurationError: a task cannot be read, or this machine lacks a requirement of it.
     """
     return HarborEnvironment.from_folder(path, provider=provider, base_image=base_image)
-
-
-__all__ = ["load"]

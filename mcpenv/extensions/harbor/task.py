@@ -322,6 +322,3 @@ def _files(folder: Path) -> Iterator[tuple[str, bytes]]:
     for file in sorted(folder.rglob("*")):
         if file.is_file():
             yield file.relative_to(folder).as_posix(), file.read_bytes()
-
-
-__all__ = ["HarborTask", "read_task", "read_tasks"]

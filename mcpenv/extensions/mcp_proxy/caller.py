@@ -143,6 +143,3 @@ class Caller:
             self._passed.append(self._loop.create_task(message()))
 
         self._loop.call_soon_threadsafe(begin, context=self._variables)
-
-
-__all__ = ["Caller"]

@@ -226,6 +226,3 @@ def _need_secrets(cassette: Cassette) -> None:
                 "to place there"
             )
         name_secret(name, value)
-
-
-__all__ = ["CassetteEnvironment"]

@@ -290,18 +290,3 @@ def _chosen(
 
 def _hash(value: Any) -> str:
     return hashlib.sha256(canonical({"": value})).hexdigest()
-
-
-__all__ = [
-    "Cassette",
-    "Index",
-    "Lists",
-    "PlayedCall",
-    "PlayedEnd",
-    "Preference",
-    "Take",
-    "after",
-    "begun",
-    "described",
-    "reads",
-]

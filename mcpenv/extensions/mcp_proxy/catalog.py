@@ -234,6 +234,3 @@ def _proxied(server: ServerSettings, server_name: str, listed: ListedTool, name:
         modes=BOTH_MODES if settings.mode is None else (settings.mode,),
         repeatable=settings.idempotent or any((annotations or {}).get(hint) is True for hint in REPEATABLE_HINTS),
     )
-
-
-__all__ = ["Catalog", "ProxiedTool", "discover", "merged_tools", "tools_hash"]

@@ -182,6 +182,3 @@ def _files_of(process: int) -> set[str]:
 
 def _words_of(process: int) -> list[str]:
     return Path(f"/proc/{process}/cmdline").read_bytes().decode().rstrip("\0").split("\0")
-
-
-__all__ = ["LAUNCHERS", "PASSED_ON", "Command", "PythonProgram", "interpreter_of"]

@@ -274,6 +274,3 @@ def _content(result: ReadResourceResult) -> ResourceResult:
 
 def _own_meta(meta: Mapping[str, Any] | None) -> dict[str, Any] | None:
     return {key: value for key, value in (meta or {}).items() if key != SERVER_INFO} or None
-
-
-__all__ = ["ProxiedComponents", "warn_of_shared_uris"]

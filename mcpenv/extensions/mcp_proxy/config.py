@@ -351,15 +351,3 @@ def _resolved(value: str) -> str:
         return found
 
     return _VARIABLE.sub(variable, value)
-
-
-__all__ = [
-    "WORKSPACE",
-    "OpeningCall",
-    "ProxiedToolSettings",
-    "ProxyConfig",
-    "ProxySettings",
-    "ServerSettings",
-    "StateOf",
-    "read_config",
-]

@@ -68,16 +68,3 @@ class OutcomeUnknown(CallFailed):
 
 class WorldLost(CallFailed):
     """Raised if the process or the session that held the world is gone."""
-
-
-__all__ = [
-    "CURRENT",
-    "CallFailed",
-    "Delivery",
-    "DiscoveryFailed",
-    "NotDelivered",
-    "OutcomeUnknown",
-    "Request",
-    "UpstreamError",
-    "WorldLost",
-]

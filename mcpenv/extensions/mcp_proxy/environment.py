@@ -313,6 +313,3 @@ def _result(tool: ProxiedTool, answer: CallToolResult) -> FastMCPResult:
         meta={key: value for key, value in (answer.meta or {}).items() if key != SERVER_INFO} or None,
         is_error=bool(answer.is_error),
     )
-
-
-__all__ = ["ProxyEnvironment"]

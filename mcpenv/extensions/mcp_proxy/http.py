@@ -213,6 +213,3 @@ def _answer(body: bytes, number: Any, *, unnumbered: bool) -> dict[str, Any] | N
     if str(found.get("id")) != str(number):
         return None
     return found if isinstance(found.get("result"), dict) or isinstance(found.get("error"), dict) else None
-
-
-__all__ = ["MAX_ANSWER", "http_transport"]

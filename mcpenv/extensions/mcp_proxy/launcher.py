@@ -143,6 +143,3 @@ class Launcher:
 
 def _as_it_is(value: Any) -> Any:
     return value
-
-
-__all__ = ["Launcher"]

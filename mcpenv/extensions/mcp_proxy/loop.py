@@ -54,5 +54,3 @@ class BackgroundLoop:
 
 UPSTREAMS = BackgroundLoop()
 """The loop of all upstream connections."""
-
-__all__ = ["UPSTREAMS", "BackgroundLoop"]

@@ -62,6 +62,3 @@ async def opened(
             said = " ".join(str(block.get("text", "")) for block in content)[:500]
             raise OpeningFailed(f"on_reset: tool {call.tool!r} of server {upstream.name!r} failed: {said}")
     return content
-
-
-__all__ = ["OpeningFailed", "OpeningObservation", "check_opening", "opened"]

@@ -72,6 +72,3 @@ def _call(function: str, *arguments: object) -> None:
     if getattr(libc, function)(*arguments) != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
-
-
-__all__ = ["Overlay", "fault_of_overlay"]

@@ -58,6 +58,3 @@ class PathNames:
 
 def _inner(text: str, ensure_ascii: bool) -> str:
     return json.dumps(text, ensure_ascii=ensure_ascii)[1:-1]
-
-
-__all__ = ["SEEN", "PathNames"]

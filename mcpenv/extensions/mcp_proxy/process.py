@@ -151,6 +151,3 @@ def _ends_with_parent() -> list[str]:
     """Return the prefix of a command that makes Linux kill its process when this one dies, for any reason."""
     setpriv = shutil.which("setpriv")
     return [] if setpriv is None else [setpriv, "--pdeathsig", "KILL", "--"]
-
-
-__all__ = ["CHUNK", "Process", "reader_of", "spawn", "writer_of"]

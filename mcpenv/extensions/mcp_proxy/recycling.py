@@ -128,6 +128,3 @@ async def _open(upstream: Upstream) -> list[ListedTool]:
 
 async def _close(upstreams: Iterable[Upstream]) -> None:
     await asyncio.gather(*(upstream.close() for upstream in upstreams))
-
-
-__all__ = ["ResetFailed", "recycle"]

@@ -109,6 +109,3 @@ def _folders_of(interpreter: str) -> list[Path]:
     except (OSError, subprocess.SubprocessError) as error:
         raise ConfigurationError(f"the Python interpreter {interpreter} cannot be run: {error}") from error
     return [Path(folder) for folder in json.loads(done.stdout) if folder and Path(folder).is_dir()]
-
-
-__all__ = ["ServerSandbox"]

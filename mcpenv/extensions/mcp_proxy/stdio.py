@@ -197,6 +197,3 @@ class _Stdin(anyio.abc.ObjectSendStream[SessionMessage]):
         self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
     ) -> None:
         await self.aclose()
-
-
-__all__ = ["ServerProcess"]

@@ -93,5 +93,3 @@ def _absolute(word: str) -> str:
 
 SERVER = TargetKind(load=_load_server, absolute=with_absolute_paths)
 """The targets ``mcp:COMMAND`` and ``mcp:URL``."""
-
-__all__ = ["SERVER", "load_file", "load_record", "with_absolute_paths"]

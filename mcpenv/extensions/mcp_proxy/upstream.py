@@ -406,6 +406,3 @@ def _cause(error: Exception) -> str:
     while isinstance(error.__cause__, Exception):
         error = error.__cause__
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-
-
-__all__ = ["SERVER_INFO", "Offered", "Upstream"]

@@ -223,6 +223,3 @@ def _remove(folder: Path) -> None:
             shutil.rmtree(folder)
         except OSError as error:
             logger.warning("%s is not deleted: %s", folder, error)
-
-
-__all__ = ["Template", "Workspace", "digest_of"]

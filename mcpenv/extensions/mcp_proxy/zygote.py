@@ -191,6 +191,3 @@ class Zygote:
             *lines, rest = (rest + chunk).split(b"\n")
             self._tail.extend(line.decode("utf-8", "replace") for line in lines)
         self._tail.append(rest.decode("utf-8", "replace"))
-
-
-__all__ = ["ForkRefused", "Zygote"]

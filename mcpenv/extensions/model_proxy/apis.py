@@ -68,6 +68,3 @@ def events_of(stream: bytes) -> list[JSON]:
         if isinstance(data, dict):
             found.append(data)
     return found
-
-
-__all__ = ["EVENT_STREAM", "READERS", "Reader", "api_of", "events_of"]

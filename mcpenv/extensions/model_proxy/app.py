@@ -100,6 +100,3 @@ async def serving(
         finally:
             server.should_exit = server.force_exit = True
             await asyncio.wait({task})
-
-
-__all__ = ["HOST", "application", "client", "proxied", "serving"]

@@ -95,6 +95,3 @@ def _show(page: Page, ready: dict[str, str], upstream: Upstream) -> None:
     page.line("turns      ", (ready["turns"], "cyan"))
     page.line(("Ctrl-C ends it.", "dim"))
     sys.stdout.flush()
-
-
-__all__ = ["model_proxy"]

@@ -8,5 +8,3 @@ JOIN = Command(help="Add the turns of models.", run="mcpenv.extensions.model_pro
 MODEL_PROXY = Command(
     help="Record what agents ask of a model.", run="mcpenv.extensions.model_proxy.command:model_proxy", order=7
 )
-
-__all__ = ["JOIN", "MODEL_PROXY"]

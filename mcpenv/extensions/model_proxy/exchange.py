@@ -96,6 +96,3 @@ def _body(data: bytearray) -> JSON | str | None:
     except ValueError:
         return text[:MAX_TEXT]
     return found if isinstance(found, dict) else text[:MAX_TEXT]
-
-
-__all__ = ["Exchange"]

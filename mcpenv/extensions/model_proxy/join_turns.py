@@ -75,6 +75,3 @@ def join_command(
         named = ", ".join(map(printable, sorted(found)[:_SHOWN])) + (", ..." if len(found) > _SHOWN else "")
         report(f"the record has no episode {named}; their turns are not written")
     return LEFT if found else 0
-
-
-__all__ = ["join_command"]

@@ -98,6 +98,3 @@ def _results(turn: ModelTurn) -> Iterator[str]:
                     yield part[name]
             if str(part.get("type")).endswith("_call_output") and isinstance(part.get("call_id"), str):
                 yield part["call_id"]
-
-
-__all__ = ["link_calls"]

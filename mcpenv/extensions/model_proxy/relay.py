@@ -151,6 +151,3 @@ def _object(body: bytes) -> dict[str, Any] | None:
 def _refusal(status: int, kind: str, message: str) -> JSONResponse:
     """Return an error in the shape that the clients of all APIs read."""
     return JSONResponse({"type": "error", "error": {"type": kind, "message": message}}, status)
-
-
-__all__ = ["Relay"]

@@ -82,6 +82,3 @@ class TurnMemory:
         if (found := self._episodes.get(episode_id)) is not None:
             found.turns.add(turn)
             found.changed(-1)
-
-
-__all__ = ["TurnMemory", "TurnStore"]

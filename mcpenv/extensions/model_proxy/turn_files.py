@@ -139,6 +139,3 @@ def joined(episode: RecordedEpisode, turns: list[ModelTurn]) -> RecordedEpisode:
     """Return a recorded episode with the turns of its model, linked to its steps."""
     link_calls(turns, episode.trajectory)
     return replace(episode, model_turns=turns)
-
-
-__all__ = ["TurnFile", "TurnLine", "joined", "read_turns"]

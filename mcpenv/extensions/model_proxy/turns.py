@@ -81,6 +81,3 @@ class EpisodeTurns:
     def add(self, turn: ModelTurn) -> None:
         """Add the next turn."""
         self.turns.append(self._shortening.shortened(turn))
-
-
-__all__ = ["EpisodeTurns", "Shortening"]

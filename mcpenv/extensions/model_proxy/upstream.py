@@ -133,6 +133,3 @@ def _usual(path: str) -> bytes:
     if "generateContent" in path or "streamGenerateContent" in path:
         return b"x-goog-api-key"
     return b"x-api-key" if "messages" in path.split("/") else b"authorization"
-
-
-__all__ = ["PLACEHOLDER", "Headers", "Upstream"]

@@ -9,5 +9,3 @@ IMPORT_OPENENV = Command(
     run="mcpenv.extensions.openenv.import_openenv:import_openenv",
     order=20,
 )
-
-__all__ = ["IMPORT_OPENENV"]

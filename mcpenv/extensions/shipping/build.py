@@ -184,6 +184,3 @@ def _check(plan: ImagePlan, wheels: Sequence[Path], as_json: bool) -> int:
     for path, reason in files.refused.items():
         page.line((f"{'refused':12}", "bold red"), f"{path}: {reason}; add it to {DOCKERIGNORE}")
     return status
-
-
-__all__ = ["build", "build_image", "engine_of", "write_files"]

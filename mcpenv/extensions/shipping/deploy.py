@@ -208,6 +208,3 @@ def _show(deployment: Deployment, objects: list[KubeObject], written: list[Path]
     if any(each.kind == "HorizontalPodAutoscaler" for each in objects):
         page.line()
         page.line(f"Autoscaling needs an adapter that gives Kubernetes the metric {METRIC}.")
-
-
-__all__ = ["k8s"]

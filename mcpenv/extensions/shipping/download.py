@@ -38,6 +38,3 @@ def consent(what: str, trusted: bool) -> None:
             return
         raise ConfigurationError("not run")
     raise ConfigurationError(f"{warning}; read it first (mcpenv fork), then say --trust")
-
-
-__all__ = ["consent", "hub"]

@@ -44,6 +44,3 @@ def fork(
     page.line("It is code of somebody else: read it before you run it.")
     page.line((f"mcpenv run {shlex.quote(str(folder))}", "cyan"), indent=2)
     return 0
-
-
-__all__ = ["fork"]

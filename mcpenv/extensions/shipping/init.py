@@ -154,6 +154,3 @@ def _show(made: Scaffold) -> None:
     page.line()
     for command in _next(made):
         page.line((command, "cyan"), indent=2)
-
-
-__all__ = ["init"]

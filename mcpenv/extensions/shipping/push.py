@@ -134,6 +134,3 @@ def _push_space(
 def _files(plan: ImagePlan) -> ImageFiles:
     file = plan.folder / DOCKERIGNORE
     return files_of(plan, file.read_text(encoding="utf-8") if file.is_file() else dockerignore())
-
-
-__all__ = ["push"]

@@ -209,6 +209,3 @@ def _remove(folder: Path, made: Path | None) -> None:
 
 def _entries(folder: Path) -> Iterator[Path]:
     yield from folder.iterdir() if folder.is_dir() else ()
-
-
-__all__ = ["TEMPLATES", "Scaffold", "check_description", "check_folder", "check_name", "class_name_of", "make_scaffold"]

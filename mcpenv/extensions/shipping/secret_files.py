@@ -89,6 +89,3 @@ def _text(file: Path) -> str:
         return file.read_bytes().decode("utf-8", errors="replace")
     except OSError:
         return ""
-
-
-__all__ = ["secrets_in", "why_secret"]

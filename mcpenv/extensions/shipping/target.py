@@ -134,5 +134,3 @@ IMAGE = TargetKind(run=run_image)
 
 HUB = TargetKind(run=downloaded)
 """The targets ``hub:OWNER/NAME`` and ``hub:OWNER/NAME@REVISION``."""
-
-__all__ = ["HUB", "IMAGE"]

@@ -10,5 +10,3 @@ VALIDATE = Command(
     order=5,
     takes_target=True,
 )
-
-__all__ = ["VALIDATE"]

@@ -59,6 +59,3 @@ def server_parts(url: str, token: str | None) -> list[Part]:
 
 def _needs_code(into: Judged) -> None:
     into.not_applicable(into.part, NEEDS_CODE)
-
-
-__all__ = ["server_parts"]

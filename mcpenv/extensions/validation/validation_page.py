@@ -157,6 +157,3 @@ def _svg(left: str, right: str, colour: str) -> str:
         "  </g>\n"
         "</svg>\n"
     )
-
-
-__all__ = ["document_of", "show", "summary_of", "write_badge"]

@@ -110,6 +110,3 @@ def text(answer: JSON) -> str:
         message = choice.get("message")
         return (text_or_none(message.get("content")) or "") if isinstance(message, dict) else ""
     return ""
-
-
-__all__ = ["assembled", "read", "text"]

@@ -91,6 +91,3 @@ def _usage(usage: Any) -> TurnUsage | None:
     known = [count for count in sampled if count is not None]
     given, cached = whole(usage.get("promptTokenCount")), whole(usage.get("cachedContentTokenCount"))
     return TurnUsage(given, sum(known) if known else None, cached)
-
-
-__all__ = ["assembled", "read", "text"]

@@ -85,6 +85,3 @@ def _usage(usage: Any) -> TurnUsage | None:
 def text(answer: JSON) -> str:
     """Return the text of an answer; empty if it has none."""
     return "".join(text_or_none(block.get("text")) or "" for block in objects(answer.get("content")))
-
-
-__all__ = ["assembled", "read", "text"]

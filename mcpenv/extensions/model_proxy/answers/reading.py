@@ -133,19 +133,3 @@ def _id_of(entry: Mapping[str, Any]) -> int | None:
 def number_of(value: Any) -> float | None:
     """Return a finite number; None if the value is not one."""
     return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
-
-
-__all__ = [
-    "JSON",
-    "Reading",
-    "call_of",
-    "error_of",
-    "ids_of",
-    "number_of",
-    "objects",
-    "text_or_none",
-    "tokens_of",
-    "usage_of",
-    "whole",
-    "without_tokens",
-]

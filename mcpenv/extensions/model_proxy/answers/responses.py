@@ -76,6 +76,3 @@ def text(answer: JSON) -> str:
     """Return the text of an answer; empty if it has none."""
     parts = [part for item in objects(answer.get("output")) for part in objects(item.get("content"))]
     return "".join(text_or_none(part.get("text")) or "" for part in parts)
-
-
-__all__ = ["assembled", "read", "text"]

@@ -122,6 +122,3 @@ def _with_front_matter(plan: ImagePlan, text: str, port: int, file: str) -> str:
     settings |= given
     settings["app_port"] = port
     return f"---\n{yaml.safe_dump(settings, sort_keys=False, allow_unicode=True)}---\n\n{text.lstrip()}"
-
-
-__all__ = ["HUB", "TOKENS", "SpaceName", "secrets_of", "stage_space"]

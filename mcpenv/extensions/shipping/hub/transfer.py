@@ -93,6 +93,3 @@ def download(space: SpaceName, folder: Path | None = None) -> tuple[Path, str]:
 
 def _text(error: Exception) -> str:
     return " ".join(str(error).split()) or type(error).__name__
-
-
-__all__ = ["Uploaded", "download", "upload"]

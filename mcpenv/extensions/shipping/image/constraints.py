@@ -55,6 +55,3 @@ def _needs(found: importlib.metadata.Distribution, extras: frozenset[str]) -> It
         marker = requirement.marker
         if marker is None or any(marker.evaluate({"extra": extra}) for extra in ("", *extras)):
             yield requirement.name, frozenset(requirement.extras)
-
-
-__all__ = ["CONSTRAINTS", "constraints", "installed"]

@@ -107,6 +107,3 @@ def _copies(plan: ImagePlan) -> str:
     files = [path for path in plan.copied if not (plan.folder / path).is_dir()]
     folders = [path for path in plan.copied if path not in files]
     return "\n".join([f"COPY {' '.join(files)} ./", *(f"COPY {path} ./{path}" for path in folders)])
-
-
-__all__ = ["BASE", "DOCKERFILE", "PORT", "SOURCE", "SPACE_PORT", "WHEELS", "base_of", "dockerfile", "tag_of"]

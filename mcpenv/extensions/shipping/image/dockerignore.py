@@ -96,6 +96,3 @@ def _regex(token: str) -> str:
     if token.startswith("[") and token.endswith("]"):
         return token
     return re.escape(token[1:] if token.startswith("\\") else token)
-
-
-__all__ = ["DOCKERIGNORE", "DockerIgnore", "dockerignore"]

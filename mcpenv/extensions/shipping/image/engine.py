@@ -127,6 +127,3 @@ def _answers(docker: str) -> bool:
         check=False,
     )
     return done.returncode == 0
-
-
-__all__ = ["ENGINES", "ImageEngine", "find_engine"]

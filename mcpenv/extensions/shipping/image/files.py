@@ -150,6 +150,3 @@ def _walk(folder: Path, below: str, patterns: DockerIgnore, found: ImageFiles) -
             found.ignored.append(path)
         elif entry.is_file() or entry.is_symlink():
             yield path
-
-
-__all__ = ["FileOf", "ImageFiles", "files_of", "stage"]

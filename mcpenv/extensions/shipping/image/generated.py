@@ -56,6 +56,3 @@ def write_text(file: Path, text: str, *, force: bool) -> Written:
 
 def _checksum(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-__all__ = ["Written", "checked", "is_changed", "write_text"]

@@ -125,6 +125,3 @@ def name_of(wheel: Path) -> str:
         return parse_wheel_filename(wheel.name)[0]
     except InvalidWheelFilename as error:
         raise ConfigurationError(f"--wheel {wheel}: that is not the name of a wheel: {error}") from error
-
-
-__all__ = ["LocalDistribution", "build_wheels", "local_distributions", "name_of", "wheels_of"]

@@ -118,6 +118,3 @@ def _needs(folder: Path, project: dict[str, Any]) -> tuple[str, ...]:
         extras = f"[{','.join(sorted(needed.extras))}]" if needed.extras else ""
         names.append(f"{needed.name}{extras}")
     return tuple(dict.fromkeys(names))
-
-
-__all__ = ["REQUIREMENTS", "ImagePlan", "plan_image"]

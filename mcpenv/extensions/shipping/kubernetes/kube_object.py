@@ -27,6 +27,3 @@ class KubeObject:
     def name(self) -> str:
         """The name."""
         return str(self.body["metadata"]["name"])
-
-
-__all__ = ["KubeObject"]

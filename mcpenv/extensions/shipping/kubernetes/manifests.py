@@ -125,6 +125,3 @@ def _dump(body: dict[str, Any]) -> str:
 
 def _comment(text: str) -> str:
     return "".join(f"# {line}".rstrip() + "\n" for line in text.splitlines())
-
-
-__all__ = ["KUSTOMIZATION", "sandboxes", "secret_commands", "server_objects", "text_of", "write"]

@@ -52,12 +52,3 @@ def quantity(value: object) -> Decimal | None:
 def name_from(text: str) -> str:
     """Return the closest DNS label to a name: ``corner-shop`` for ``Corner_Shop``. It may be empty."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
-
-
-__all__ = [
-    "is_dns_label",
-    "is_dns_subdomain",
-    "is_service_name",
-    "name_from",
-    "quantity",
-]

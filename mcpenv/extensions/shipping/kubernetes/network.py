@@ -56,6 +56,3 @@ def egress_rules(deployment: Deployment) -> list[dict[str, Any]]:
         return [{}]
     dns = [{"protocol": protocol, "port": 53} for protocol in ("UDP", "TCP")]
     return [{"to": [{"namespaceSelector": {"matchLabels": {NAMESPACE: "kube-system"}}}], "ports": dns}]
-
-
-__all__ = ["egress_rules", "ingress_rules", "network_policy"]

@@ -200,6 +200,3 @@ def _ingress(
         },
     }
     return KubeObject(body, comment)
-
-
-__all__ = ["routes"]

@@ -47,6 +47,3 @@ def sandbox_objects(deployment: Deployment) -> list[KubeObject]:
         ),
         KubeObject(pool, f"{deployment.warm} sandboxes are ready before they are claimed."),
     ]
-
-
-__all__ = ["API", "sandbox_objects"]

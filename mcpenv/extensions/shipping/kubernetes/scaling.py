@@ -67,6 +67,3 @@ def disruption_budget(deployment: Deployment) -> KubeObject:
         "spec": {"maxUnavailable": 1, "selector": {"matchLabels": deployment.selector}},
     }
     return KubeObject(body, "Nodes are drained one pod after another.")
-
-
-__all__ = ["METRIC", "autoscaler", "disruption_budget"]

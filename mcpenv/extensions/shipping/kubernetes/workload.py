@@ -189,18 +189,3 @@ def _service(
         "metadata": deployment.metadata(suffix),
         "spec": {"selector": {**deployment.selector, **(selector or {})}, **spec},
     }
-
-
-__all__ = [
-    "AGENTS_SERVICE_PORT",
-    "HANDLERS",
-    "POD_NAME",
-    "later_pods",
-    "orchestrators",
-    "pod_services",
-    "pre_pull",
-    "public_url",
-    "runtime_class",
-    "services",
-    "stateful_set",
-]

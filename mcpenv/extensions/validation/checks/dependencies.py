@@ -119,6 +119,3 @@ def _with_their_own(names: set[str]) -> set[str]:
             if not re.search(r"\bextra\b", line.partition(";")[2]):
                 waiting.append(canonicalize_name(Requirement(line).name))
     return found
-
-
-__all__ = ["declared_in", "is_pinned", "open_ended", "undeclared_in"]

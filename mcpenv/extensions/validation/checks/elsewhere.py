@@ -90,6 +90,3 @@ def _run(program: str, *arguments: str) -> str | None:
         return None
     lines = [line for line in ended.stderr.splitlines() if line.strip()]
     return lines[-1] if lines else f"exit status {ended.returncode}"
-
-
-__all__ = ["fault_elsewhere"]

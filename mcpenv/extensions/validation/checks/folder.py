@@ -157,6 +157,3 @@ def _judge_size(folder: Path, into: Judged) -> None:
             "Download large data at start, or keep it in a dataset",
         )
     into.ok_unless_found("size")
-
-
-__all__ = ["judge_packaging", "judge_secrets"]

@@ -141,6 +141,3 @@ def _text(value: Any) -> str:
 
 def _short(text: str) -> str:
     return text if len(text) <= 60 else f"{text[:60]}…"
-
-
-__all__ = ["expected_values", "is_rare", "judge_answers"]

@@ -106,6 +106,3 @@ class Candidate:
             if len(found) < most and arguments not in found:
                 found.append(arguments)
         return found
-
-
-__all__ = ["Candidate"]

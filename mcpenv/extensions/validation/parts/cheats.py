@@ -21,6 +21,3 @@ def judge_cheats(candidate: Candidate, into: Judged) -> None:
     judge_hidden_names(candidate, into)
     judge_scored_files(candidate, into)
     into.summary = f"{len(candidate.tools)} tools tried"
-
-
-__all__ = ["judge_cheats"]

@@ -96,6 +96,3 @@ def _judge_not_called(candidate: Candidate, into: Judged) -> None:
 def _says_a_type(schema: Any) -> bool:
     known = {"type", "$ref", "anyOf", "oneOf", "allOf", "enum", "const", "properties", "items"}
     return isinstance(schema, Mapping) and not known.isdisjoint(schema)
-
-
-__all__ = ["find", "judge_contract", "judge_parameters", "judge_schemas"]

@@ -330,6 +330,3 @@ def _second_within_first(sessions: list[_Session]) -> Iterator[Step]:
     first, second = sessions
     *calls, look, end = first.steps()
     yield from (*calls, *second.steps(), look, end)
-
-
-__all__ = ["REMEDY", "judge_interleaved"]

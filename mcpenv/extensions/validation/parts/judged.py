@@ -125,6 +125,3 @@ def some_of(names: Iterable[str], most: int = 5) -> str:
     known = list(names)
     others = f" and {len(known) - most} more" if len(known) > most else ""
     return ", ".join(known[:most]) + others
-
-
-__all__ = ["Judged", "Validation", "some_of"]

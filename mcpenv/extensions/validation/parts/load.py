@@ -276,6 +276,3 @@ def _resident() -> int:
 def _traced() -> int:
     gc.collect()
     return tracemalloc.get_traced_memory()[0]
-
-
-__all__ = ["judge_load"]

@@ -56,6 +56,3 @@ def takes_text(schema: Any) -> bool:
     if kind == "string" or (isinstance(kind, list) and "string" in kind):
         return True
     return any(takes_text(choice) for word in ("anyOf", "oneOf") for choice in schema.get(word, ()))
-
-
-__all__ = ["Kind", "of_kind", "takes_text"]

@@ -110,6 +110,3 @@ class _Runner:
             except Exception as error:  # noqa: BLE001 - raised again in the thread that waits
                 self.bug = error
                 return
-
-
-__all__ = ["PARTS", "Part", "run_parts"]

@@ -138,6 +138,3 @@ class _Opened:
         if frame is not None and isinstance(file, str | os.PathLike):
             self.paths.add(Path(os.fspath(file)).resolve())
         return self._opens(file, *args, **kwargs)
-
-
-__all__ = ["judge_scored_files"]

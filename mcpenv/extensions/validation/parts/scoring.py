@@ -126,6 +126,3 @@ class _Calls:
                 self.found = self._scoring[frame.f_code]
                 return
             outer = outer.f_back
-
-
-__all__ = ["is_like_scoring", "judge_hidden_names", "judge_scoring_tools"]

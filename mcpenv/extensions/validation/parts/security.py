@@ -192,6 +192,3 @@ def _state(env: MCPEnvironment) -> Any:
     told.pop("step_count", None)
     told.pop("episode_id", None)
     return told if env.world is None else (capture(env.world), told)
-
-
-__all__ = ["judge_security"]

@@ -247,14 +247,3 @@ async def _judge_headers(server: ServerUnderTest, into: Judged) -> None:
                 server.mcp_url,
             )  # fmt: skip
         into.ok_unless_found(name)
-
-
-__all__ = [
-    "NEEDS_CODE",
-    "ServerUnderTest",
-    "judge_cheats",
-    "judge_contract",
-    "judge_load",
-    "judge_schemas",
-    "judge_security",
-]

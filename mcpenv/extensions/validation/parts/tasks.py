@@ -64,6 +64,3 @@ def judge_tasks(
     into.summary = f"{len(report.tasks)} of {candidate.size} played, {unsound or 'none'} of them unsound"
     if any(finding.check in OF_TASKS for finding in into.of(Verdict.FAILED)):
         into.summary += ", and the task set is faulty"
-
-
-__all__ = ["NO_TASKS", "judge_tasks"]

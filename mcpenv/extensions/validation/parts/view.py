@@ -80,6 +80,3 @@ async def _of_components(env: MCPEnvironment) -> list[Leaf]:
     except (MCPError, TimeoutError):  # it offers none, or they cannot be read without a client
         return found
     return found
-
-
-__all__ = ["Leaf", "leaves_of", "of_listings", "of_observation"]
