@@ -14,9 +14,8 @@ from mcpenv.errors import ConfigurationError
 from mcpenv.targets.target import manifest_of
 
 from .kubernetes.deployment import Deployment
-from .kubernetes.kube_object import KubeObject
-from .kubernetes.manifests import sandboxes, secret_commands, server_objects, text_of, write
-from .kubernetes.scaling import METRIC
+from .kubernetes.manifests import secret_commands, text_of, write
+from .kubernetes.objects import METRIC, KubeObject, sandboxes, server_objects
 
 _PODS = Group("Pods", sort_key=10)
 _ROUTES = Group("Routes", sort_key=11)
@@ -136,32 +135,8 @@ def _deployment(
     manifest = manifest_of(target)
     if manifest is None and name is None:
         raise ConfigurationError(f"{target} has no mcpenv.yaml; give the objects a --name, such as my-env")
-    return Deployment.of(
-        manifest,
-        {
-            "image": image,
-            "name": name,
-            "namespace": namespace,
-            "replicas": pods.replicas,
-            "max_replicas": pods.max_replicas,
-            "max_sessions": pods.max_sessions,
-            "mode": pods.mode,
-            "settings": None if pods.settings is None else tuple(pods.settings),
-            "memory": pods.memory,
-            "cpu": pods.cpu,
-            "drain_s": pods.drain_s,
-            "runtime_class": pods.runtime_class,
-            "pre_pull": pods.pre_pull,
-            "warm": pods.warm,
-            "host": routes.host,
-            "control_host": routes.control_host,
-            "route": routes.route,
-            "gateway": routes.gateway,
-            "tls_secret": routes.tls_secret,
-            "proxy_namespace": routes.proxy_namespace,
-            "monitoring": routes.monitoring_namespace,
-        },
-    )
+    given = {"image": image, "name": name, "namespace": namespace, **vars(pods), **vars(routes)}
+    return Deployment.of(manifest, {**given, "settings": tuple(pods.settings or ()) or None})
 
 
 # -- output

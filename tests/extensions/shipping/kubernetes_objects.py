@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from mcpenv.extensions.shipping.kubernetes.deployment import Deployment
-from mcpenv.extensions.shipping.kubernetes.manifests import sandboxes, server_objects, text_of
+from mcpenv.extensions.shipping.kubernetes.manifests import text_of
+from mcpenv.extensions.shipping.kubernetes.objects import sandboxes, server_objects
 
 IMAGE = "registry.example/team/shop:1.2"
 EVERYTHING: dict[str, Any] = {

@@ -21,7 +21,8 @@ from kubernetes_objects import (
 
 from mcpenv import ConfigurationError
 from mcpenv.extensions.shipping.kubernetes.deployment import Deployment
-from mcpenv.extensions.shipping.kubernetes.manifests import sandboxes, secret_commands, server_objects, text_of, write
+from mcpenv.extensions.shipping.kubernetes.manifests import secret_commands, text_of, write
+from mcpenv.extensions.shipping.kubernetes.objects import sandboxes, server_objects
 from mcpenv.targets.manifest import Manifest
 
 
@@ -223,7 +224,7 @@ def test_values_come_from_the_manifest_and_given_ones_win() -> None:
         ({"host": "a.example.org", "control_host": "a.example.org"}, "agents would reach the control plane"),
         ({"gateway": "a/b/c"}, "--gateway a/b/c"),
         ({"runtime_class": "g Visor"}, "--runtime-class g Visor"),
-        ({"monitoring": "Mon"}, "--monitoring-namespace Mon"),
+        ({"monitoring_namespace": "Mon"}, "--monitoring-namespace Mon"),
         ({"proxy_namespace": "a.b"}, "--proxy-namespace a.b"),
         ({"warm": -1}, "--warm is -1"),
     ],

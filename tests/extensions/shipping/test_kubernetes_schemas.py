@@ -12,7 +12,7 @@ import yaml  # type: ignore[import-untyped]
 from kubernetes_objects import EVERYTHING, INGRESS
 
 from mcpenv.extensions.shipping.kubernetes.deployment import Deployment
-from mcpenv.extensions.shipping.kubernetes.manifests import sandboxes, server_objects
+from mcpenv.extensions.shipping.kubernetes.objects import sandboxes, server_objects
 from mcpenv_client.providers.kubernetes import KubernetesProvider
 from mcpenv_client.providers.pod import pod_body, secret_body
 

@@ -15,7 +15,6 @@ from .names import is_dns_label, is_dns_subdomain, is_service_name, name_from, q
 MAX_NAME = 48
 """Maximum characters of a name: pods, services and revisions of it must not have more than 63."""
 
-AGENTS_PORT, CONTROL_PORT = 8000, 8001
 MOST_PODS = 4
 """The default maximum of pods with autoscaling."""
 
@@ -27,9 +26,6 @@ MARGIN_S = 15
 
 PROXIES = {"gateway": "envoy-gateway-system", "ingress": "ingress-nginx"}
 """The namespaces in which Envoy Gateway and ingress-nginx run their proxies, by the kind of routes."""
-
-ROLE = "mcpenv.role"
-"""The label of pods that may connect to the control plane; its value is ``orchestrator``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +56,7 @@ class Deployment:
         pre_pull: True to make every node pull the image beforehand.
         proxy_namespace: the namespace of the proxies that the routes configure; None for the namespace of the usual
             installation.
-        monitoring: the namespace from which metrics are read.
+        monitoring_namespace: the namespace from which metrics are read.
         warm: sandboxes that are kept ready.
     """
 
@@ -86,7 +82,7 @@ class Deployment:
     runtime_class: str | None = None
     pre_pull: bool = False
     proxy_namespace: str | None = None
-    monitoring: str = "monitoring"
+    monitoring_namespace: str = "monitoring"
     warm: int = 2
 
     def __post_init__(self) -> None:
@@ -124,7 +120,7 @@ class Deployment:
         for option, namespace in (
             ("--namespace", self.namespace),
             ("--proxy-namespace", self.proxy_namespace),
-            ("--monitoring-namespace", self.monitoring),
+            ("--monitoring-namespace", self.monitoring_namespace),
         ):
             if namespace is not None and not is_dns_label(namespace):
                 raise ConfigurationError(f"{option} {namespace}: use small letters, digits and -")
@@ -202,6 +198,3 @@ class Deployment:
         """Return the metadata of an object, with a suffix appended to its name."""
         namespace = {} if self.namespace is None else {"namespace": self.namespace}
         return {"name": f"{self.name}{suffix}", **namespace, "labels": self.labels}
-
-
-__all__ = ["AGENTS_PORT", "CONTROL_PORT", "PRE_STOP_S", "ROLE", "Deployment"]

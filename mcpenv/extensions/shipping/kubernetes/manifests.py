@@ -1,4 +1,4 @@
-"""The manifests of a deployment: the choice of objects, and their output."""
+"""The manifests of a deployment, as text and as files."""
 
 from __future__ import annotations
 
@@ -11,46 +11,16 @@ import yaml  # type: ignore[import-untyped]
 from mcpenv.errors import ConfigurationError
 
 from .deployment import Deployment
-from .kube_object import KubeObject
-from .network import network_policy
-from .pods import AGENT_TOKENS, CONTROL_TOKEN, METRICS_TOKEN
-from .routes import routes
-from .sandbox import sandbox_objects
-from .scaling import autoscaler, disruption_budget
-from .workload import pod_services, pre_pull, runtime_class, services, stateful_set
+from .objects import KubeObject
 
 KUSTOMIZATION = "kustomization.yaml"
 SUFFIXES = (".yaml", ".yml")
 
 
-def server_objects(deployment: Deployment) -> list[KubeObject]:
-    """Return the objects of servers with many sessions each."""
-    return [
-        *runtime_class(deployment),
-        stateful_set(deployment),
-        *services(deployment),
-        *pod_services(deployment),
-        disruption_budget(deployment),
-        *autoscaler(deployment),
-        network_policy(deployment),
-        *routes(deployment),
-        *([pre_pull(deployment)] if deployment.pre_pull else []),
-    ]
-
-
-def sandboxes(deployment: Deployment) -> list[KubeObject]:
-    """Return the objects of sandboxes, one pod for each claim."""
-    return [
-        *runtime_class(deployment),
-        *sandbox_objects(deployment),
-        *([pre_pull(deployment)] if deployment.pre_pull else []),
-    ]
-
-
 def secret_commands(deployment: Deployment) -> list[str]:
     """Return the commands that create the Secrets; no manifest contains their values."""
     namespace = "" if deployment.namespace is None else f" --namespace {deployment.namespace}"
-    tokens = " ".join(f"--from-file={key}" for key in (CONTROL_TOKEN, METRICS_TOKEN, AGENT_TOKENS))
+    tokens = "--from-file=control-token --from-file=metrics-token --from-file=agent-tokens"
     commands = [f"kubectl create secret generic {deployment.tokens_secret}{namespace} {tokens}"]
     if deployment.secrets:
         values = " ".join(f'--from-literal={name}="${name}"' for name in deployment.secrets)
