@@ -46,6 +46,7 @@ _INTEGRATIONS = "mcpenv.integrations"
 NAMES = {
     **dict.fromkeys(("mcpenv.GitWorld", "mcpenv.worlds.GitWorld"), "mcpenv.extensions.git_world"),
     "mcpenv.Judge": "mcpenv.extensions.models",
+    "mcpenv.rewards.rubrics.rescore": "mcpenv.extensions.records.rescoring",
     "mcpenv.LongOutputs": "mcpenv.extensions.long_outputs",
 }
 """Names of packages of the kernel, and the module where each is now."""

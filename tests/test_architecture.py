@@ -108,7 +108,7 @@ FURTHER = {
     "openenv": {"tasks", "tools"},
     "postgres_world": {"worlds"},
     "play": {"cli"},
-    "records": {"execution", "targets", "tasks", "trajectories"},
+    "records": {"execution", "rewards", "targets", "tasks", "trajectories"},
     "reload": {"cli", "server", "targets"},
     "users": {"execution"},
     "validation": {"cli", "execution", "testing"},

@@ -6,77 +6,32 @@ import functools
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Annotated, Literal
+from dataclasses import replace
 
-from cyclopts import Parameter
 from fastmcp.server.auth import AuthProvider
 
 from mcpenv.entry_points import entries_of, load_entry
 from mcpenv.errors import ConfigurationError
 from mcpenv.server.config import ServerConfig
-from mcpenv.server.logs import LogFormat
 from mcpenv.server.serve import Served, serve_http, serve_stdio, serve_workers
 from mcpenv.targets.external import runner_of
 from mcpenv.targets.target import Target, manifest_of
 
 from .introduction import LOOPBACK, Introduction, introduce_stdio
 from .ready_file import prepare_ready_file
-from .run_options import Addresses, Credentials, Flag, Limits, Sessions, Several
-from .run_request import RunRequest
+from .run_options import Addresses, Credentials, Flag, Limits, Sessions
+from .run_request import RunOptions, RunRequest
 
 RELOADED = "WATCHFILES_CHANGES"
 """The environment variable that watchfiles sets for its child process: a JSON list, empty at the first start."""
-
-
-@Parameter(name="*")
-@dataclass(frozen=True, kw_only=True)
-class _Options:
-    """The options that are in no group.
-
-    Attributes:
-        mcp: Command or URL of an MCP server to serve as an environment, instead of a target.
-        mode: simulation for orchestrators, production for live clients. Default: MCPENV_MODE, or simulation.
-        transport: http for many clients, stdio for the client that starts this command.
-        settings: name=value for the environment's constructor, or for mcpenv in a JSON file. May be
-            given several times.
-        tasks: Tasks to use instead of the environment's own: a .jsonl file, a .parquet file or a dataset's folder.
-        record: Folder to write every episode to; see: mcpenv trajectories --help
-        console: Serve the console at /console. Default: MCPENV_CONSOLE, or in simulation only. In production it needs a
-            control token.
-        workers: Number of processes that serve together as one server. Useful for tools that use much CPU time.
-        ready_file: File to write once the server accepts connections: a JSON object with url and mcp_url.
-        trust: Run the code of a hub: target without asking.
-        env: Name of an environment variable to give to the container of an image: target; may be given several times.
-        reload: Reload the code when a file of the environment changes; see: mcpenv dev --help
-        log_level: Lowest level of messages to log to stderr. No level logs tokens, handles or secret settings.
-        log_format: Log lines of text, or JSON objects, one a line.
-        no_access_log: Do not log tool calls. They are logged at level info, without arguments.
-    """
-
-    mcp: str | None = None
-    mode: Literal["simulation", "production"] | None = None
-    transport: Literal["http", "stdio"] = "http"
-    settings: Annotated[list[str] | None, Parameter(name="--set", negative=())] = None
-    tasks: Path | None = None
-    record: Path | None = None
-    console: Annotated[bool | None, Parameter(show_default=False)] = None
-    workers: int = 1
-    ready_file: Path | None = None
-    trust: Flag = False
-    env: Several = None
-    reload: Flag = False
-    log_level: Literal["debug", "info", "warning", "error", "critical"] = "info"
-    log_format: LogFormat = "text"
-    no_access_log: Flag = False
 
 
 def run(
     target: str | None = None,
     /,
     *,
-    options: _Options = _Options(),
+    mcp: str | None = None,
+    options: RunOptions = RunOptions(),  # noqa: B008 - frozen
     debug: Flag = False,
     addresses: Addresses = Addresses(),  # noqa: B008
     credentials: Credentials = Credentials(),  # noqa: B008
@@ -89,28 +44,16 @@ def run(
         target: Folder with mcpenv.yaml or environment.py, .py file, folder:Class, module:Class, module:factory, an
             installed name, a JSON file with mcpServers, cassette:RECORD, hub:OWNER/NAME@REVISION for a Space of
             Hugging Face, or image:REF for a container.
+        mcp: Command or URL of an MCP server to serve as an environment, instead of a target.
         debug: Show the traceback when something fails.
     """
-    if (target is None) == (options.mcp is None):
+    if (target is None) == (mcp is None):
         raise ConfigurationError("name one environment: a TARGET, or --mcp with the command or URL of an MCP server")
     if options.ready_file is not None:
         prepare_ready_file(options.ready_file)
     request = RunRequest(
-        target=target if target is not None else f"mcp:{options.mcp}",
-        mode=options.mode,
-        transport=options.transport,
-        settings=options.settings or (),
-        tasks=options.tasks,
-        record=options.record,
-        console=options.console,
-        workers=options.workers,
-        ready_file=options.ready_file,
-        trust=options.trust,
-        env=options.env or (),
-        reload=options.reload,
-        log_level=options.log_level,
-        log_format=options.log_format,
-        access_log=not options.no_access_log,
+        **vars(options),
+        target=target if target is not None else f"mcp:{mcp}",
         addresses=addresses,
         credentials=credentials,
         sessions=sessions,

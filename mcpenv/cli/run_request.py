@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
 
 from mcpenv.errors import ConfigurationError
 from mcpenv.server.config import ServerConfig
@@ -19,7 +21,7 @@ from mcpenv_client.types.tools import Mode
 from .introduction import LOOPBACK
 from .mode import mode_for
 from .output import author_output
-from .run_options import Addresses, Credentials, Limits, Sessions, config_from, with_manifest
+from .run_options import Addresses, Credentials, Flag, Limits, Sessions, Several, config_from, with_manifest
 
 REFUSED = (
     ("record", "stdio", "--record: there are no episodes to record over stdio"),
@@ -35,34 +37,60 @@ REFUSED = (
 """Options that have no effect, or no meaning, under a condition: the option, the condition, and the error."""
 
 
+@Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class RunRequest:
-    """The options with which an environment is served. Extensions that serve a target in their own way get it.
+class RunOptions:
+    """The options of ``mcpenv run`` that are in no group.
 
     Attributes:
-        env: names of environment variables for a container.
-        trust: run code of other people without asking.
+        mode: simulation for orchestrators, production for live clients. Default: MCPENV_MODE, or simulation.
+        transport: http for many clients, stdio for the client that starts this command.
+        settings: name=value for the environment's constructor, or for mcpenv in a JSON file. May be
+            given several times.
+        tasks: Tasks to use instead of the environment's own: a .jsonl file, a .parquet file or a dataset's folder.
+        record: Folder to write every episode to; see: mcpenv trajectories --help
+        console: Serve the console at /console. Default: MCPENV_CONSOLE, or in simulation only. In production it needs a
+            control token.
+        workers: Number of processes that serve together as one server. Useful for tools that use much CPU time.
+        ready_file: File to write once the server accepts connections: a JSON object with url and mcp_url.
+        trust: Run the code of a hub: target without asking.
+        env: Name of an environment variable to give to the container of an image: target; may be given several times.
+        reload: Reload the code when a file of the environment changes; see: mcpenv dev --help
+        log_level: Lowest level of messages to log to stderr. No level logs tokens, handles or secret settings.
+        log_format: Log lines of text, or JSON objects, one a line.
+        no_access_log: Do not log tool calls. They are logged at level info, without arguments.
     """
+
+    mode: Literal["simulation", "production"] | None = None
+    transport: Literal["http", "stdio"] = "http"
+    settings: Annotated[list[str] | None, Parameter(name="--set", negative=())] = None
+    tasks: Path | None = None
+    record: Path | None = None
+    console: Annotated[bool | None, Parameter(show_default=False)] = None
+    workers: int = 1
+    ready_file: Path | None = None
+    trust: Flag = False
+    env: Several = None
+    reload: Flag = False
+    log_level: Literal["debug", "info", "warning", "error", "critical"] = "info"
+    log_format: LogFormat = "text"
+    no_access_log: Flag = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRequest(RunOptions):
+    """The options with which an environment is served. Extensions that serve a target in their own way get it."""
 
     target: str
     addresses: Addresses
     credentials: Credentials
     sessions: Sessions
     limits: Limits
-    mode: str | None = None
-    transport: Literal["http", "stdio"] = "http"
-    settings: Sequence[str] = ()
-    tasks: Path | None = None
-    record: Path | None = None
-    console: bool | None = None
-    workers: int = 1
-    ready_file: Path | None = None
-    trust: bool = False
-    env: Sequence[str] = ()
-    reload: bool = False
-    log_level: str = "info"
-    log_format: LogFormat = "text"
-    access_log: bool = True
+
+    @property
+    def access_log(self) -> bool:
+        """True if tool calls are logged."""
+        return not self.no_access_log
 
     def config(self, manifest: Manifest | None) -> ServerConfig:
         """Return the settings of the server without credentials.
@@ -89,7 +117,7 @@ class RunRequest:
             StartupError: as `load_target`.
         """
         with author_output():
-            return load_target(self.target, self.settings, self.tasks)
+            return load_target(self.target, self.settings or (), self.tasks)
 
     def refuse_env(self) -> None:
         """Raise if there are environment variables for a container, and no container.
@@ -131,4 +159,4 @@ class RunRequest:
             yield "reload"
 
 
-__all__ = ["REFUSED", "RunRequest"]
+__all__ = ["REFUSED", "RunOptions", "RunRequest"]

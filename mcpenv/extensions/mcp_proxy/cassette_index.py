@@ -16,10 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from mcpenv.errors import ConfigurationError
-from mcpenv.trajectories.episode import RecordedEnvironment, RecordedEpisode
+from mcpenv.trajectories import RecordedEnvironment, RecordedEpisode, ToolLists, read_episodes
 from mcpenv.trajectories.fingerprint import canonical
-from mcpenv.trajectories.reader import read_episodes
-from mcpenv.trajectories.tool_lists import ToolLists
 from mcpenv_client.types.records import CASSETTE_MISS, LogEntry, Reward, Trajectory
 from mcpenv_client.types.tasks import Task
 from mcpenv_client.types.tools import Tool, ToolErrorType, ToolFailure, ToolResult

@@ -24,14 +24,14 @@ from mcpenv.cli.output import (
 from mcpenv.errors import ConfigurationError
 from mcpenv.failures import own_words
 from mcpenv.rewards.rubrics import Rubric
-from mcpenv.rewards.rubrics import rescore as rescore_trajectory
-from mcpenv.targets.named_object import load_rubric
 from mcpenv.trajectories import RecordedEpisode, Recorder, ToolLists, read_episodes
 from mcpenv.trajectories.episode import RESCORED
 from mcpenv.trajectories.summary import return_of
 from mcpenv_client.errors import McpenvError
 from mcpenv_client.types.records import Reward, Trajectory
 
+from .rescoring import load_rubric
+from .rescoring import rescore as rescore_trajectory
 from .statistics import spread
 
 FAILED = 1
@@ -55,8 +55,7 @@ def rescore(
     Args:
         record: Folder that was given as --record, or one of its files.
         rubric: MODULE:NAME or FILE.py:NAME of a rubric, or of a class or function without arguments that makes one.
-        out: MODULE:NAME or FILE.py:NAME of a rubric, or of a class or function that returns one when called without
-            arguments.
+        out: Folder for the new record.
         as_json: Print one JSON document.
         debug: Show logs, and the traceback when something fails.
     """

@@ -68,12 +68,12 @@ def run_image(request: RunRequest) -> int:
     refuse_for_image(request)
     token = request.credentials.read(ServerConfig())[0].control_token
     mode = [] if request.mode is None else ["--mode", request.mode]
-    env, image = environment_of(request.env), request.target.removeprefix("image:")
+    env, image = environment_of(request.env or ()), request.target.removeprefix("image:")
     if not image:
         raise ConfigurationError("image: names no image; write image:REF")
     provider = DockerProvider(
         image,
-        options=[*mode, *(f"--set={setting}" for setting in request.settings)],
+        options=[*mode, *(f"--set={setting}" for setting in request.settings or ())],
         env=env,
         control_token=token,
         host_port=(request.addresses.port if "port" in request.addresses.given else 0) or None,

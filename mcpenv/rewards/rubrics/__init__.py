@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from mcpenv.moved import moved_name
 from mcpenv_client.scores import advantages, discounted_returns, ranks, score_of, worth_of
 
 from .composites import Gate, Sequence, WeightedSum
 from .config import rubric_from_config
 from .discounting import Discounted, OverSteps
-from .rescoring import rescore
 from .rubric import FunctionRubric, Rubric, Scored
 from .verified import Verified
 
@@ -25,7 +27,10 @@ __all__ = [
     "discounted_returns",
     "rubric_from_config",
     "ranks",
-    "rescore",
     "score_of",
     "worth_of",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    return moved_name(__name__, name)

@@ -22,7 +22,7 @@ from mcpenv import (
     WeightedSum,
 )
 from mcpenv.cli import execute
-from mcpenv.rewards.rubrics import rescore
+from mcpenv.extensions.records.rescoring import rescore
 from mcpenv.trajectories import RecordedEpisode, Recorder, read_episodes
 
 WORLDS = Path(__file__).parents[2] / "record_worlds.py"
