@@ -41,6 +41,3 @@ def unusable(entry: EntryPoint, what: str, reason: str) -> ConfigurationError:
     """Return the error that names an entry, its distribution and the reason why it cannot be used."""
     owner = "" if entry.dist is None else f" of {entry.dist.name}"
     return ConfigurationError(f"{what} {entry.name.replace('.', ' ')}{owner}: {entry.value} {reason}")
-
-
-__all__ = ["entries_of", "load_entry", "unusable"]

@@ -231,19 +231,3 @@ class Redacting(logging.Filter):
         if record.stack_info:
             record.stack_info = redact(record.stack_info)
         return True
-
-
-__all__ = [
-    "RedactedRecord",
-    "Redacting",
-    "has_named",
-    "hide",
-    "name_secret",
-    "named_in",
-    "place_back",
-    "redact",
-    "redact_named",
-    "redacted_name",
-    "without_known",
-    "without_known_in",
-]

@@ -169,6 +169,3 @@ def _error_type(outcome: ToolOutcome) -> str | None:
     if outcome.result is not None and outcome.result.is_error:
         return ToolErrorType.EXECUTION_ERROR.value
     return None
-
-
-__all__ = ["StepTrace", "enabled", "failed", "flush", "part", "request"]

@@ -181,6 +181,3 @@ def block_text(block: Mapping[str, Any]) -> str:
 def _size(base64: Any) -> str:
     text = str(base64 or "")
     return f"{len(text) * 3 // 4 - text[-2:].count('=')} bytes"
-
-
-__all__ = ["block_text", "call", "reward_text"]

@@ -121,6 +121,3 @@ def _refusing(error: ConfigurationError) -> Callable[..., int]:
         raise error
 
     return refuse
-
-
-__all__ = ["ENTRY_POINTS", "KERNEL", "Command", "add_commands"]

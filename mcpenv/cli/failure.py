@@ -48,6 +48,3 @@ class Failures:
             # characters that its encoding lacks, which would not be JSON.
             print(json.dumps({"error": error}, default=str), flush=True)
         return exit_status
-
-
-__all__ = ["USAGE", "Failures", "asks_for_json"]

@@ -158,6 +158,3 @@ def _relative(path: Path) -> str:
 
 def _title(target: Target) -> str:
     return target.environment_class.exposed_name() if target.environment_class is not None else target.name
-
-
-__all__ = ["LOOPBACK", "Introduction", "introduce_stdio"]

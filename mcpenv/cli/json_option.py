@@ -23,6 +23,3 @@ def json_object(option: str, text: str | None) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ConfigurationError(f"{option} is not a JSON object")
     return value
-
-
-__all__ = ["json_object"]

@@ -15,6 +15,3 @@ def schema() -> int:
     """
     print_json(manifest_schema())
     return 0
-
-
-__all__ = ["schema"]

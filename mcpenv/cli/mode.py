@@ -29,6 +29,3 @@ def mode_for(mode: str | None, manifest: Manifest | None) -> Mode:
             f"choose that, or add {chosen.value} to modes there"
         )
     return chosen
-
-
-__all__ = ["mode_for"]

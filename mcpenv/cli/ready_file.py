@@ -32,6 +32,3 @@ def write_ready_file(file: Path, **addresses: str) -> None:
     written = file.with_name(f".{file.name}.{os.getpid()}")
     written.write_text(json.dumps(addresses) + "\n", encoding="utf-8")
     written.replace(file)
-
-
-__all__ = ["prepare_ready_file", "write_ready_file"]

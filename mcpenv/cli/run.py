@@ -156,6 +156,3 @@ def _reloading() -> Callable[[RunRequest], int]:
 
 def _was_restarted() -> bool:
     return os.environ.get(RELOADED, "[]") != "[]"
-
-
-__all__ = ["RELOADED", "run", "serve"]

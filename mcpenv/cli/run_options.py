@@ -54,6 +54,7 @@ class Given:
     given: frozenset[str]
 
     def __new__(cls, **given: Any) -> Self:
+        """Remember which options are given."""
         self = super().__new__(cls)
         object.__setattr__(self, "given", frozenset(given))  # the groups are frozen
         return self
@@ -341,6 +342,3 @@ def _proxy(option: str, proxy: str) -> str:
         raise ConfigurationError(
             f"{option} {proxy}: it must be an IP address, a network such as 10.0.0.0/8, or * for all"
         ) from error
-
-
-__all__ = ["Addresses", "Credentials", "Limits", "Sessions", "config_from", "with_manifest"]

@@ -157,6 +157,3 @@ class RunRequest(RunOptions):
             yield "extensions"
         if self.reload:
             yield "reload"
-
-
-__all__ = ["REFUSED", "RunOptions", "RunRequest"]

@@ -286,6 +286,3 @@ def _duration(seconds: float) -> str:
     if whole < _DAY:
         return f"{whole // _HOUR}h{whole % _HOUR // _MINUTE:02d}m"
     return f"{whole // _DAY}d{whole % _DAY // _HOUR:02d}h"
-
-
-__all__ = ["sessions"]

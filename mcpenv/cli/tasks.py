@@ -252,6 +252,3 @@ def _show(task: Task) -> None:
         page.line(("oracle", "bold underline"))
         for call in task.oracle:
             page.line((printable(call.tool_name), "cyan"), f" {json.dumps(call.arguments)}", indent=2)
-
-
-__all__ = ["list_tasks", "show_task"]

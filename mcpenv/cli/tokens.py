@@ -195,19 +195,3 @@ class ControlToken:
             ConfigurationError: a token cannot be read or used.
         """
         return control_token(self.control_token, self.control_token_file)
-
-
-__all__ = [
-    "AGENT_TOKEN",
-    "AGENT_TOKENS",
-    "CONTROL_TOKEN",
-    "METRICS_TOKEN",
-    "AgentToken",
-    "ControlToken",
-    "agent_scopes",
-    "agent_token",
-    "agent_tokens",
-    "control_token",
-    "forget",
-    "metrics_token",
-]

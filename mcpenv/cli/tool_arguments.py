@@ -87,6 +87,3 @@ def find_tool(tools: Sequence[Tool], name: str, where: str) -> Tool:
         listed = ", ".join(tool.name for tool in tools) or "none"
         raise ConfigurationError(f"there is no tool {name!r} {where} (there are: {listed})")
     return found
-
-
-__all__ = ["Given", "find_tool", "given_arguments", "tool_arguments"]

@@ -173,6 +173,3 @@ def configure_logging(level: str, log_format: LogFormat = "text", *, access_log:
     logging.getLogger("fastmcp.server.context.to_client").setLevel(beneath)
     if beneath > logging.DEBUG:
         warnings.simplefilter("ignore", MCPDeprecationWarning)
-
-
-__all__ = ["AccessLog", "LogFormat", "configure_logging"]

@@ -161,6 +161,3 @@ class Parts:
         )
         if self.source.prototype is not None:
             self.agent_server.learn(self.source.prototype.listed)
-
-
-__all__ = ["AgentAuth", "Parts"]

@@ -54,6 +54,3 @@ def _derived(cls: type, attributes: Mapping[str, Any]) -> type:
         _, newline, rest = (cls.__doc__ or "").lstrip().partition("\n")
         given[_SUMMARY] = f"{given[_SUMMARY]}{newline}{rest}"
     return type(cls)(cls.__name__, (cls,), {**same, **given})
-
-
-__all__ = ["with_attributes", "with_manifest", "with_tasks"]

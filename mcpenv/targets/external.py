@@ -221,6 +221,3 @@ def _argument_types(load: Callable[..., Any] | None) -> set[Any]:
     hints = typing.get_type_hints(load)
     first = hints.get(next(iter(inspect.signature(load).parameters), ""), str)
     return {first, *typing.get_args(first)}
-
-
-__all__ = ["ExternalTarget", "FolderKind", "TargetKind", "external_target", "folder_kind", "folder_kinds", "runner_of"]

@@ -166,15 +166,3 @@ class Manifest(_Part):
 def manifest_schema() -> dict[str, Any]:
     """Return the JSON Schema of a manifest."""
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **Manifest.model_json_schema()}
-
-
-__all__ = [
-    "MANIFEST",
-    "SCHEMA_FILE",
-    "SCHEMA_PATH",
-    "SCHEMA_VERSION",
-    "Manifest",
-    "ManifestLimits",
-    "ManifestNeeds",
-    "manifest_schema",
-]

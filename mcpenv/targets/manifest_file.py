@@ -137,6 +137,3 @@ def _repeated(node: yaml.Node | None) -> Iterator[tuple[int, str]]:
                         yield key.start_mark.line + 1, key.value
                     keys.add(key.value)
                 waiting.append(value)
-
-
-__all__ = ["manifest_in", "read_manifest"]

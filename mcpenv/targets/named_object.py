@@ -71,6 +71,3 @@ def _classes(module: ModuleType) -> dict[str, type[MCPEnvironment]]:
         for name, value in vars(module).items()
         if isinstance(value, type) and issubclass(value, MCPEnvironment) and value is not MCPEnvironment
     }
-
-
-__all__ = ["pick"]

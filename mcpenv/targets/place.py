@@ -206,22 +206,3 @@ def slug(name: str) -> str:
 def called(place: Place) -> str:
     """Return the name of the module in messages."""
     return place.file.name if place.file is not None else f"module {place.module}"
-
-
-__all__ = [
-    "ENTRY_POINTS",
-    "EXTERNAL",
-    "MODULE_FILE",
-    "Place",
-    "absolute",
-    "called",
-    "entry_of",
-    "find_place",
-    "folder_formats",
-    "folder_with_manifest",
-    "installed_environments",
-    "is_url",
-    "prefixes",
-    "slug",
-    "split_target",
-]

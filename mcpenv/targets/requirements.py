@@ -67,6 +67,3 @@ def _cgroup(name: str) -> list[str]:
         return (_CGROUP / name).read_text(encoding="ascii").split()
     except OSError:
         return []
-
-
-__all__ = ["machine_cpu", "machine_memory", "refuse_unmet"]

@@ -274,6 +274,3 @@ def _readme(folder: Path | None) -> str | None:
         return (folder / "README.md").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
-
-
-__all__ = ["Target", "load", "load_target", "manifest_of"]

@@ -30,6 +30,3 @@ def _where(error: BaseException, folder: Path | None) -> str | None:
 
 def _shown(file: Path) -> str:
     return str(file.relative_to(Path.cwd())) if file.is_relative_to(Path.cwd()) else str(file)
-
-
-__all__ = ["describe"]

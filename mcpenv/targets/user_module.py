@@ -92,6 +92,3 @@ def _folder_of_module(module: str) -> Path | None:
     except (ImportError, ValueError):
         return None
     return Path(spec.origin).parent if spec is not None and spec.origin else None
-
-
-__all__ = ["is_part", "load_module", "put_first"]

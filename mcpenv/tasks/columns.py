@@ -166,6 +166,3 @@ def _without_nulls(value: Any) -> Any:
 
 def _kind(value: Any) -> str:
     return "null" if value is None else f"of the type {type(value).__name__}"
-
-
-__all__ = ["Columns", "Row"]

@@ -49,6 +49,3 @@ class DatasetRows:
             data = part[index]
         shown = self._folder.name if split is None else f"{self._folder.name}/{split}"
         return Row(f"{shown}, row {index}", data, split=split, index=index)
-
-
-__all__ = ["DatasetRows"]

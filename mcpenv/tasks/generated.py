@@ -67,6 +67,3 @@ class GeneratedTasks:
             return None
         index = int(number) if len(number) < 19 else -1
         return self.get(split, index) if 0 <= index < self.sizes.get(split, 0) else None
-
-
-__all__ = ["GeneratedTasks", "Maker"]

@@ -62,6 +62,3 @@ class JsonlRows:
 def _without_mark(text: bytes) -> bytes:
     """Return a line without the byte order mark that some editors write at the start of a file."""
     return text.removeprefix(codecs.BOM_UTF8)
-
-
-__all__ = ["JsonlRows"]

@@ -68,6 +68,3 @@ class ParquetRows:
     def _unreadable(self, error: Exception) -> InvalidTasks:
         message = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         return InvalidTasks(str(self._file), f"the tasks cannot be read: {' '.join(message.split())}")
-
-
-__all__ = ["ParquetRows"]

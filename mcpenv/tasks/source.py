@@ -34,6 +34,3 @@ class TaskSource(Protocol):
             TaskRefusal: there is no such method, or no such task.
         """
         ...
-
-
-__all__ = ["TaskRefusal", "TaskSource"]

@@ -99,6 +99,3 @@ class ListedRows:
 def text_of(task: Task) -> bytes:
     """Return a task as JSON text. Equal tasks have equal text."""
     return task.model_dump_json().encode()
-
-
-__all__ = ["VERSION_DIGITS", "ListedRows", "Rows", "StoredTasks", "text_of"]

@@ -281,6 +281,3 @@ def _optional(module: str, package: str, extra: str) -> Any:
 
 def _no_such(field: str, message: str) -> NoSuchTask:
     return NoSuchTask(message, errors=[{"loc": [field], "msg": message, "type": "value_error"}])
-
-
-__all__ = ["NoSuchTask", "TaskSet", "tasks_of"]

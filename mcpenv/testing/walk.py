@@ -281,6 +281,3 @@ def _is_authors(file: str) -> bool:
     file = os.path.abspath(file)
     ours = file.startswith(_FRAMEWORK) and not file.startswith(_SHIPPED)
     return not ours and not file.startswith(_STANDARD_LIBRARY) and "site-packages" not in file
-
-
-__all__ = ["Served", "Trace", "error_text", "running_places"]

@@ -48,6 +48,3 @@ def check_bound(tool: str, schema: Mapping[str, Any], arguments: Mapping[str, An
         place = "".join(f"[{part!r}]" for part in inner)
         rule = f"{fault.validator}: {fault.validator_value!r}"[:MAX_RULE]
         raise InvalidTool(tool, f"the value bound to {name!r}{place} does not fit its schema ({rule})")
-
-
-__all__ = ["check_bound"]

@@ -26,6 +26,3 @@ def _inlined(node: Any, defs: dict[str, Any], inside: tuple[str, ...]) -> Any:
     if name in defs:
         return {} if name in inside else _inlined(defs[name], defs, (*inside, name))
     return {key: _inlined(value, defs, inside) for key, value in node.items() if key != "discriminator"}
-
-
-__all__ = ["embedded"]

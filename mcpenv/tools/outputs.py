@@ -120,6 +120,3 @@ class OutputPolicy(ABC):
     @abstractmethod
     def tools(self, keeper: Keeper) -> Iterator[BoundTool]:
         """Return the tools by which agents of one environment instance read what was cut."""
-
-
-__all__ = ["Keeper", "KeptOutputs", "Output", "OutputPolicy"]

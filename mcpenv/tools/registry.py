@@ -154,6 +154,3 @@ class Toolbox:
             tools.clear()
         self._saved.clear()
         self._removed.clear()
-
-
-__all__ = ["BOTH_MODES", "BoundTool", "Toolbox", "modes_of"]

@@ -73,6 +73,3 @@ class SchemaTool(ToolKind):
         if given:
             raise ValidationError.from_exception_data(self.name, given)
         return (arguments,), {}
-
-
-__all__ = ["SchemaTool"]

@@ -65,6 +65,3 @@ def unknown_key(key: str, known: Iterable[str]) -> str:
     names = list(known)
     near = difflib.get_close_matches(key, names, n=1)
     return f"unknown key {key!r}: " + (f"did you mean {near[0]!r}?" if near else f"the keys are {', '.join(names)}")
-
-
-__all__ = ["ToolSettings", "unknown_key"]

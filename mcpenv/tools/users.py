@@ -79,6 +79,3 @@ class User(Protocol):
                 `UserFailed` keeps the actions and the spending of the user until then.
         """
         ...
-
-
-__all__ = ["User", "UserTools"]

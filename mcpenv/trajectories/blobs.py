@@ -189,6 +189,3 @@ def _anywhere(value: Any, change: Change) -> Any:
         made = {key: _anywhere(item, change) for key, item in value.items()}
         return value if all(made[key] is value[key] for key in value) else made
     return value
-
-
-__all__ = ["FOLDER", "Blobs"]

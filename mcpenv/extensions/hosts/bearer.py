@@ -42,6 +42,3 @@ def _authorized(entry: dict[str, Any], host: Host, token: str) -> dict[str, Any]
         header = ["--header", "Authorization:${AUTHORIZATION}"]
         return {**entry, "args": [*entry["args"], *header], "env": {"AUTHORIZATION": f"Bearer {token}"}}
     return {**entry, "headers": {"Authorization": f"Bearer {token}"}}
-
-
-__all__ = ["TOKEN", "keeps_tokens", "with_bearer"]

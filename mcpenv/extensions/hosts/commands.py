@@ -10,5 +10,3 @@ CONNECT = Command(
     order=6,
     takes_target=True,
 )
-
-__all__ = ["CONNECT"]

@@ -174,6 +174,3 @@ def _result(observation: Observation) -> StepResult[Observation]:
         truncated=observation.truncated,
         info=observation.info,
     )
-
-
-__all__ = ["InProcessClient", "SyncInProcessClient"]

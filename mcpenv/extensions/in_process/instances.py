@@ -46,6 +46,3 @@ def pool_instances(target: str | Callable[[], Any], settings: Sequence[str]) -> 
         return PoolInstances(load_target(target, settings).make)
     except StartupError as error:
         return str(error)
-
-
-__all__ = ["PoolInstances", "pool_instances"]

@@ -118,6 +118,3 @@ def _shown(call: ToolCall, text: str, outputs: KeptOutputs, settings: LongOutput
         "sha256": hashlib.sha256(data).hexdigest(),
     }
     return shown, about
-
-
-__all__ = ["MIN_CHARACTERS", "LongOutputs"]

@@ -79,6 +79,3 @@ class Expression:
             found = first + match.start()
             if max(begin, start) <= found < last:
                 yield found, first + match.end()
-
-
-__all__ = ["Expression", "Refused"]

@@ -128,6 +128,3 @@ def _end_of_lines(text: str, begin: int, end: int, lines: int) -> int:
             return end
         begin = found + 1
     return begin
-
-
-__all__ = ["NoSuchLine", "OutOfTime", "Pattern", "Words", "search", "view"]

@@ -211,6 +211,3 @@ def _error_message(content: bytes, key: str | None) -> str | None:
         return None
     line = " ".join(message.split())
     return (line if key is None else line.replace(key, "(the key)"))[:MAX_SAID] or None
-
-
-__all__ = ["MAX_DELAY_S", "ChatEndpoint", "MalformedAnswer", "delay_s", "json_object", "message_in", "tokens_in"]

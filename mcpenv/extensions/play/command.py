@@ -223,6 +223,3 @@ def _arguments(text: str) -> tuple[dict[str, Any], dict[str, str]]:
         return given_arguments(shlex.split(text))
     except ValueError as error:
         raise ConfigurationError(f"{text}: {error}") from error
-
-
-__all__ = ["play"]

@@ -73,6 +73,3 @@ def _show_kind(page: Page, kind: Kind, findings: Sequence[Finding]) -> None:
     print_table(page, (f"{kind.value} ({len(findings)})", "task", ""), rows)
     if len(findings) > _SHOWN:
         page.line((f"and {len(findings) - _SHOWN} more; --json has all of them", "dim"))
-
-
-__all__ = ["check_command"]

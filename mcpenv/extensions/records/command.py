@@ -324,6 +324,3 @@ def _show_figures(page: Page, figures: dict[str, Any]) -> None:
 
 def _types(tool: dict[str, Any]) -> str:
     return ", ".join(f"{kind} {number}" for kind, number in tool["by_type"].items())
-
-
-__all__ = ["EVERY", "Debug", "Which", "list_episodes", "show", "stats"]

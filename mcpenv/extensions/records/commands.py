@@ -18,5 +18,3 @@ CHECK = Command(help="Find unsound episodes.", run="mcpenv.extensions.records.ch
 RESCORE = Command(
     help="Score recorded episodes again with another rubric.", run="mcpenv.extensions.records.rescore:rescore", order=10
 )
-
-__all__ = ["CHECK", "LIST", "REPLAY", "RESCORE", "SHOW", "STATS", "TRAJECTORIES"]

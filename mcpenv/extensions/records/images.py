@@ -59,6 +59,3 @@ def _data(text: Any) -> bytes | None:
         return base64.b64decode(text, validate=True) if isinstance(text, str) else None
     except (binascii.Error, ValueError):
         return None
-
-
-__all__ = ["Image", "images_of"]

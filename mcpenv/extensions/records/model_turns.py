@@ -52,6 +52,3 @@ def _counted(turn: ModelTurn) -> Iterator[str]:
 def _arguments(call: TurnCall) -> str:
     text = call.arguments if isinstance(call.arguments, str) else json.dumps(call.arguments, ensure_ascii=False)
     return text if len(text) <= _SHOWN_ARGUMENTS else text[:_SHOWN_ARGUMENTS] + "..."
-
-
-__all__ = ["show_turn"]

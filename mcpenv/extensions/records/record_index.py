@@ -283,6 +283,3 @@ def _lines_at(path: Path, offset: int) -> Iterator[tuple[int, bytes]]:
 
 def _numbered(text: bytes) -> Iterator[tuple[int, bytes]]:
     return ((number, line) for number, line in enumerate(text.split(b"\n")) if line.strip())
-
-
-__all__ = ["RecordIndex", "RowFilter", "RowPage"]

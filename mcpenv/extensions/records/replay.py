@@ -213,6 +213,3 @@ class _Replay:
             found = first_difference(recorded, replayed)
             assert found is not None
             raise _Differs(Difference(step, *found))
-
-
-__all__ = ["Difference", "Replayed", "Verdict", "replay"]

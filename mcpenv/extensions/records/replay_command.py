@@ -155,6 +155,3 @@ def _place(difference: Difference) -> str:
 def _value(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False)
     return printable(text if len(text) <= _WIDTH else f"{text[:_WIDTH]}… ({len(text)} characters)")
-
-
-__all__ = ["replay"]

@@ -146,6 +146,3 @@ def _rewards(trajectory: Trajectory) -> dict[str, Any]:
 
 def _plain(reward: Reward | None) -> dict[str, Any] | None:
     return None if reward is None else {"value": reward.value, "components": reward.components}
-
-
-__all__ = ["rescore"]

@@ -104,6 +104,3 @@ def _scoring(target: str, rubric: Rubric) -> Rubric:
     except TypeError as error:
         raise TargetError(target, str(error)) from error
     return rubric
-
-
-__all__ = ["load_rubric", "rescore"]

@@ -23,6 +23,3 @@ def turns_and_steps(episode: RecordedEpisode) -> Iterator[tuple[int, ModelTurn] 
     while step is not None:
         yield step
         step = next(steps, None)
-
-
-__all__ = ["turns_and_steps"]

@@ -175,6 +175,3 @@ def _mask(path: str) -> tuple[str, ...]:
     if os.path.isdir(path):
         return "--tmpfs", path, "--remount-ro", path
     return "--ro-bind", "/dev/null", path
-
-
-__all__ = ["READ_ONLY_ROOT", "command_line", "find_bubblewrap"]

@@ -77,6 +77,3 @@ def installation_of(program: Path) -> Path:
             return folder
     modules = [folder for folder in program.parents if folder.name == "node_modules"]
     return modules[-1] if modules else program
-
-
-__all__ = ["Mount", "installation_of", "mount_arguments", "temporary_mounts"]

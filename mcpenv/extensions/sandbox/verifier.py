@@ -160,6 +160,3 @@ def _reward(value: Any, task: Task | None) -> Reward | None:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-__all__ = ["PythonVerifier"]

@@ -145,6 +145,3 @@ def _without_secrets(attributes: Mapping[str, Any]) -> dict[str, Any]:
         name: HIDDEN if name in _IDS else redact(value) if isinstance(value, str) else value
         for name, value in attributes.items()
     }
-
-
-__all__ = ["export_traces"]

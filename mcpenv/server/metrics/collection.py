@@ -68,6 +68,3 @@ def resident_bytes() -> int | None:
         return int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):
         return None
-
-
-__all__ = ["Collection"]

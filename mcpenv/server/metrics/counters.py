@@ -259,6 +259,3 @@ def _count_failure(tool: memoryview[float], record: StepRecord) -> None:
     else:
         return
     tool[ERRORS + _ERRORS[error_type]] += 1
-
-
-__all__ = ["Counters", "SessionObserver", "samples_in"]

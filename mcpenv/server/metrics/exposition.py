@@ -82,6 +82,3 @@ def _family(name: str) -> str:
 
 def _escaped(value: str) -> str:
     return value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
-
-
-__all__ = ["CONTENT_TYPE", "FAMILIES", "Samples", "added", "exposition", "sample"]

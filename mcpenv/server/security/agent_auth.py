@@ -113,6 +113,3 @@ def _check_url(url: str) -> None:
         raise ConfigurationError(
             f"the issuer's keys cannot be had from {url!r}: an https URL is needed, or http on this machine"
         )
-
-
-__all__ = ["Algorithm", "SignedAgents", "agent_auth_from"]
