@@ -239,6 +239,8 @@ class Execution(Instance):
             InvalidMessage: there is no such task, or its options do not fit.
             ExecutionError: the user's code that makes tasks raised.
         """
+        if wanted.assigned is not None:
+            return wanted.assigned
         if not wanted.any:
             return wanted.found(seed)
         assigned: Assignment = await self.user_code.stage(
@@ -396,7 +398,8 @@ class Execution(Instance):
                 if if_abandoned is not None and self.user_code.abandoned:
                     self.episode.cut_short(if_abandoned)
                 self.last_active = time.monotonic()
-                settle(self)
+                if self.episode.state is EpisodeState.DONE or self.tools.version != self.told_version:
+                    settle(self)
 
 
 class AgentCall:

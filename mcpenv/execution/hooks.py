@@ -36,7 +36,7 @@ class AuthorHooks:
     """The methods of one environment class as its author wrote them, found once when the class is made.
 
     Attributes:
-        reset: the function.
+        reset: the function; None if the class does not override it.
         options: the options of ``reset``.
         close: the function; None if the class does not override it.
         score_is_async: ``score`` is a coroutine function.
@@ -46,7 +46,7 @@ class AuthorHooks:
         saves_state: the class overrides ``save_state``.
     """
 
-    reset: Callable[..., Any]
+    reset: Callable[..., Any] | None
     options: ResetOptions
     close: Callable[..., Any] | None
     score_is_async: bool
@@ -66,10 +66,11 @@ class AuthorHooks:
         above = [each.author_hooks for each in line[1:]]
         # In each class, `around_reset` and `around_close` have replaced the author's functions.
         reset, close = (next(vars(each)[name] for each in line if name in vars(each)) for name in ("reset", "close"))
-        known = next((hooks for hooks in above if hooks.reset is reset.__wrapped__), None)
+        body = None if reset is vars(base)["reset"] else reset.__wrapped__
+        known = next((hooks for hooks in above if hooks.reset is body), None)
         return cls(
-            reset.__wrapped__,
-            ResetOptions(_no_options if environment is base else reset.__wrapped__) if known is None else known.options,
+            body,
+            ResetOptions(_no_options if body is None else body) if known is None else known.options,
             None if close is vars(base)["close"] else close.__wrapped__,
             inspect.iscoroutinefunction(environment.score),
             environment.verify is not base.verify,

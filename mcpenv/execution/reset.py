@@ -6,6 +6,7 @@ import functools
 import secrets
 from contextlib import nullcontext
 from dataclasses import replace
+from typing import Any
 
 from mcpenv import tracing
 from mcpenv.failures import environment_failure
@@ -57,18 +58,20 @@ async def reset(
 async def run_reset(
     instance: Instance, assigned: Assignment, episode_id: str | None, timeout_s: float | None
 ) -> Observation:
-    """Run the user's reset once, for the episode that was opened.
+    """Run the user's reset once, if there is one, for the episode that was opened.
 
     Raises:
         ExecutionError: the reset raised, or returned no observation.
         OperationTimeout: the reset passed its deadline.
     """
     hooks, user_code = instance.hooks, instance.user_code
-    arguments = hooks.options.arguments(assigned.seed, episode_id, assigned.options)
-    body = functools.partial(hooks.reset, instance.env, **arguments)
     # If the reset fails, no snapshot must match the state that it leaves.
     instance.scoring, instance.episode.reset_number = None, -1
-    observation = await user_code.stage("reset", lambda: user_code.call(body), timeout_s)
+    observation: Any = None
+    if hooks.reset is not None:
+        arguments = hooks.options.arguments(assigned.seed, episode_id, assigned.options)
+        body = functools.partial(hooks.reset, instance.env, **arguments)
+        observation = await user_code.stage("reset", lambda: user_code.call(body), timeout_s)
     if observation is None:
         observation = Observation()
     if not isinstance(observation, Observation):

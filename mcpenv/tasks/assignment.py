@@ -15,7 +15,7 @@ from mcpenv_client.types.tasks import Task
 from mcpenv_client.wire.protocol import describe_faults, faults
 
 from . import TaskSet
-from .reset_options import ResetOptions
+from .reset_options import FRAMEWORK, MAX_EPISODE_ID, ResetOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,11 @@ class Wanted:
         own: the options of the author's reset.
         tasks: the tasks of the environment, if it has any.
 
+    Attributes:
+        options: the other options.
+        any: True if a task is requested.
+        assigned: the assignment, if no task is requested and the options were checked; else None until `found`.
+
     Raises:
         InvalidMessage: if the options contradict each other, or have the wrong type.
     """
@@ -62,7 +67,7 @@ class Wanted:
         self._tasks = tasks
         self._split, self._index = None, None
         self._task: Task | str | None = None
-        self._checked = False
+        self.assigned: Assignment | None = None
         if "task" in options and self._is_ours(options["task"]):
             self._task = _task_of(self.options.pop("task"))
         if tasks is not None:
@@ -70,6 +75,7 @@ class Wanted:
                 None if own.declares(name) else self.options.pop(name, None) for name in ("split", "index")
             )
         self._check()
+        self.any = self._task is not None or self._split is not None
 
     @classmethod
     def from_wire(
@@ -80,17 +86,13 @@ class Wanted:
         Raises:
             InvalidMessage: with locations in ``errors``.
         """
-        seed, episode_id, options = own.named(data)
+        seed, episode_id, options = _named(data)
         wanted = cls(options, own, tasks)
         # The options of a task are added to these.
-        wanted._checked = wanted._task is None and wanted._split is None
-        wanted.options = own.revived(wanted.options, tasks=tasks is not None, complete=wanted._checked)
+        wanted.options = own.revived(wanted.options, tasks=tasks is not None, complete=not wanted.any)
+        if not wanted.any:
+            wanted.assigned = Assignment(None, seed, wanted.options)
         return seed, episode_id, wanted
-
-    @property
-    def any(self) -> bool:
-        """True if a task is requested."""
-        return self._task is not None or self._split is not None
 
     def found(self, seed: int | None) -> Assignment:
         """Return the assignment. May read files if a task is requested.
@@ -103,8 +105,7 @@ class Wanted:
         except InvalidTasks as error:
             raise ExecutionError(f"the environment's tasks cannot be read: {error}") from error
         if task is None:
-            if not self._checked:
-                self._own.check(self.options, tasks=self._tasks is not None)
+            self._own.check(self.options, tasks=self._tasks is not None)
             return Assignment(None, seed, self.options)
         try:
             of_task = self._own.revived({name: v for name, v in task.options.items() if name not in self.options})
@@ -151,6 +152,25 @@ class Wanted:
             raise _wrong("index", "given with a split")
         if self._split is not None and self._index is None:
             raise _wrong("split", "given with an index")
+
+
+def _named(data: Mapping[str, Any]) -> tuple[int | None, str | None, dict[str, Any]]:
+    """Return seed, episode id and the other options from the ``data`` of a reset, unconverted.
+
+    Raises:
+        InvalidMessage: with locations in ``errors``.
+    """
+    seed, episode_id = data.get("seed"), data.get("episode_id")
+    if seed is not None and (not isinstance(seed, int) or isinstance(seed, bool)):
+        raise InvalidMessage(
+            "seed is an integer", errors=[{"loc": ["seed"], "msg": "not an integer", "type": "int_type"}]
+        )
+    if episode_id is not None and not (isinstance(episode_id, str) and 0 < len(episode_id) <= MAX_EPISODE_ID):
+        problem = f"not a string of 1 to {MAX_EPISODE_ID} characters"
+        raise InvalidMessage(
+            f"episode_id is {problem}", errors=[{"loc": ["episode_id"], "msg": problem, "type": "string_type"}]
+        )
+    return seed, episode_id, {name: value for name, value in data.items() if name not in FRAMEWORK}
 
 
 def _task_of(value: Any) -> Task | str | None:

@@ -15,8 +15,12 @@ from mcpenv_client.wire.protocol import describe_faults, faults
 
 logger = logging.getLogger("mcpenv")
 
-_FRAMEWORK = ("seed", "episode_id")
-_MAX_EPISODE_ID = 255
+FRAMEWORK = ("seed", "episode_id")
+"""The parameters of a reset that every environment has."""
+
+MAX_EPISODE_ID = 255
+"""Maximum characters of an episode's id."""
+
 _TASK_SCHEMA: dict[str, Any] = {
     "task": {
         "anyOf": [{"type": "string"}, {"type": "object"}, {"type": "null"}],
@@ -39,7 +43,7 @@ class ResetOptions:
         parameters = list(inspect.signature(body).parameters.values())[1:]
         self._takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
         self._named = {p.name: p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
-        self._own = {name: p for name, p in self._named.items() if name not in _FRAMEWORK}
+        self._own = {name: p for name, p in self._named.items() if name not in FRAMEWORK}
         self._model = _model_of(body, self._own, self._takes_any)
         self._loose = _model_of(body, self._own, self._takes_any, all_optional=True)
         self._told = False
@@ -87,24 +91,6 @@ class ResetOptions:
             options
         )
 
-    def named(self, data: Mapping[str, Any]) -> tuple[int | None, str | None, dict[str, Any]]:
-        """Return seed, episode id and the other options from the ``data`` of a reset, unconverted.
-
-        Raises:
-            InvalidMessage: with locations in ``errors``.
-        """
-        seed, episode_id = data.get("seed"), data.get("episode_id")
-        if seed is not None and (not isinstance(seed, int) or isinstance(seed, bool)):
-            raise InvalidMessage(
-                "seed is an integer", errors=[{"loc": ["seed"], "msg": "not an integer", "type": "int_type"}]
-            )
-        if episode_id is not None and not (isinstance(episode_id, str) and 0 < len(episode_id) <= _MAX_EPISODE_ID):
-            problem = f"not a string of 1 to {_MAX_EPISODE_ID} characters"
-            raise InvalidMessage(
-                f"episode_id is {problem}", errors=[{"loc": ["episode_id"], "msg": problem, "type": "string_type"}]
-            )
-        return seed, episode_id, {name: value for name, value in data.items() if name not in _FRAMEWORK}
-
     def revived(self, options: Mapping[str, Any], *, tasks: bool = False, complete: bool = False) -> dict[str, Any]:
         """Convert options of plain data to the annotated types of the function.
 
@@ -139,7 +125,7 @@ class ResetOptions:
         properties = {
             "seed": {"anyOf": [{"type": "integer"}, {"type": "null"}], "default": None},
             "episode_id": {
-                "anyOf": [{"type": "string", "minLength": 1, "maxLength": _MAX_EPISODE_ID}, {"type": "null"}],
+                "anyOf": [{"type": "string", "minLength": 1, "maxLength": MAX_EPISODE_ID}, {"type": "null"}],
                 "default": None,
             },
             **own.get("properties", {}),

@@ -29,6 +29,7 @@ def test_each_hook_is_that_of_the_first_class_which_overrides_it() -> None:
     assert hooks.reset is Resets.author_hooks.reset and hooks.close is Closes.author_hooks.close
     assert hooks.options is Resets.author_hooks.options
     assert Resets.author_hooks.close is None and MCPEnvironment.author_hooks.close is None
+    assert Closes.author_hooks.reset is None and MCPEnvironment.author_hooks.reset is None
     env = Both()
     env.reset(level=3)
     env.close()

@@ -76,12 +76,12 @@ class Operation(ABC):
 
     @staticmethod
     def reply_data(result: Any) -> dict[str, Any]:
-        """Return the ``data`` of the reply: plain JSON data.
+        """Return the ``data`` of the reply: plain JSON data. The default is for observations.
 
         Raises:
             NotSerializable: naming the field.
         """
-        return result._asdict() if isinstance(result, SnapshotTaken | Forked) else observation_data(result)
+        return observation_data(result)
 
 
 @dataclass(slots=True)
@@ -259,6 +259,11 @@ class TakeSnapshot(Operation):
         held = await session.execution.snapshot(timeout_s=self.timeout_s)
         return SnapshotTaken(session.snapshots.add(held), held.episode_id, held.step, held.bytes)
 
+    @staticmethod
+    def reply_data(result: SnapshotTaken) -> dict[str, Any]:
+        """Encode the snapshot."""
+        return result._asdict()
+
 
 @dataclass(slots=True)
 class Restore(Operation):
@@ -323,6 +328,11 @@ class Fork(Operation):
             snapshot = await session.execution.snapshot(timeout_s=self.timeout_s)
         forked = await session.fork(snapshot, self.credential, self.timeout_s)
         return Forked(forked.id, forked.execution.episode.id, forked.mcp_url)
+
+    @staticmethod
+    def reply_data(result: Forked) -> dict[str, Any]:
+        """Encode the new session."""
+        return result._asdict()
 
 
 @dataclass(slots=True)

@@ -386,24 +386,6 @@ class SessionPool:
             counts = recorder.counts
             self.counters.recorded(counts.written, counts.lost)
 
-    def refuse_at_end(self) -> None:
-        """Refuse to begin an episode if the server is shutting down.
-
-        Raises:
-            CapacityReached: the server is shutting down.
-        """
-        if self.slots.closed:
-            raise self.slots.refusal("this server is about to end")
-
-    def refuse_abandoned_code(self) -> None:
-        """Refuse to run more user code if too much abandoned code still runs.
-
-        Raises:
-            CapacityReached: too much abandoned code still runs.
-        """
-        if self.slots.overrun:
-            raise self.slots.refusal("too much code is stuck that cannot be stopped")
-
     async def replace(self, session: Session) -> None:
         """Return a new instance for a session whose own runs abandoned code. The old one is left to its thread.
 

@@ -244,13 +244,15 @@ class Session:
         Raises:
             WireError: refused, or the author's code failed.
         """
-        self._pool.refuse_at_end()
+        slots = self._pool.slots
+        if slots.closed:
+            raise slots.refusal("this server is about to end")
         async with self._resetting:  # the next one would begin its episode before this one's has its handle
             before = self.execution.episode.id
-            if wanted.any:
+            if wanted.any and slots.overrun:
                 # What makes tasks belongs to no instance: each try that is abandoned leaves one thread more.
-                self._pool.refuse_abandoned_code()
-            assigned = await self.execution.assign(seed, wanted, timeout_s)
+                raise slots.refusal("too much code is stuck that cannot be stopped")
+            assigned = wanted.assigned or await self.execution.assign(seed, wanted, timeout_s)
             if self.execution.user_code.abandoned:
                 await self._pool.replace(self)
             return await self._begun(self.execution.begin(assigned, episode_id, timeout_s=timeout_s), before)
@@ -293,15 +295,11 @@ class Session:
         finally:
             if episode.number != number:
                 self._pool.retire_handle(self)
-        if before is not None:
+        if before is not None and self.execution.sink is not None:
             await self._pool.wait_recorded(self.execution, before)
-        self._mint(observation)
-        self.live.tell()
-        return observation
-
-    def _mint(self, observation: Observation) -> None:
-        """A handle for the episode that ``observation`` begins."""
         if self.closing is not None:
             raise SessionLost("the session was closed")
         self.handle = self._pool.handles.mint(self.execution)
         observation.info["mcp_url"] = self.mcp_url
+        self.live.tell()
+        return observation
