@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-
-from pydantic import BaseModel, ConfigDict
 
 from mcpenv.redaction import without_known
 from mcpenv_client.errors import McpenvError
@@ -14,7 +13,8 @@ from mcpenv_client.errors import McpenvError
 from .author_files import is_authors
 
 
-class Failure(BaseModel):
+@dataclass(frozen=True)
+class Failure:
     """The reason why code does not load, or no longer runs.
 
     Attributes:
@@ -24,8 +24,6 @@ class Failure(BaseModel):
         source: the text of that line.
         traceback: the author's frames and the exception; empty if there are none.
     """
-
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
     message: str
     file: str | None = None

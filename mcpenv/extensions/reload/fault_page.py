@@ -53,7 +53,7 @@ class _Answer:
         place = "" if failure.file is None else f"{failure.file}:{failure.line}: "
         message = f"The environment's code does not load: {place}{failure.message}"
         headers = {"Cache-Control": "no-store", "Retry-After": str(LOOK_S)}
-        return plain_json({**failure.model_dump(), "code": CODE, "message": message}, 503, headers)
+        return plain_json({**vars(failure), "code": CODE, "message": message}, 503, headers)
 
     def _page(self) -> Response:
         failure = self._failure

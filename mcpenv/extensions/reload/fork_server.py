@@ -14,6 +14,7 @@ import contextlib
 import gc
 import importlib
 import itertools
+import multiprocessing
 import os
 import secrets
 import select
@@ -22,23 +23,25 @@ import socket
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .failure import Failure
 from .messages import (
     Admit,
     Broken,
-    Channel,
     End,
     Failed,
     Load,
     Loading,
     Message,
+    Pipe,
     Ready,
     Reloaded,
     Serving,
     StopAccepting,
     Stopped,
+    received,
+    send,
 )
 
 STOP_S = 1.0
@@ -52,11 +55,11 @@ DISMISS_S = 2.0
 
 
 @dataclass(frozen=True)
-class Birth:
+class Start:
     """The initial data of a forked process.
 
     Attributes:
-        channel: to the fork server.
+        pipe: to the fork server.
         server: the random name of this run of the fork server.
         number: of the generation, from 1.
         changed: the names of the changed files that it loads; empty at the start.
@@ -64,7 +67,7 @@ class Birth:
         began: the monotonic time at which the change was reported.
     """
 
-    channel: Channel
+    pipe: Pipe
     server: str
     number: int
     changed: list[str]
@@ -81,14 +84,14 @@ class _Process:
         failed: True once it has reported that it does not load.
         report: the report of its failure, sent once it answers requests with that failure.
         leaving: True once it was told to end.
-        silent: True once its end of the channel is closed.
+        silent: True once its end of the pipe is closed.
         kill_at: the monotonic time at which it is killed; None if it is not.
     """
 
     pid: int
     number: int
     changed: list[str]
-    channel: Channel
+    pipe: Pipe
     ready: bool = False
     failed: bool = False
     report: Broken | None = None
@@ -101,11 +104,11 @@ class ForkServer:
     """The fork server. It waits for messages, signals and deadlines in one loop.
 
     Args:
-        watcher: the channel to the process that watches the files.
+        watcher: the pipe to the process that watches the files.
         shutdown_timeout_s: seconds that running steps of a generation may take to finish.
     """
 
-    def __init__(self, watcher: Channel, shutdown_timeout_s: float) -> None:
+    def __init__(self, watcher: Pipe, shutdown_timeout_s: float) -> None:
         self._watcher = watcher
         self._leave_s = shutdown_timeout_s + LEAVE_S
         self._server = secrets.token_hex(8)
@@ -120,11 +123,11 @@ class ForkServer:
         self._ending = False
         self._libraries = frozenset(name.partition(".")[0] for name in sys.modules) | sys.stdlib_module_names
 
-    def run(self) -> Birth | None:
+    def run(self) -> Start | None:
         """Fork until the watcher ends, or SIGTERM comes.
 
         Returns:
-            In each forked process, return its birth; in the fork server, return None after all others have ended.
+            In each forked process, return its start; in the fork server, return None after all others have ended.
         """
         _freeze()
         with _signals() as woken:
@@ -133,21 +136,21 @@ class ForkServer:
                 if woken in readable and signal.SIGTERM in woken.recv(4096):
                     self._end()
                 if self._watcher in readable:
-                    birth = self._obey()
-                    if birth is not None:
-                        return birth
+                    start = self._read_watcher()
+                    if start is not None:
+                        return start
                 for process in self._processes:
-                    if process.channel in readable:
-                        self._hear(process)
-                self._bury()
+                    if process.pipe in readable:
+                        self._read(process)
+                self._remove_ended()
                 self._expire()
         return None
 
     # -- waiting
 
     def _wait(self, woken: socket.socket) -> list[object]:
-        heard = [process.channel for process in self._processes if not process.silent]
-        waited: list[socket.socket | Channel] = [woken, *heard]
+        heard = [process.pipe for process in self._processes if not process.silent]
+        waited: list[socket.socket | Pipe] = [woken, *heard]
         if not self._ending:
             waited.append(self._watcher)
         times = [process.kill_at for process in self._processes if process.kill_at is not None]
@@ -167,8 +170,8 @@ class ForkServer:
 
     # -- the watcher
 
-    def _obey(self) -> Birth | None:
-        messages = self._watcher.receive(wait=False)
+    def _read_watcher(self) -> Start | None:
+        messages = received(self._watcher)
         if messages is None:
             self._abandon()
             return None
@@ -176,18 +179,18 @@ class ForkServer:
             if isinstance(message, End):
                 self._end()
             elif isinstance(message, Load) and not self._ending:
-                birth = self._fork(message.changed)
-                if birth is not None:
-                    return birth
+                start = self._fork(message.changed)
+                if start is not None:
+                    return start
         return None
 
-    def _fork(self, changed: list[str]) -> Birth | None:
-        """Fork a generation. Return its birth in the new process, None in this one."""
+    def _fork(self, changed: list[str]) -> Start | None:
+        """Fork a generation. Return its start in the new process, None in this one."""
         if self._loading is not None:
             self._dismiss(self._loading)
         number, began = next(self._numbers), time.monotonic()
         self._tell(Loading(generation=number, changed=changed))
-        ours, theirs = socket.socketpair()
+        ours, theirs = multiprocessing.Pipe()
         sys.stdout.flush()
         sys.stderr.flush()
         pid = os.fork()
@@ -196,23 +199,23 @@ class ForkServer:
             ours.close()
             self._watcher.close()
             for process in self._processes:
-                process.channel.close()
-            return Birth(Channel(theirs), self._server, number, changed, not self._has_served, began)
+                process.pipe.close()
+            return Start(theirs, self._server, number, changed, not self._has_served, began)
         theirs.close()
-        self._loading = _Process(pid, number, changed, Channel(ours))
+        self._loading = _Process(pid, number, changed, ours)
         self._processes.append(self._loading)
         return None
 
     def _tell(self, message: Message) -> None:
         """Send a message to the watcher, and to the serving generation for its pages."""
-        self._watcher.send(message)
+        send(self._watcher, message)
         if self._serving is not None:
-            self._serving.channel.send(message)
+            send(self._serving.pipe, message)
 
     # -- generations
 
-    def _hear(self, process: _Process) -> None:
-        messages = process.channel.receive(wait=False)
+    def _read(self, process: _Process) -> None:
+        messages = received(process.pipe)
         if messages is None:
             process.silent = True
             return
@@ -224,9 +227,10 @@ class ForkServer:
                     self._admit()
                 case Serving():
                     first, self._has_served = not self._has_served, True
-                    fields = message.model_dump(exclude={"type", "modules"})
-                    self._watcher.send(
-                        Reloaded(generation=process.number, changed=process.changed, first=first, **fields)
+                    fields = {name: value for name, value in vars(message).items() if name != "modules"}
+                    send(
+                        self._watcher,
+                        Reloaded(generation=process.number, changed=process.changed, first=first, **fields),
                     )
                     self._import(message.modules)
                 case Failed():
@@ -238,7 +242,7 @@ class ForkServer:
         dismissed, served = process is not self._loading, self._code_serves()
         if dismissed or served:
             self._break(process, message.failure)
-            process.channel.send(End())
+            send(process.pipe, End())
         else:
             # Report the failure only on admission: until then another process may answer, with an earlier failure.
             process.report = Broken(
@@ -256,7 +260,7 @@ class ForkServer:
     def _ready(self, process: _Process) -> None:
         process.ready = True
         if process is not self._loading:  # dismissed meanwhile
-            process.channel.send(End())
+            send(process.pipe, End())
             return
         self._loading = None
         if self._waiting is not None:
@@ -267,7 +271,7 @@ class ForkServer:
         if self._serving is None:
             self._admit()
             return
-        self._serving.channel.send(StopAccepting())
+        send(self._serving.pipe, StopAccepting())
         self._serving.leaving = True
         self._serving.kill_at = time.monotonic() + self._leave_s
         self._stopping, self._stop_by = self._serving, time.monotonic() + STOP_S
@@ -277,9 +281,9 @@ class ForkServer:
         self._stopping = None
         self._serving, self._waiting = self._waiting, None
         if self._serving is not None:
-            self._serving.channel.send(Admit())
+            send(self._serving.pipe, Admit())
             if self._serving.report is not None:
-                self._watcher.send(self._serving.report)
+                send(self._watcher, self._serving.report)
 
     def _break(self, process: _Process, failure: Failure) -> None:
         """Report that a generation has failed, and that no process serves the failure."""
@@ -290,17 +294,17 @@ class ForkServer:
         serving = self._code_serves()
         self._tell(Broken(generation=process.number, changed=process.changed, failure=failure, serving=serving))
 
-    def _bury(self) -> None:
+    def _remove_ended(self) -> None:
         """Forget ended processes."""
         for process in list(self._processes):
             pid, status = os.waitpid(process.pid, os.WNOHANG)
             if pid == 0:
                 continue
-            # Children of the author's code may hold the channel open, so waiting for its end could block.
-            while not process.silent and select.select([process.channel], [], [], 0)[0]:
-                self._hear(process)
+            # Children of the author's code may hold the pipe open, so waiting for its end could block.
+            while not process.silent and select.select([process.pipe], [], [], 0)[0]:
+                self._read(process)
             self._processes.remove(process)
-            process.channel.close()
+            process.pipe.close()
             if process is self._serving:
                 self._serving = None
             if process is self._loading:
@@ -308,7 +312,7 @@ class ForkServer:
             if process is self._waiting:
                 self._waiting = None
                 if process.report is not None:
-                    self._watcher.send(process.report.model_copy(update={"url": None}))
+                    send(self._watcher, replace(process.report, url=None))
             if process is self._stopping:
                 self._admit()
             if not process.failed and not self._ending:
@@ -333,7 +337,7 @@ class ForkServer:
         process.leaving = True
         process.kill_at = time.monotonic() + within_s
         if process.ready:
-            process.channel.send(End())
+            send(process.pipe, End())
         else:
             os.kill(process.pid, signal.SIGTERM)  # code that is loading receives no messages
 
@@ -380,4 +384,4 @@ def _signals() -> Iterator[socket.socket]:
                 signal.signal(number, handler)
 
 
-__all__ = ["Birth", "ForkServer"]
+__all__ = ["Start", "ForkServer"]

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from mcpenv.server.app import EnvServer
@@ -25,8 +25,21 @@ from .dev_events import DevEvents
 from .failure import Failure, failure_of
 from .fault import FaultEnding
 from .fault_page import fault_application
-from .fork_server import Birth
-from .messages import Admit, Broken, End, Failed, Loading, Message, Ready, Serving, StopAccepting, Stopped
+from .fork_server import Start
+from .messages import (
+    Admit,
+    Broken,
+    End,
+    Failed,
+    Loading,
+    Message,
+    Ready,
+    Serving,
+    StopAccepting,
+    Stopped,
+    received,
+    send,
+)
 
 FINISH_S = 1.0
 """Maximum seconds for answering HTTP requests; then new sessions are refused, and requests of sessions are awaited."""
@@ -70,9 +83,9 @@ class Generation:
         root: the watched folder.
     """
 
-    def __init__(self, birth: Birth, listening: Listening, doors: Sequence[socket.socket], root: Path) -> None:
-        self._birth = birth
-        self._channel = birth.channel
+    def __init__(self, start: Start, listening: Listening, doors: Sequence[socket.socket], root: Path) -> None:
+        self._start = start
+        self._pipe = start.pipe
         self._listening = listening
         self._doors = list(doors)
         self._root = root
@@ -120,7 +133,7 @@ class Generation:
         with ending.at_signals():
             self._loop = asyncio.get_running_loop()
             host, port = self._listening.host, self._doors[0].getsockname()[1]
-            self._channel.send(Failed(failure=failure, url=f"http://{address_of(host, port)}"))
+            send(self._pipe, Failed(failure=failure, url=f"http://{address_of(host, port)}"))
             if await self._admitted:
                 self._accepting.set()
                 doors = zip(self._servers, self._doors, strict=True)
@@ -149,32 +162,33 @@ class Generation:
             self._ending = ending = Ending(server, self._servers, on_draining=self._release)
             with ending.at_signals():
                 self._loop = asyncio.get_running_loop()
-                self._channel.send(Ready())
+                send(self._pipe, Ready())
                 if await self._admitted:
                     doors = list(zip(self._servers, self._doors, strict=True))
                     await serve_doors(server, doors, lambda: self._started(loaded, need_token()))
 
     def _started(self, loaded: Loaded, agents_need_token: bool) -> None:
         self._accepting.set()
-        birth, took_s = self._birth, time.monotonic() - self._birth.began
+        start, took_s = self._start, time.monotonic() - self._start.began
         self._events.reloaded(
-            server=birth.server,
-            generation=birth.number,
-            changed=birth.changed,
-            took_s=took_s if birth.changed else None,
+            server=start.server,
+            generation=start.number,
+            changed=start.changed,
+            took_s=took_s if start.changed else None,
         )
         ports = [door.getsockname()[1] for door in self._doors]
-        if birth.first:
+        if start.first:
             loaded.introduce(ports[0], ports[-1], agents_need_token)
         sources, modules = self._imported()
-        self._channel.send(
+        send(
+            self._pipe,
             Serving(
                 name=loaded.name,
                 addresses=dict(loaded.addresses(ports[0], ports[-1])),
                 took_s=took_s,
                 sources=sources,
                 modules=modules,
-            )
+            ),
         )
 
     def _imported(self) -> tuple[list[str], list[str]]:
@@ -194,7 +208,7 @@ class Generation:
 
     def _listen(self) -> None:
         """Pass messages on to the event loop. Runs in a thread, which ends the process if the fork server is gone."""
-        while (messages := self._channel.receive(wait=True)) is not None:
+        while (messages := received(self._pipe, wait=True)) is not None:
             for message in messages:
                 self._pass(message)
         self._pass(End())
@@ -204,9 +218,9 @@ class Generation:
     def _pass(self, message: Message) -> None:
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop is closed: the process ends
-                self._loop.call_soon_threadsafe(self._obey, message)
+                self._loop.call_soon_threadsafe(self._handle, message)
 
-    def _obey(self, message: Message) -> None:
+    def _handle(self, message: Message) -> None:
         match message:
             case Admit() if not self._admitted.done():
                 self._admitted.set_result(True)
@@ -217,7 +231,7 @@ class Generation:
             case Loading():
                 self._events.loading(message.changed)
             case Broken():
-                self._events.failed(message.changed, message.failure.model_dump())
+                self._events.failed(message.changed, asdict(message.failure))
 
     def _release(self) -> None:
         """Skip serving if the end comes before the admission."""
@@ -232,7 +246,7 @@ class Generation:
         await self._accepting.wait()  # another change may come before this one is served
         for server in self._servers:
             server.stop_accepting()
-        self._channel.send(Stopped())
+        send(self._pipe, Stopped())
         self._events.stop()
         loop = asyncio.get_running_loop()
         began = loop.time()

@@ -1,70 +1,56 @@
-"""The messages between the watcher, the fork server and its generations: a JSON object a line, over socket pairs."""
+"""The messages between the watcher, the fork server and its generations: objects over `multiprocessing.Pipe`."""
 
 from __future__ import annotations
 
 import contextlib
-import socket
-from typing import Annotated, Any, Literal
-
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from typing import TypeAlias
 
 from .failure import Failure
-
-PIECE = 65_536
-"""Maximum bytes that one read takes."""
-
-
-class Message(BaseModel):
-    """The base of all messages."""
-
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
-
 
 # -- of the watcher
 
 
-class Load(Message):
+@dataclass(frozen=True)
+class Load:
     """Reload the code.
 
     Attributes:
         changed: the names of the changed files; empty at the start.
     """
 
-    type: Literal["load"] = "load"
-    changed: list[str] = []
+    changed: list[str] = field(default_factory=list)
 
 
-class End(Message):
+@dataclass(frozen=True)
+class End:
     """End after running steps have finished. The fork server forwards it to its generations."""
-
-    type: Literal["end"] = "end"
 
 
 # -- of the fork server to a generation
 
 
-class Admit(Message):
+@dataclass(frozen=True)
+class Admit:
     """Accept connections."""
 
-    type: Literal["admit"] = "admit"
 
-
-class StopAccepting(Message):
+@dataclass(frozen=True)
+class StopAccepting:
     """Stop accepting connections, confirm with `Stopped`, and end."""
-
-    type: Literal["stop_accepting"] = "stop_accepting"
 
 
 # -- of a generation to the fork server
 
 
-class Ready(Message):
+@dataclass(frozen=True)
+class Ready:
     """The code is loaded and its environment started; connections are not accepted yet."""
 
-    type: Literal["ready"] = "ready"
 
-
-class Serving(Message):
+@dataclass(frozen=True)
+class Serving:
     """Connections are accepted.
 
     Attributes:
@@ -75,7 +61,6 @@ class Serving(Message):
         modules: the imported library modules, which the fork server can import in advance.
     """
 
-    type: Literal["serving"] = "serving"
     name: str
     addresses: dict[str, str]
     took_s: float
@@ -83,20 +68,19 @@ class Serving(Message):
     modules: list[str]
 
 
-class Stopped(Message):
+@dataclass(frozen=True)
+class Stopped:
     """Confirms that connections are refused."""
 
-    type: Literal["stopped"] = "stopped"
 
-
-class Failed(Message):
+@dataclass(frozen=True)
+class Failed:
     """The code does not load, or its environment does not start. The process waits for `Admit` or `End`.
 
     Attributes:
         url: the URL at which the process would serve the failure.
     """
 
-    type: Literal["failed"] = "failed"
     failure: Failure
     url: str
 
@@ -104,22 +88,22 @@ class Failed(Message):
 # -- of the fork server to the watcher, and to the currently serving generation
 
 
-class Loading(Message):
+@dataclass(frozen=True)
+class Loading:
     """Code is being loaded."""
 
-    type: Literal["loading"] = "loading"
     generation: int
     changed: list[str]
 
 
-class Reloaded(Message):
+@dataclass(frozen=True)
+class Reloaded:
     """A generation accepts connections. The other fields are the same as in `Loading` and `Serving`.
 
     Attributes:
         first: True if no generation has served before.
     """
 
-    type: Literal["reloaded"] = "reloaded"
     generation: int
     changed: list[str]
     first: bool
@@ -129,7 +113,8 @@ class Reloaded(Message):
     sources: list[str]
 
 
-class Broken(Message):
+@dataclass(frozen=True)
+class Broken:
     """A generation does not load, or ended without a request.
 
     Attributes:
@@ -137,7 +122,6 @@ class Broken(Message):
         url: the URL at which the failure is served if no generation serves; None if it is not served.
     """
 
-    type: Literal["broken"] = "broken"
     generation: int
     changed: list[str]
     failure: Failure
@@ -145,64 +129,27 @@ class Broken(Message):
     url: str | None = None
 
 
-MESSAGE: TypeAdapter[Any] = TypeAdapter(
-    Annotated[
-        Load | End | Admit | StopAccepting | Ready | Serving | Stopped | Failed | Loading | Reloaded | Broken,
-        Field(discriminator="type"),
-    ]
-)
+Message = Load | End | Admit | StopAccepting | Ready | Serving | Stopped | Failed | Loading | Reloaded | Broken
+Pipe: TypeAlias = "Connection[Message, Message]"
+"""One end of the connection between two of the processes. It closes itself when its process ends."""
 
 
-class Channel:
-    """One end of the connection between two of the processes. It closes itself when its process ends."""
-
-    def __init__(self, end: socket.socket) -> None:
-        self._end = end
-        self._partial = b""
-
-    def fileno(self) -> int:
-        """Return the file descriptor, for ``select``."""
-        return self._end.fileno()
-
-    def send(self, message: Message) -> None:
-        """Send a message. It is lost if the other process has ended, which `receive` reports."""
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            self._end.sendall(message.model_dump_json().encode() + b"\n")
-
-    def receive(self, *, wait: bool) -> list[Any] | None:
-        """Return the messages that have arrived; None once the other process has ended.
-
-        Args:
-            wait: True to wait for bytes if there are none.
-        """
-        try:
-            data = self._end.recv(PIECE, 0 if wait else socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            return []
-        except ConnectionResetError:
-            return None
-        if not data:
-            return None
-        *lines, self._partial = (self._partial + data).split(b"\n")
-        return [MESSAGE.validate_json(line) for line in lines]
-
-    def close(self) -> None:
-        """Close this end."""
-        self._end.close()
+def send(pipe: Pipe, message: Message) -> None:
+    """Send a message. It is lost if the other process has ended, which `received` reports."""
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        pipe.send(message)
 
 
-__all__ = [
-    "Admit",
-    "Broken",
-    "Channel",
-    "End",
-    "Failed",
-    "Load",
-    "Loading",
-    "Message",
-    "Ready",
-    "Reloaded",
-    "Serving",
-    "StopAccepting",
-    "Stopped",
-]
+def received(pipe: Pipe, *, wait: bool = False) -> list[Message] | None:
+    """Return the messages that have arrived; None once the other process has ended.
+
+    Args:
+        wait: True to wait for one if there are none.
+    """
+    messages: list[Message] = []
+    try:
+        while pipe.poll(None if wait and not messages else 0):
+            messages.append(pipe.recv())
+    except (EOFError, OSError):
+        return messages or None
+    return messages

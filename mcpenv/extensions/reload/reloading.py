@@ -138,12 +138,15 @@ def print_event_as_json(event: Event) -> None:
 def _plain(event: Event) -> dict[str, Any]:
     match event:
         case Loading():
-            return {"event": "loading", **event.model_dump(exclude={"type"})}
+            return {"event": "loading", **vars(event)}
         case Reloaded():
-            return {"event": "serving", **event.model_dump(exclude={"type", "first", "sources"})}
+            return {"event": "serving", **_without(event, "first", "sources")}
         case Broken():
-            data = event.model_dump(exclude={"type", "failure"})
-            return {"event": "failed", **data, **event.failure.model_dump()}
+            return {"event": "failed", **_without(event, "failure"), **vars(event.failure)}
+
+
+def _without(event: Event, *names: str) -> dict[str, Any]:
+    return {name: value for name, value in vars(event).items() if name not in names}
 
 
 def opening_browser(on_event: Callable[[Event], None]) -> Callable[[Event], None]:

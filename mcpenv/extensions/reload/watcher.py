@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import multiprocessing
 import os
 import signal
-import socket
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,7 +17,7 @@ from mcpenv.server.serve import Listening
 from .changes import Changes, Sources
 from .fork_server import ForkServer
 from .generation import Generation, Loaded
-from .messages import Broken, Channel, End, Load, Loading, Reloaded
+from .messages import Broken, End, Load, Loading, Pipe, Reloaded, received, send
 
 Event = Loading | Reloaded | Broken
 """An event of a command: code is being loaded, is served, or is broken."""
@@ -48,18 +48,18 @@ def serve_reloading(
         StartupError: a port is in use, the files cannot be watched, or the fork server was killed.
     """
     with listening.doors() as doors:
-        ours, theirs = socket.socketpair()
+        ours, theirs = multiprocessing.Pipe()
         sys.stdout.flush()
         sys.stderr.flush()
         pid = os.fork()
         if pid == 0:
             ours.close()
-            birth = ForkServer(Channel(theirs), shutdown_timeout_s).run()
-            if birth is None:
+            start = ForkServer(theirs, shutdown_timeout_s).run()
+            if start is None:
                 return 0
-            return Generation(birth, listening, doors, _folder(sources.root)).serve(load)
+            return Generation(start, listening, doors, _folder(sources.root)).serve(load)
         theirs.close()
-    return asyncio.run(Watcher(pid, Channel(ours), sources, on_event).run())
+    return asyncio.run(Watcher(pid, ours, sources, on_event).run())
 
 
 class Watcher:
@@ -69,9 +69,9 @@ class Watcher:
         pid: the fork server's.
     """
 
-    def __init__(self, pid: int, channel: Channel, sources: Sources, on_event: Callable[[Event], None]) -> None:
+    def __init__(self, pid: int, pipe: Pipe, sources: Sources, on_event: Callable[[Event], None]) -> None:
         self._pid = pid
-        self._channel = channel
+        self._pipe = pipe
         self._changes = Changes(sources)
         self._on_event = on_event
         self._gone = asyncio.Event()
@@ -84,11 +84,11 @@ class Watcher:
             StartupError: the files cannot be watched, or the fork server was killed.
         """
         loop = asyncio.get_running_loop()
-        loop.add_reader(self._channel.fileno(), self._hear)
+        loop.add_reader(self._pipe.fileno(), self._read)
         watching = asyncio.create_task(self._changes.watch(self._changed))
         gone = asyncio.create_task(self._gone.wait())
         with self._at_signals(loop):
-            self._channel.send(Load())
+            send(self._pipe, Load())
             await asyncio.wait({watching, gone}, return_when=asyncio.FIRST_COMPLETED)
             if not self._gone.is_set():
                 self._end()  # unwatched code must not be served
@@ -104,18 +104,18 @@ class Watcher:
 
     def _changed(self, files: list[Path]) -> None:
         if not self._ending:
-            self._channel.send(Load(changed=[file.name for file in files]))
+            send(self._pipe, Load(changed=[file.name for file in files]))
 
-    def _hear(self) -> None:
-        messages = self._channel.receive(wait=False)
+    def _read(self) -> None:
+        messages = received(self._pipe)
         if messages is None:
-            asyncio.get_running_loop().remove_reader(self._channel.fileno())
+            asyncio.get_running_loop().remove_reader(self._pipe.fileno())
             self._gone.set()
             return
         for message in messages:
             if isinstance(message, Reloaded):
                 self._changes.learn(map(Path, message.sources))
-            if not self._ending:
+            if isinstance(message, Event) and not self._ending:
                 self._on_event(message)
 
     @contextlib.contextmanager
@@ -134,7 +134,7 @@ class Watcher:
         if self._ending:
             os.kill(self._pid, signal.SIGKILL)  # its generations end when it does
         self._ending = True
-        self._channel.send(End())
+        send(self._pipe, End())
 
 
 def _folder(root: Path) -> Path:
