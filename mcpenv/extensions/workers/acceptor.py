@@ -1,4 +1,4 @@
-"""Entrances: the hub accepts connections, peeks at the first request and passes the connection to a worker.
+"""Acceptors: the hub accepts connections, peeks at the first request and passes the connection to a worker.
 
 A connection goes to the worker to which its first request belongs, so that clients of one worker are not affected by
 the end of another. Peeked bytes stay in the socket, and the worker reads them again.
@@ -12,7 +12,7 @@ import socket
 from collections import deque
 from collections.abc import Callable
 
-from .routing import Belonging, belonging_of
+from .routing import Destination, destination_of_head
 
 logger = logging.getLogger("mcpenv")
 
@@ -23,7 +23,7 @@ MAX_ACCEPTED = 64
 """Maximum connections to accept in one run of the event loop's callback."""
 
 
-class Passage:
+class ConnectionSender:
     """The hub's end of the socket over which connections are sent to one worker as open file descriptors.
 
     Args:
@@ -35,15 +35,15 @@ class Passage:
         broken: True once the worker has disconnected.
     """
 
-    def __init__(self, end: socket.socket, give_back: Callable[[int, socket.socket, Belonging], None]) -> None:
+    def __init__(self, end: socket.socket, give_back: Callable[[int, socket.socket, Destination], None]) -> None:
         end.setblocking(False)
         self.broken = False
         self._give_back = give_back
         self._socket = end
         self._loop = asyncio.get_running_loop()
-        self._waiting: deque[tuple[int, socket.socket, Belonging]] = deque()
+        self._waiting: deque[tuple[int, socket.socket, Destination]] = deque()
 
-    def send(self, door: int, connection: socket.socket, belongs: Belonging) -> None:
+    def send(self, door: int, connection: socket.socket, belongs: Destination) -> None:
         """Send a connection to the worker, queued if the socket is full, and close it here.
 
         Args:
@@ -80,7 +80,7 @@ class Passage:
             connection.close()
 
 
-class Entrance:
+class Acceptor:
     """The acceptor of one door: a listening socket of the server.
 
     Args:
@@ -90,7 +90,7 @@ class Entrance:
     """
 
     def __init__(
-        self, number: int, listening: socket.socket, pass_on: Callable[[int, socket.socket, Belonging], None]
+        self, number: int, listening: socket.socket, pass_on: Callable[[int, socket.socket, Destination], None]
     ) -> None:
         self._number = number
         self._listening = listening
@@ -149,12 +149,12 @@ class Entrance:
         self._loop.remove_reader(number)
         del self._silent[number]
         if head:
-            self._pass_on(self._number, connection, belonging_of(head))
+            self._pass_on(self._number, connection, destination_of_head(head))
         else:
             connection.close()
 
 
-def receive_connection(passage: socket.socket) -> tuple[int, socket.socket] | None:
+def receive_connection(connections: socket.socket) -> tuple[int, socket.socket] | None:
     """Return the next connection from the hub, with the door's number; None if none is ready.
 
     Raises:
@@ -163,7 +163,7 @@ def receive_connection(passage: socket.socket) -> tuple[int, socket.socket] | No
     files: list[int] = []
     while not files:
         try:
-            data, files, _, _ = socket.recv_fds(passage, 1, 1)
+            data, files, _, _ = socket.recv_fds(connections, 1, 1)
         except BlockingIOError:
             return None
         if not data:

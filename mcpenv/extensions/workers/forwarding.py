@@ -25,7 +25,7 @@ from mcpenv_client.wire.protocol import encode_reply
 
 from . import worker_id
 from .channel import Channel
-from .routing import SERVICE, SESSION_HEADER, Belonging, Kind, belonging, connection_tag
+from .routing import SERVICE, SESSION_HEADER, Destination, Kind, connection_tag, destination
 from .tunnel import Gone, carry
 
 logger = logging.getLogger("mcpenv")
@@ -131,7 +131,9 @@ class Forwarding:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
-        belongs = belonging(scope.get("method", "GET"), scope["path"], scope.get("query_string", b""), scope["headers"])
+        belongs = destination(
+            scope.get("method", "GET"), scope["path"], scope.get("query_string", b""), scope["headers"]
+        )
         try:
             if belongs.kind is Kind.BODY:
                 messages, body = await read_body(receive, self._max_body_bytes)
@@ -172,7 +174,7 @@ class Forwarding:
             if worker == self._peers.own:
                 self._channel.tell("release_id", session_id)
 
-    async def _worker_of(self, scope: Scope, belongs: Belonging) -> str:
+    async def _worker_of(self, scope: Scope, belongs: Destination) -> str:
         """Return the tag of the worker that serves the request; this worker's if any can."""
         if scope["path"] in MCP_PATHS:
             return await self._of_mcp(scope, belongs)
@@ -185,7 +187,7 @@ class Forwarding:
             return next((each for each in found if each is not None), self._peers.own)
         return self._peers.own
 
-    async def _of_mcp(self, scope: Scope, belongs: Belonging) -> str:
+    async def _of_mcp(self, scope: Scope, belongs: Destination) -> str:
         """Return the tag of the worker for a request at ``/mcp``, by the order of `mcpenv.server.sessions.resolver`."""
         principal = await self._principal(scope)
         if principal is not None and not self._per_connection:

@@ -24,9 +24,9 @@ from mcpenv.server.sessions.rate_limit import Rate
 from mcpenv_client.errors import CapacityReached, SessionLost
 
 from . import worker_id
-from .acceptor import Entrance, Passage
+from .acceptor import Acceptor, ConnectionSender
 from .channel import Channel, Handlers
-from .routing import Belonging, Kind
+from .routing import Destination, Kind
 
 logger = logging.getLogger("mcpenv")
 
@@ -43,13 +43,13 @@ def counts_of(folder: Path, tag: str) -> Path:
 
 
 @dataclass(slots=True, eq=False)
-class Worker:
+class WorkerState:
     """The hub's record of a worker.
 
     Attributes:
         number: its place among the workers, from 0.
         end: the hub's end of `channel`.
-        passage: the socket for connections to it.
+        connections: passes clients' connections to it.
         ready: True once it serves.
         draining: True once it takes no new sessions.
         leaving: True once it closes its sessions.
@@ -64,7 +64,7 @@ class Worker:
     tag: str
     end: socket.socket
     channel: Channel
-    passage: Passage
+    connections: ConnectionSender
     ready: bool = False
     draining: bool = False
     leaving: bool = False
@@ -87,7 +87,7 @@ class Worker:
 class _Holding:
     """The worker of an id that a client chose, and its number of claims, by sockets and by the session."""
 
-    worker: Worker
+    worker: WorkerState
     times: int = 0
 
 
@@ -98,17 +98,17 @@ class Seat:
     Attributes:
         tag: the worker's tag.
         channel: the socket for calls.
-        passage: the socket for clients' connections.
+        connections: the socket for clients' connections.
     """
 
     tag: str
     channel: socket.socket
-    passage: socket.socket
+    connections: socket.socket
 
     def close(self) -> None:
         """Close both, in a process that has passed them on."""
         self.channel.close()
-        self.passage.close()
+        self.connections.close()
 
 
 class Hub:
@@ -132,7 +132,7 @@ class Hub:
         self._doors = doors
         self._count = count
         self._anonymous = anonymous
-        self._workers: list[Worker] = []
+        self._workers: list[WorkerState] = []
         self._serving: set[asyncio.Task[None]] = set()
         self._lives = [itertools.count(1) for _ in range(count)]
         self._chosen: dict[str, _Holding] = {}
@@ -142,19 +142,19 @@ class Hub:
             lambda: self._limit, queue_timeout_s=config.queue_timeout_s, max_quarantined=config.max_quarantined
         )
         self._rate = None if config.max_requests_per_s is None else Rate(config.max_requests_per_s)
-        self._entrances: list[Entrance] = []
+        self._acceptors: list[Acceptor] = []
         self.failure: str | None = None
         self.started = asyncio.Event()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Serve workers and accept connections while the block runs."""
-        self._entrances = [Entrance(number, door, self._pass_on) for number, door in enumerate(self._doors)]
+        self._acceptors = [Acceptor(number, door, self._pass_on) for number, door in enumerate(self._doors)]
         try:
             yield
         finally:
-            for entrance in self._entrances:
-                entrance.close()
+            for acceptor in self._acceptors:
+                acceptor.close()
             for worker in self._workers:
                 worker.channel.close()
             if self._serving:
@@ -182,11 +182,13 @@ class Hub:
         Args:
             number: its place among the workers.
         """
-        (end, channel), (passage, receiving) = socket.socketpair(), socket.socketpair()
+        (end, channel), (sending, receiving) = socket.socketpair(), socket.socketpair()
         reader, writer = await asyncio.open_unix_connection(sock=end)
         tag = worker_id.tag_of(number, next(self._lives[number]))
         handlers: dict[str, Callable[..., Any]] = {}
-        worker = Worker(number, tag, end, Channel(reader, writer, handlers), Passage(passage, self._pass_on))
+        worker = WorkerState(
+            number, tag, end, Channel(reader, writer, handlers), ConnectionSender(sending, self._pass_on)
+        )
         handlers.update(self._handlers(worker))
         self._workers.append(worker)
         task = asyncio.ensure_future(self._serve(worker))
@@ -200,13 +202,13 @@ class Hub:
             if worker.tag == seat.tag:
                 worker.end.shutdown(socket.SHUT_RD)
 
-    async def _serve(self, worker: Worker) -> None:
+    async def _serve(self, worker: WorkerState) -> None:
         try:
             await worker.channel.serve()
         finally:
             self._gone(worker)
 
-    def became_ready(self, worker: Worker, limit: int) -> None:
+    def became_ready(self, worker: WorkerState, limit: int) -> None:
         """Handle a worker that has started to serve.
 
         Args:
@@ -218,10 +220,10 @@ class Hub:
         if self.failure is None and sum(each.ready for each in self._workers) == self._count:
             self.started.set()
         if self.started.is_set() and self.failure is None:
-            for entrance in self._entrances:
-                entrance.open()
+            for acceptor in self._acceptors:
+                acceptor.open()
 
-    def failed(self, worker: Worker, why: str) -> None:
+    def failed(self, worker: WorkerState, why: str) -> None:
         """Handle a worker that could not start."""
         if self.failure is not None:
             return  # all workers fail for the same reason
@@ -231,20 +233,20 @@ class Hub:
         else:
             logger.error("a worker could not be restarted: %s", why)
 
-    def drains(self, worker: Worker) -> None:
+    def drains(self, worker: WorkerState) -> None:
         """Handle a worker that takes no new sessions."""
         worker.draining = True
 
-    def left(self, worker: Worker) -> None:
+    def left(self, worker: WorkerState) -> None:
         """Handle a worker that is shutting down."""
         worker.draining = worker.leaving = True
         self._shut_if_alone()
 
-    def _gone(self, worker: Worker) -> None:
+    def _gone(self, worker: WorkerState) -> None:
         """Handle a worker that has disconnected: free its slots and chosen ids."""
         self._workers.remove(worker)
         self._counted = added([self._counted, samples_in(counts_of(self._folder, worker.tag))])
-        worker.passage.close()
+        worker.connections.close()
         if worker.ready and not worker.leaving:
             logger.error(
                 "worker %d ended unexpectedly; its %d sessions are lost, and the worker is restarted",
@@ -263,8 +265,8 @@ class Hub:
     def _shut_if_alone(self) -> None:
         # Agents connect to the episodes of a draining worker.
         if all(worker.leaving for worker in self._reachable()):
-            for entrance in self._entrances:
-                entrance.shut()
+            for acceptor in self._acceptors:
+                acceptor.shut()
 
     def _tell(self) -> None:
         """Tell all workers which ones serve, and the counts of slots."""
@@ -275,16 +277,16 @@ class Hub:
 
     # -- connections and sessions
 
-    def _ready(self) -> list[Worker]:
+    def _ready(self) -> list[WorkerState]:
         return [worker for worker in self._workers if worker.ready]
 
-    def _usable(self) -> list[Worker]:
+    def _usable(self) -> list[WorkerState]:
         return [worker for worker in self._reachable() if not (worker.draining or worker.leaving)]
 
-    def _reachable(self) -> list[Worker]:
-        return [worker for worker in self._ready() if not worker.passage.broken]
+    def _reachable(self) -> list[WorkerState]:
+        return [worker for worker in self._ready() if not worker.connections.broken]
 
-    def _pass_on(self, door: int, connection: socket.socket, belongs: Belonging) -> None:
+    def _pass_on(self, door: int, connection: socket.socket, belongs: Destination) -> None:
         usable = self._usable() or self._reachable()
         if not usable:
             connection.close()
@@ -292,9 +294,9 @@ class Hub:
         worker = self._owner(belongs, usable)
         if worker is None:
             worker = self.least_loaded(usable, expects=belongs.kind in (Kind.OPENS, Kind.CHOSEN))
-        worker.passage.send(door, connection, belongs)
+        worker.connections.send(door, connection, belongs)
 
-    def _owner(self, belongs: Belonging, among: list[Worker]) -> Worker | None:
+    def _owner(self, belongs: Destination, among: list[WorkerState]) -> WorkerState | None:
         if belongs.kind is Kind.WORKER:
             return next((worker for worker in among if worker.tag == belongs.value), None)
         if belongs.kind is Kind.CHOSEN:
@@ -304,7 +306,7 @@ class Hub:
             return next((worker for worker in among if worker.number == 0), None)
         return None
 
-    def least_loaded(self, among: list[Worker] | None = None, *, expects: bool) -> Worker:
+    def least_loaded(self, among: list[WorkerState] | None = None, *, expects: bool) -> WorkerState:
         """Return the least loaded worker, and count a connection or session for it.
 
         Args:
@@ -322,7 +324,7 @@ class Hub:
             worker.expected.append(time.monotonic() + EXPECTED_S)
         return worker
 
-    def claim(self, worker: Worker, session_id: str) -> Worker:
+    def claim(self, worker: WorkerState, session_id: str) -> WorkerState:
         """Return the worker of an id that a client chose; assign a free id to the asking worker.
 
         If it is the asking worker's, its claims are counted up. Release each claim with `release_id`.
@@ -334,14 +336,14 @@ class Hub:
             holding.times += 1
         return holding.worker
 
-    def reserve(self, worker: Worker, session_id: str) -> bool:
+    def reserve(self, worker: WorkerState, session_id: str) -> bool:
         """Assign a free id to the worker and return True; return False if the id is taken."""
         if session_id in self._chosen:
             return False
         self._chosen[session_id] = _Holding(worker, 1)
         return True
 
-    def release_id(self, worker: Worker, session_id: str) -> None:
+    def release_id(self, worker: WorkerState, session_id: str) -> None:
         """Release one claim of the worker on the id."""
         holding = self._chosen.get(session_id)
         if holding is not None and holding.worker is worker:
@@ -349,12 +351,12 @@ class Hub:
             if holding.times == 0:
                 del self._chosen[session_id]
 
-    async def ask_others(self, asking: Worker, name: str, *args: Any) -> list[Any]:
+    async def ask_others(self, asking: WorkerState, name: str, *args: Any) -> list[Any]:
         """Return the answers of all other workers to a question, without those that do not answer."""
         answers = await self._ask([worker for worker in self._ready() if worker is not asking], name, *args)
         return list(answers.values())
 
-    async def metrics(self, asking: Worker) -> list[Samples]:
+    async def metrics(self, asking: WorkerState) -> list[Samples]:
         """Return the samples of the other workers, and the counters of the workers that are gone."""
         others = [worker for worker in self._ready() if worker is not asking]
         answers = await self._ask(others, "metrics")
@@ -363,11 +365,11 @@ class Hub:
         samples = [samples_in(counts_of(self._folder, worker.tag)) for worker in silent]
         return [*answers.values(), *samples, self._counted]
 
-    async def _ask(self, workers: list[Worker], name: str, *args: Any) -> dict[Worker, Any]:
+    async def _ask(self, workers: list[WorkerState], name: str, *args: Any) -> dict[WorkerState, Any]:
         """Return the answers of the workers that answer in `ASK_S` seconds."""
-        answers: dict[Worker, Any] = {}
+        answers: dict[WorkerState, Any] = {}
 
-        async def ask(worker: Worker) -> None:
+        async def ask(worker: WorkerState) -> None:
             with contextlib.suppress(SessionLost, TimeoutError):
                 async with asyncio.timeout(ASK_S):
                     answers[worker] = await worker.channel.call(name, *args)
@@ -377,7 +379,7 @@ class Hub:
 
     # -- slots
 
-    async def take(self, worker: Worker, orchestrated: bool) -> None:
+    async def take(self, worker: WorkerState, orchestrated: bool) -> None:
         """Acquire a slot for a worker.
 
         Raises:
@@ -396,13 +398,13 @@ class Hub:
         worker.slots += 1
         self._tell()
 
-    def free(self, worker: Worker) -> None:
+    def free(self, worker: WorkerState) -> None:
         """Release a slot of a worker."""
         worker.slots -= 1
         self._slots.free()
         self._tell()
 
-    def quarantine(self, worker: Worker, many: int) -> None:
+    def quarantine(self, worker: WorkerState, many: int) -> None:
         """Add to a worker's count of quarantined instances; ``many`` may be negative."""
         worker.quarantined += many
         self._slots.count_quarantined(many)
@@ -433,7 +435,7 @@ class Hub:
 
     # -- calls
 
-    def _handlers(self, worker: Worker) -> Handlers:
+    def _handlers(self, worker: WorkerState) -> Handlers:
         """Return the functions that one worker may call."""
         of_worker: dict[str, Callable[..., Any]] = {
             "ready": self.became_ready,

@@ -53,7 +53,7 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Belonging:
+class Destination:
     """The worker that a request belongs to.
 
     Attributes:
@@ -65,11 +65,11 @@ class Belonging:
 
 
 ANYBODY, SERVICE, OPENS, BODY, PLACED = (
-    Belonging(kind) for kind in (Kind.ANYBODY, Kind.SERVICE, Kind.OPENS, Kind.BODY, Kind.PLACED)
+    Destination(kind) for kind in (Kind.ANYBODY, Kind.SERVICE, Kind.OPENS, Kind.BODY, Kind.PLACED)
 )
 
 
-def belonging(method: str, path: str, query: bytes, headers: Headers) -> Belonging:
+def destination(method: str, path: str, query: bytes, headers: Headers) -> Destination:
     """Return the worker that a request belongs to.
 
     Args:
@@ -93,18 +93,18 @@ def belonging(method: str, path: str, query: bytes, headers: Headers) -> Belongi
     if path.startswith("/sessions/"):
         session_id = _PART.sub("", path.removeprefix("/sessions/"))
         found = _tagged(session_id)
-        return Belonging(Kind.NAMED, session_id) if found is ANYBODY else found
+        return Destination(Kind.NAMED, session_id) if found is ANYBODY else found
     return ANYBODY
 
 
-def belonging_of(head: bytes) -> Belonging:
+def destination_of_head(head: bytes) -> Destination:
     """Return the same for the first bytes of a connection; `ANYBODY` for an incomplete or malformed head."""
     end = head.find(b"\r\n\r\n")
     line = _REQUEST_LINE.match(head)
     if end < 0 or line is None:
         return ANYBODY
     fields = [(name.lower(), value) for name, value in _FIELD.findall(head, line.end(), end + 2)]
-    return belonging(line[1].decode(), line[2].decode("latin-1"), line[3] or b"", fields)
+    return destination(line[1].decode(), line[2].decode("latin-1"), line[3] or b"", fields)
 
 
 def speaks_mcp(headers: Headers) -> bool:
@@ -117,13 +117,13 @@ def speaks_mcp(headers: Headers) -> bool:
     return False
 
 
-def connection_tag(headers: Headers) -> Belonging:
+def connection_tag(headers: Headers) -> Destination:
     """Return the worker of a handshake MCP client, from the tag in its ``Mcp-Session-Id``."""
     given = [value.decode("latin-1") for name, value in headers if name == SESSION_HEADER]
     return _tagged(given[0]) if len(given) == 1 else ANYBODY
 
 
-def _mcp(method: str, headers: Headers) -> Belonging:
+def _mcp(method: str, headers: Headers) -> Destination:
     headers = list(headers)
     versions = [value.strip() for name, value in headers if name == b"mcp-protocol-version"]
     if method == "POST" and len(versions) == 1 and versions[0] in _MODERN:
@@ -135,16 +135,16 @@ def _mcp(method: str, headers: Headers) -> Belonging:
     return OPENS if speaks_mcp(headers) else BODY
 
 
-def _socket(query: bytes, headers: Headers) -> Belonging:
+def _socket(query: bytes, headers: Headers) -> Destination:
     given = parse_qs(query.decode("latin-1"), keep_blank_values=True).get("session_id")
     if given is not None:
         return _tagged(given[0])
     chosen = [value.decode("latin-1").strip() for name, value in headers if name == b"mcpenv-session-id"]
     if chosen and SESSION_ID.fullmatch(chosen[-1]):
-        return Belonging(Kind.CHOSEN, chosen[-1])
+        return Destination(Kind.CHOSEN, chosen[-1])
     return OPENS
 
 
-def _tagged(name: str) -> Belonging:
+def _tagged(name: str) -> Destination:
     worker, _ = worker_id.split(name)
-    return ANYBODY if worker is None else Belonging(Kind.WORKER, worker)
+    return ANYBODY if worker is None else Destination(Kind.WORKER, worker)

@@ -136,7 +136,7 @@ class Worker:
                 await tunnels.idle()
 
             def started() -> None:
-                stack.enter_context(_receiving(self._seat.passage, servers))
+                stack.enter_context(_receiving(self._seat.connections, servers))
                 channel.tell("ready", server.pool.slots.limit)
                 self._ending = ending
                 if self._hurried:
@@ -178,7 +178,7 @@ def _handlers(server: EnvServer, member: Member, peers: Peers) -> Handlers:
 
 
 @contextlib.contextmanager
-def _receiving(passage: socket.socket, servers: list[HTTPServer]) -> Iterator[None]:
+def _receiving(connections: socket.socket, servers: list[HTTPServer]) -> Iterator[None]:
     """Serve the hub's connections while the block runs."""
     loop = asyncio.get_running_loop()
     taking: set[asyncio.Task[None]] = set()
@@ -186,9 +186,9 @@ def _receiving(passage: socket.socket, servers: list[HTTPServer]) -> Iterator[No
     def receive() -> None:
         while True:
             try:
-                received = receive_connection(passage)
+                received = receive_connection(connections)
             except (EOFError, OSError):
-                loop.remove_reader(passage.fileno())
+                loop.remove_reader(connections.fileno())
                 return
             if received is None:
                 return
@@ -197,13 +197,13 @@ def _receiving(passage: socket.socket, servers: list[HTTPServer]) -> Iterator[No
             taking.add(task)
             task.add_done_callback(taking.discard)
 
-    passage.setblocking(False)
-    loop.add_reader(passage.fileno(), receive)
+    connections.setblocking(False)
+    loop.add_reader(connections.fileno(), receive)
     try:
         yield
     finally:
-        loop.remove_reader(passage.fileno())
-        passage.close()
+        loop.remove_reader(connections.fileno())
+        connections.close()
 
 
 __all__ = ["Job", "Worker"]

@@ -20,7 +20,7 @@ from mcpenv.extensions.workers import hub as hub_module
 from mcpenv.extensions.workers import worker_id
 from mcpenv.extensions.workers.channel import Channel, FrameReader, Handlers, frame
 from mcpenv.extensions.workers.hub import Hub
-from mcpenv.extensions.workers.routing import Kind, belonging_of
+from mcpenv.extensions.workers.routing import Kind, destination_of_head
 from mcpenv.extensions.workers.tunnel import Gone, TunnelServer, carry
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.metrics.counters import RESETS, Counters
@@ -38,7 +38,7 @@ def run(main: Awaitable[Any]) -> Any:
     return asyncio.run(bounded())
 
 
-# -- belonging
+# -- routing
 
 
 def head(line: str, *fields: str) -> bytes:
@@ -86,7 +86,7 @@ def head(line: str, *fields: str) -> bytes:
     ],
 )
 def test_the_head_of_a_request_says_whose_it_is(sent: bytes, kind: Kind, value: str) -> None:
-    belongs = belonging_of(sent)
+    belongs = destination_of_head(sent)
     assert (belongs.kind, belongs.value) == (kind, value)
 
 
@@ -300,7 +300,7 @@ def test_a_worker_that_does_not_answer_is_left_out_of_answers_about_all(
         async with hub.running(), contextlib.AsyncExitStack() as stack:
             for number, handlers in enumerate(others):
                 seat = await hub.add(number)
-                stack.callback(seat.passage.close)
+                stack.callback(seat.connections.close)
                 one = Channel(
                     *await asyncio.open_unix_connection(sock=seat.channel), {"counts": lambda *_: None, **handlers}
                 )
@@ -329,8 +329,8 @@ def test_a_worker_whose_process_has_ended_is_gone_though_a_fork_has_its_sockets(
             hub.ended(seat)
             await hub.started.wait()
             assert hub.failure == "no such luck"  # what it sent before is read
-            seat.passage.setblocking(False)
-            assert await asyncio.get_running_loop().sock_recv(seat.passage, 1) == b""
+            seat.connections.setblocking(False)
+            assert await asyncio.get_running_loop().sock_recv(seat.connections, 1) == b""
             seat.close()
 
     run(main())
