@@ -121,7 +121,7 @@ MOST_FURTHER = 64
 
 SMALL = 40
 """Lines. A module with fewer belongs to its importer, if there is only one."""
-CHECKED = ("mcpenv.cli.", "mcpenv.targets.", "mcpenv.extensions.")
+CHECKED = ("mcpenv.",)
 STILL_SMALL = {"mcpenv.extensions.users.scripted_user", "mcpenv.extensions.validation.parts.cheats"}
 
 

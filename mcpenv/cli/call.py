@@ -8,12 +8,12 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 from mcp import MCPError
-from mcp_types import CallToolResult
 
 from mcpenv.errors import ConfigurationError
 from mcpenv.targets.place import is_url
 from mcpenv.targets.target import Target, load_target
 from mcpenv_client.errors import ConnectionFailed
+from mcpenv_client.mcp_client import tool_result
 from mcpenv_client.types.observations import CallToolObservation, Observation
 from mcpenv_client.types.records import StepResult
 from mcpenv_client.types.tools import Mode, ToolErrorType, ToolFailure, ToolResult
@@ -110,27 +110,13 @@ async def _call_server(
             return _failed(name, bearer.reason or str(error))
         except (RuntimeError, OSError) as error:
             raise ConnectionFailed(url, str(error)) from error
-    answer = _result(result)
+    answer = tool_result(result)
     return _failed(name, answer.text, answer) if answer.is_error else CallToolObservation(tool_name=name, result=answer)
 
 
 def _failed(name: str, message: str, result: ToolResult | None = None) -> CallToolObservation:
     failure = ToolFailure(error_type=ToolErrorType.EXECUTION_ERROR, message=message)
     return CallToolObservation(tool_name=name, result=result, error=failure)
-
-
-def _result(result: CallToolResult) -> ToolResult:
-    structured = result.structured_content
-    # The protocol's own metadata is not part of the tool's result.
-    meta = {key: value for key, value in (result.meta or {}).items() if not key.startswith("io.modelcontextprotocol/")}
-    wrapped = bool(meta.get("fastmcp", {}).get("wrap_result"))
-    return ToolResult(
-        content=[block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in result.content],
-        structured_content=structured,
-        data=structured["result"] if wrapped and structured is not None else structured,
-        is_error=bool(result.is_error),
-        meta=meta or None,
-    )
 
 
 # -- output

@@ -12,7 +12,6 @@ import httpx2
 from fastmcp import Client
 from fastmcp.client.transports import SSETransport, StreamableHttpTransport, infer_transport
 from mcp import MCPError
-from mcp_types import Tool as MCPTool
 
 from mcpenv.errors import ConfigurationError
 from mcpenv_client.connection.addresses import is_loopback, without_password
@@ -147,25 +146,12 @@ async def list_tools(client: Client[Any], url: str, bearer: Bearer) -> list[Tool
         ConfigurationError: the server requires a token for that, or another one.
     """
     try:
-        return [tool_from_mcp(tool) for tool in await client.list_tools()]
+        listed = await client.list_tools()
     except (MCPError, RuntimeError) as error:
         if bearer.refused:
             raise bearer.refusal(url) from error
         raise ListingFailed(url, bearer.reason or str(error)) from error
-
-
-def tool_from_mcp(tool: MCPTool) -> Tool:
-    """Convert a tool of an MCP listing to mcpenv's `Tool`."""
-    listed = tool.model_dump(mode="json", by_alias=True, exclude_none=True)
-    return Tool(
-        name=listed["name"],
-        title=listed.get("title"),
-        description=listed.get("description", ""),
-        input_schema=listed["inputSchema"],
-        output_schema=listed.get("outputSchema"),
-        annotations=listed.get("annotations"),
-        meta=listed.get("_meta"),
-    )
+    return [Tool.from_mcp(tool.model_dump(mode="json", by_alias=True, exclude_none=True)) for tool in listed]
 
 
 async def description(url: str, path: str) -> dict[str, Any] | None:

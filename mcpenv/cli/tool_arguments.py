@@ -10,6 +10,8 @@ from mcpenv.errors import ConfigurationError
 from mcpenv_client.formats.references import schema_at
 from mcpenv_client.types.tools import Tool
 
+from .json_option import json_object
+
 Given = tuple[dict[str, Any], dict[str, str]]
 """The arguments given as JSON, and those given as text that is not parsed yet."""
 
@@ -20,15 +22,7 @@ def given_arguments(pairs: Sequence[str], json_arguments: str | None = None) -> 
     Raises:
         ConfigurationError: they cannot be parsed.
     """
-    values: Any = {}
-    if json_arguments is not None:
-        try:
-            values = json.loads(json_arguments)
-        except ValueError as error:
-            raise ConfigurationError(f"--json-arguments is not JSON: {error}") from error
-        if not isinstance(values, dict):
-            raise ConfigurationError("--json-arguments is not a JSON object")
-    texts = {}
+    values, texts = json_object("--json-arguments", json_arguments), {}
     for pair in pairs:
         name, equals, text = pair.partition("=")
         if not equals or not name:

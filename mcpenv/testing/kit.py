@@ -6,6 +6,7 @@ import inspect
 import unittest
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from typing import Any, ClassVar
 
 from mcpenv.environment import MCPEnvironment
@@ -43,14 +44,7 @@ def check_environment(
         ContractViolation: if a check failed. The text lists all failures and what to do; ``report`` has the rest.
     """
     subject = Subject(
-        factory,
-        {tool: dict(arguments) for tool, arguments in (examples or {}).items()},
-        tuple(actions),
-        dict(reset_options or {}),
-        seed,
-        deterministic,
-        block_limit_s,
-        call_timeout_s,
+        factory, examples or {}, actions, reset_options or {}, seed, deterministic, block_limit_s, call_timeout_s
     )
     contract, report = Contract(subject), Report(subject.name)
     for check in CHECKS:
@@ -69,6 +63,7 @@ def check_environment(
 class EnvironmentContract:
     """Run the checks as pytest tests. Subclass it, and set ``factory`` and other arguments of `check_environment`.
 
+    Each check is a test of its name: ``test_constructor``, ``test_reset`` and so on, as in `CHECKS`.
     A warning of the kit is issued as a `ContractWarning`.
     """
 
@@ -82,58 +77,6 @@ class EnvironmentContract:
     call_timeout_s: ClassVar[float] = 30.0
 
     _contract: ClassVar[Contract]
-
-    def test_constructor(self) -> None:
-        """Run `Contract.constructor`. The other tests run the checks of their names."""
-        self._check("constructor")
-
-    def test_reset(self) -> None:  # noqa: D102
-        self._check("reset")
-
-    def test_state(self) -> None:  # noqa: D102
-        self._check("state")
-
-    def test_close(self) -> None:  # noqa: D102
-        self._check("close")
-
-    def test_end(self) -> None:  # noqa: D102
-        self._check("end")
-
-    def test_names(self) -> None:  # noqa: D102
-        self._check("names")
-
-    def test_schemas(self) -> None:  # noqa: D102
-        self._check("schemas")
-
-    def test_descriptions(self) -> None:  # noqa: D102
-        self._check("descriptions")
-
-    def test_calls(self) -> None:  # noqa: D102
-        self._check("calls")
-
-    def test_bad_calls(self) -> None:  # noqa: D102
-        self._check("bad_calls")
-
-    def test_rewards(self) -> None:  # noqa: D102
-        self._check("rewards")
-
-    def test_tasks(self) -> None:  # noqa: D102
-        self._check("tasks")
-
-    def test_verify(self) -> None:  # noqa: D102
-        self._check("verify")
-
-    def test_determinism(self) -> None:  # noqa: D102
-        self._check("determinism")
-
-    def test_threads(self) -> None:  # noqa: D102
-        self._check("threads")
-
-    def test_event_loop(self) -> None:  # noqa: D102
-        self._check("event_loop")
-
-    def test_sharing(self) -> None:  # noqa: D102
-        self._check("sharing")
 
     def _check(self, name: str) -> None:
         finding = self._contract_of_class().find(name)
@@ -149,16 +92,20 @@ class EnvironmentContract:
         """Return one contract for all tests of the class, so that checks share their walks."""
         if "_contract" not in cls.__dict__:
             factory = inspect.getattr_static(cls, "factory")  # a plain function must not become a method
-            cls._contract = Contract(
-                Subject(
-                    factory.__func__ if isinstance(factory, staticmethod) else factory,
-                    {tool: dict(arguments) for tool, arguments in cls.examples.items()},
-                    tuple(cls.actions),
-                    dict(cls.reset_options),
-                    cls.seed,
-                    cls.deterministic,
-                    cls.block_limit_s,
-                    cls.call_timeout_s,
-                )
-            )
+            settings = {field.name: getattr(cls, field.name) for field in fields(Subject) if field.name != "factory"}
+            made_by = factory.__func__ if isinstance(factory, staticmethod) else factory
+            cls._contract = Contract(Subject(made_by, **settings))
         return cls._contract
+
+
+def _test_of(check: str) -> Callable[[EnvironmentContract], None]:
+    def test(self: EnvironmentContract) -> None:
+        self._check(check)
+
+    test.__name__, test.__doc__ = f"test_{check}", f"Run `Contract.{check}`."
+    test.__qualname__ = f"{EnvironmentContract.__qualname__}.{test.__name__}"
+    return test
+
+
+for _check in CHECKS:
+    setattr(EnvironmentContract, f"test_{_check}", _test_of(_check))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from mcpenv.environment import MCPEnvironment
@@ -21,29 +22,23 @@ from .walk import Served, Trace, error_text
 T = TypeVar("T")
 
 
+@dataclass
 class Subject:
-    """The environment under test. Takes the arguments of `check_environment`."""
+    """The environment under test, with the arguments of `check_environment`."""
 
-    def __init__(
-        self,
-        factory: Callable[[], MCPEnvironment],
-        examples: dict[str, dict[str, Any]],
-        actions: tuple[Action, ...],
-        reset_options: dict[str, Any],
-        seed: int,
-        deterministic: bool,
-        block_limit_s: float,
-        call_timeout_s: float,
-    ) -> None:
-        self._factory = factory
-        self.name = getattr(factory, "__name__", type(factory).__name__)
-        self.examples = examples
-        self.actions = actions
-        self.reset_options = reset_options
-        self.seed = seed
-        self.deterministic = deterministic
-        self.block_limit_s = block_limit_s
-        self.call_timeout_s = call_timeout_s
+    factory: Callable[[], MCPEnvironment]
+    examples: Mapping[str, Mapping[str, Any]]
+    actions: Sequence[Action]
+    reset_options: Mapping[str, Any]
+    seed: int
+    deterministic: bool
+    block_limit_s: float
+    call_timeout_s: float
+
+    @property
+    def name(self) -> str:
+        """The name of the class or function that makes the environment."""
+        return getattr(self.factory, "__name__", type(self.factory).__name__)
 
     def make(self) -> MCPEnvironment:
         """Return a new instance.
@@ -52,7 +47,7 @@ class Subject:
             ContractViolation: if no instance can be made.
         """
         try:
-            env = self._factory()
+            env = self.factory()
         except Exception as error:
             raise ContractViolation(
                 f"{self.name}() failed: {error_text(error)}. Give every constructor argument a default, "
@@ -95,7 +90,7 @@ class Subject:
 
     def arguments(self, tool: Tool) -> dict[str, Any] | None:
         """Return the example for a tool, or else arguments made from its schema; None if none can be made."""
-        return self.examples[tool.name] if tool.name in self.examples else arguments_for(tool.input_schema)
+        return dict(self.examples[tool.name]) if tool.name in self.examples else arguments_for(tool.input_schema)
 
     @functools.cached_property
     def walk(self) -> list[Trace]:

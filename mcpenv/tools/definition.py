@@ -192,13 +192,5 @@ def without_output_schema(spec: Tool) -> Tool:
 
 def spec_of(component: Any) -> Tool:
     """Return the `Tool` for a FastMCP component: its entry in ``tools/list``, with mcpenv's field names."""
-    listed = component.to_mcp_tool(name=component.name).model_dump(mode="json", by_alias=True, exclude_none=True)
-    return Tool(
-        name=listed["name"],
-        title=listed.get("title"),
-        description=listed.get("description", ""),
-        input_schema=listed["inputSchema"],
-        output_schema=listed.get("outputSchema"),
-        annotations=listed.get("annotations"),
-        meta=listed.get("_meta"),
-    )
+    listed = component.to_mcp_tool(name=component.name)
+    return Tool.from_mcp(listed.model_dump(mode="json", by_alias=True, exclude_none=True))

@@ -67,22 +67,22 @@ class Recorder:
     ) -> None:
         self.directory = Path(directory)
         self.tools = ToolLists(self.directory)
-        self._blobs = Blobs(self.directory)
-        self._patience_s = patience_s
-        self._jobs = Jobs()
+        self.blobs = Blobs(self.directory)
+        self.patience_s = patience_s
+        self.jobs = Jobs()
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=self.directory):
                 pass
         except OSError as error:
             raise ConfigurationError(f"cannot record to {self.directory}: {error.strerror or error}") from error
-        self._writer = Writer(self.directory, max_segment_bytes=max_segment_bytes, max_waiting=max_waiting)
+        self.writer = Writer(self.directory, max_segment_bytes=max_segment_bytes, max_waiting=max_waiting)
         atexit.register(self.close)
 
     @property
     def counts(self) -> Counts:
         """The numbers of episodes that were written, were lost, and wait."""
-        return self._writer.counts
+        return self.writer.counts
 
     def attach(self, env: MCPEnvironment) -> None:
         """Record the episodes of an environment that is used in this process, from its next reset on."""
@@ -103,25 +103,22 @@ class Recorder:
             tools: called when an episode is over. It must not refer to the instance, which refers to it.
             waits: True, as in process, if the code that ends an episode may block while the queue is full.
         """
-        environment = RecordedEnvironment(environment_name, version)
-        return RecordingSink(
-            self._writer, self._jobs, self.tools, self._blobs, environment, tools, waits, self._patience_s
-        )
+        return RecordingSink(self, RecordedEnvironment(environment_name, version), tools, waits)
 
     def write(self, episode: RecordedEpisode) -> None:
         """Record an episode that was put together elsewhere. Blocks only while the queue is full."""
-        self._writer.put(Job(lambda: self._blobs.stored(episode).line()), wait=True)
+        self.writer.put(Job(lambda: self.blobs.stored(episode).line()), wait=True)
 
     def flush(self) -> None:
         """Return when every finished episode has been written (or lost, which is logged)."""
-        self._writer.flush()
+        self.writer.flush()
 
     def close(self) -> None:
         """Write the queue, and end. Episodes that end later are lost. Safe to call twice.
 
         A signal handler may call it. The queue is then written when the interpreter exits, if not before.
         """
-        if self._writer.close():
+        if self.writer.close():
             atexit.unregister(self.close)
 
     def __enter__(self) -> Self:
@@ -134,25 +131,11 @@ class Recorder:
 class RecordingSink:
     """The sink for the episodes of one environment. It accepts them without blocking on disk."""
 
-    def __init__(
-        self,
-        writer: Writer,
-        jobs: Jobs,
-        lists: ToolLists,
-        blobs: Blobs,
-        environment: RecordedEnvironment,
-        tools: Tools,
-        waits: bool,
-        patience_s: float,
-    ) -> None:
-        self._writer = writer
-        self._lists = lists
-        self._blobs = blobs
+    def __init__(self, recorder: Recorder, environment: RecordedEnvironment, tools: Tools, waits: bool) -> None:
+        self._recorder = recorder
         self._environment = environment
         self._tools = tools
         self._waits = waits
-        self._patience_s = patience_s
-        self._jobs = jobs
         self._spilled: dict[str, Spilled] = {}
         self.agent: str | None = None
 
@@ -162,24 +145,15 @@ class RecordingSink:
         tools = self._tools()
         job = Job(functools.partial(self._line, trajectory, tools, spilled, outputs))
         if self._waits:
-            self._writer.put(job, wait=True)
+            self._recorder.writer.put(job, wait=True)
             return
-        self._jobs.add(trajectory.episode_id, job)
-        self._writer.put(job, wait=False)
+        self._recorder.jobs.add(trajectory.episode_id, job)
+        self._recorder.writer.put(job, wait=False)
 
     def another(self, tools: Toolbox, mode: Mode) -> RecordingSink:
         """Return a sink for another instance. A fork has its own tools, and its own spilled steps."""
         listed: Tools = OwnTools(tools, mode)
-        sink = RecordingSink(
-            self._writer,
-            self._jobs,
-            self._lists,
-            self._blobs,
-            self._environment,
-            listed,
-            self._waits,
-            self._patience_s,
-        )
+        sink = RecordingSink(self._recorder, self._environment, listed, self._waits)
         sink.agent = self.agent
         return sink
 
@@ -189,7 +163,7 @@ class RecordingSink:
         if spilled is None:
             spilled = self._spilled[trajectory.episode_id] = Spilled()
         if spilled.add(steps):
-            self._writer.put(Job(spilled.pack), wait=self._waits)
+            self._recorder.writer.put(Job(spilled.pack), wait=self._waits)
 
     def spilled(self, trajectory: Trajectory) -> Spilled | None:
         """Return a copy of the spilled steps so far."""
@@ -203,19 +177,19 @@ class RecordingSink:
 
     async def written(self, episode_id: str) -> None:
         """Return when the episode is on disk or lost, or after `patience_s`. A timeout is logged."""
-        job = self._jobs.get(episode_id)
+        job = self._recorder.jobs.get(episode_id)
         if job is None:
             return
         loop = asyncio.get_running_loop()
         over: asyncio.Future[bool] = loop.create_future()
         job.when_over(functools.partial(_tell, loop, over))
-        timer = loop.call_later(self._patience_s, _settle, over, False)
+        timer = loop.call_later(self._recorder.patience_s, _settle, over, False)
         try:
             in_time = await over
         finally:
             timer.cancel()
         if not in_time:
-            logger.error("an episode is not written after %g s; going on without", self._patience_s)
+            logger.error("an episode is not written after %g s; going on without", self._recorder.patience_s)
 
     def _line(
         self,
@@ -224,14 +198,14 @@ class RecordingSink:
         spilled: Spilled | None,
         outputs: Sequence[Output],
     ) -> bytes:
-        self._blobs.keep_outputs(outputs)
+        self._recorder.blobs.keep_outputs(outputs)
         if spilled is not None:
             steps = [*spilled.steps(), *trajectory.steps]
             trajectory = replace(trajectory, steps=steps, dropped=trajectory.dropped - len(spilled))
-        return self._blobs.stored(self._episode(trajectory, tools)).line()
+        return self._recorder.blobs.stored(self._episode(trajectory, tools)).line()
 
     def _episode(self, trajectory: Trajectory, tools: Sequence[Tool] | None) -> RecordedEpisode:
-        listed = None if tools is None else self._lists.keep(tools)
+        listed = None if tools is None else self._recorder.tools.keep(tools)
         episode = RecordedEpisode(trajectory, self._environment, versions(), listed)
         if self.agent is not None:
             episode.agent = {"name": self.agent}

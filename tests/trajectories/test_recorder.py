@@ -767,7 +767,7 @@ def test_a_reset_goes_on_when_the_disk_has_not_answered_for_as_long_as_it_may(
 
     with Recorder(tmp_path, patience_s=0.05) as recorder:
         recorder.write(episode("first"))
-        recorder._writer.put(Job(held_up), wait=True)
+        recorder.writer.put(Job(held_up), wait=True)
         sink = recorder.sink_for("Dice", "1", lambda: None)
         sink.episode_over(Trajectory("late"))
         with caplog.at_level(logging.ERROR, "mcpenv"):

@@ -225,7 +225,7 @@ class MCPToolClient:
         limit_s = self._options.message_timeout_s if timeout_s is None else timeout_s
         call = session.client.call_tool(name, to_plain(arguments or {}, "arguments"))
         try:
-            result = _result(await session.ask(call, name, limit_s))
+            result = tool_result(await session.ask(call, name, limit_s))
         except MCPError as error:
             result = _refused(error.error.message)
         except RuntimeError as error:  # raised by mcp: the result does not fit the tool's output schema
@@ -445,18 +445,10 @@ class _Session:
 
 def _tool(listed: Any) -> Tool:
     fields = listed.model_dump(mode="json", by_alias=True, exclude_none=True)
-    return Tool(
-        name=fields["name"],
-        title=fields.get("title"),
-        description=fields.get("description", ""),
-        input_schema=fields["inputSchema"],
-        output_schema=fields.get("outputSchema"),
-        annotations=fields.get("annotations"),
-        meta=_meta(fields.get("_meta")),
-    )
+    return Tool.from_mcp({**fields, "_meta": _meta(fields.get("_meta"))})
 
 
-def _result(called: CallToolResult) -> ToolResult:
+def tool_result(called: CallToolResult) -> ToolResult:
     """Return the result in the form that `EnvClient` gives for the same tool."""
     structured, meta = called.structured_content, _meta(called.meta)
     wrapped = isinstance(structured, dict) and bool((meta or {}).get("fastmcp", {}).get("wrap_result"))

@@ -52,10 +52,10 @@ class OpenEnvEnvironment(MCPEnvironment):
         by_mode = {mode: {spec["name"]: spec for spec in made["tools"][mode.value]} for mode in Mode}
         simulation, production = by_mode[Mode.SIMULATION], by_mode[Mode.PRODUCTION]
         for name, spec in simulation.items():
-            self._add_tool(_spec(spec), BOTH_MODES if production.get(name) == spec else (Mode.SIMULATION,))
+            self._add_tool(Tool.from_mcp(spec), BOTH_MODES if production.get(name) == spec else (Mode.SIMULATION,))
         for name, spec in production.items():
             if simulation.get(name) != spec:
-                self._add_tool(_spec(spec), (Mode.PRODUCTION,))
+                self._add_tool(Tool.from_mcp(spec), (Mode.PRODUCTION,))
         if self.action_types and not (simulation or production):
             self._add_action_tool()
 
@@ -243,18 +243,6 @@ def _reset_options(takes: Mapping[str, Any]) -> ResetOptions:
     body: Callable[..., Any] = reset
     body.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return ResetOptions(body)
-
-
-def _spec(listed: Mapping[str, Any]) -> Tool:
-    return Tool(
-        name=listed["name"],
-        title=listed.get("title"),
-        description=listed.get("description") or "",
-        input_schema=listed["inputSchema"],
-        output_schema=listed.get("outputSchema"),
-        annotations=listed.get("annotations"),
-        meta=listed.get("_meta"),
-    )
 
 
 def _observation(answer: Mapping[str, Any]) -> Observation:

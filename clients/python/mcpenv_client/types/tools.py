@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
 from typing import Any, TypeVar
 
@@ -49,6 +50,19 @@ class Tool(Model):
     output_schema: dict[str, Any] | None = None
     annotations: dict[str, Any] | None = None
     meta: dict[str, Any] | None = None
+
+    @classmethod
+    def from_mcp(cls, listed: Mapping[str, Any]) -> Tool:
+        """Return the tool of an entry in MCP's ``tools/list``, as plain JSON data."""
+        return cls(
+            name=listed["name"],
+            title=listed.get("title"),
+            description=listed.get("description") or "",
+            input_schema=listed["inputSchema"],
+            output_schema=listed.get("outputSchema"),
+            annotations=listed.get("annotations"),
+            meta=listed.get("_meta"),
+        )
 
     def to_openai(self) -> dict[str, Any]:
         """Return the tool as an entry of ``tools=`` of OpenAI-compatible chat completions."""
