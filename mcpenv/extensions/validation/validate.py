@@ -34,10 +34,10 @@ from .parts.cheats import judge_cheats
 from .parts.contract import judge_contract, judge_schemas
 from .parts.load import judge_load
 from .parts.security import judge_security
+from .parts.server import server_parts
 from .parts.tasks import judge_tasks
 from .tasks import Report, TaskReport
 from .tasks.validate import MAX_STEPS, RANDOM_SEEDS
-from .validate_server import server_parts
 from .validation_page import document_of, show, write_badge
 
 FAILED = 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import importlib.metadata
-import re
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from mcpenv.extensions.shipping.folder_files import shipped_files
+from mcpenv.extensions.shipping.image.constraints import installed
 
 PINNING = ("constraints.txt", "uv.lock", "poetry.lock", "pdm.lock", "pylock.toml", "requirements.lock")
 """Files that pin every version."""
@@ -63,7 +63,8 @@ def undeclared_in(folder: Path, declared: dict[str, Requirement]) -> Iterator[tu
     Tests are not searched. Modules that are not installed here and not part of the folder count as undeclared.
     """
     provided = importlib.metadata.packages_distributions()
-    allowed = _with_their_own(set(declared) | {"mcpenv"})
+    required = installed("mcpenv", *declared)
+    allowed = {*declared, *(canonicalize_name(each.name) for each in required)}
     own = _own_modules(folder)
     seen: set[str] = set()
     for file in shipped_files(folder):
@@ -100,22 +101,3 @@ def _own_modules(folder: Path) -> set[str]:
             own.add(file.stem if file.name != "__init__.py" else file.parent.name)
             own.update(file.relative_to(folder).parts[:-1])
     return own
-
-
-def _with_their_own(names: set[str]) -> set[str]:
-    """Return distributions with all their installed requirements. Extras are excluded."""
-    found: set[str] = set()
-    waiting = [canonicalize_name(name) for name in names]
-    while waiting:
-        name = waiting.pop()
-        if name in found:
-            continue
-        found.add(name)
-        try:
-            required = importlib.metadata.requires(name) or []
-        except importlib.metadata.PackageNotFoundError:
-            continue
-        for line in required:
-            if not re.search(r"\bextra\b", line.partition(";")[2]):
-                waiting.append(canonicalize_name(Requirement(line).name))
-    return found

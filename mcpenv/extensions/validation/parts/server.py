@@ -6,23 +6,24 @@ import asyncio
 import math
 import statistics
 import time
-from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import httpx
 from fastmcp import Client
 from mcp import MCPError
 
+from mcpenv.cli.remote import Bearer, base_url, connected, list_tools, mcp_url
 from mcpenv.testing.arguments import arguments_for
 from mcpenv.testing.contract import schema_fault
 from mcpenv_client.connection.addresses import is_loopback
 from mcpenv_client.types.tools import Tool
 
+from .cheats import is_like_scoring
 from .contract import judge_parameters
 from .judged import Judged, some_of
-from .scoring import is_like_scoring
+from .part import PARTS, Part
 
 ERAS = ("legacy", "2026-07-28")
 """The two protocol eras of MCP, as clients choose them."""
@@ -39,21 +40,49 @@ _CONTROL = ("/sessions", "/records", "/capacity")
 """Routes of the control plane that only read."""
 
 
-@dataclass(frozen=True)
+def server_parts(url: str, token: str | None) -> list[Part]:
+    """Return the parts for the server at a URL.
+
+    Args:
+        url: the server, with or without /mcp.
+        token: an agent's token; None for an anonymous agent.
+
+    Raises:
+        ConnectionFailed: no server listens there, or it does not speak MCP.
+        ConfigurationError: the server requires a token, or another one.
+    """
+    server = ServerUnderTest(url, token)
+    asyncio.run(server.tools())
+    judges = {
+        "contract": judge_contract,
+        "schemas": judge_schemas,
+        "cheats": judge_cheats,
+        "load": judge_load,
+        "security": judge_security,
+    }
+    return [Part(name, [partial(judges[name], server) if name in judges else _needs_code]) for name in PARTS]
+
+
+def _needs_code(into: Judged) -> None:
+    into.not_applicable(into.part, NEEDS_CODE)
+
+
 class ServerUnderTest:
     """A running server.
+
+    Args:
+        url: the server, with or without /mcp.
+        token: an agent's token; None for an anonymous agent.
 
     Attributes:
         base_url: its root.
         mcp_url: its MCP endpoint.
-        connect: opens an MCP client in an era.
-        list_tools: lists the tools of a client.
     """
 
-    base_url: str
-    mcp_url: str
-    connect: Callable[[str], AbstractAsyncContextManager[Client[Any]]]
-    list_tools: Callable[[Client[Any]], Any]
+    def __init__(self, url: str, token: str | None) -> None:
+        self.base_url, self.mcp_url = base_url(url), mcp_url(url)
+        self._url = url
+        self._bearer = Bearer(token)
 
     @property
     def is_local(self) -> bool:
@@ -64,11 +93,14 @@ class ServerUnderTest:
         """Return an HTTP client without credentials."""
         return httpx.AsyncClient(base_url=self.base_url, timeout=HTTP_S, trust_env=not self.is_local)
 
+    def connect(self, era: str) -> AbstractAsyncContextManager[Client[Any]]:
+        """Connect an MCP client in an era."""
+        return connected(self._url, self._bearer, era)
+
     async def tools(self, era: str = "auto") -> list[Tool]:
         """Return its tools, as an agent of an era sees them."""
         async with self.connect(era) as client:
-            found: list[Tool] = await self.list_tools(client)
-            return found
+            return await list_tools(client, self._url, self._bearer)
 
 
 def judge_contract(server: ServerUnderTest, into: Judged) -> None:
