@@ -141,7 +141,7 @@ class CassetteEnvironment(MCPEnvironment):
         takes = self._index.ends.get(self._state)
         if not takes:
             raise VerifierFailed("no recorded episode ended in this state, and a cassette has no world to verify")
-        verified: Reward | None = self._preference.of(takes).played[0].verified
+        verified: Reward | None = self._preference.of(takes).played[0]
         if verified is None:
             return None
         # The record stores the components under the verification's name, which is added again.

@@ -63,13 +63,6 @@ class PlayedCall:
     reason: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class PlayedEnd:
-    """The verification that a recorded episode had at its end."""
-
-    verified: Reward | None
-
-
 @dataclass(slots=True)
 class Take:
     """The outcomes of one recorded episode for one key, in order. A repeated call may have had another outcome."""
@@ -222,7 +215,7 @@ class Index:
             if name not in readers:
                 state = key
         if trajectory.done:
-            _put(self.ends[state], trajectory, PlayedEnd(trajectory.verified))
+            _put(self.ends[state], trajectory, trajectory.verified)
 
 
 _UNTIMELY = (ToolErrorType.TIMEOUT, ToolErrorType.TRANSPORT_ERROR)

@@ -57,10 +57,6 @@ class ProxiedResource(Resource):
         return await self._read_from()
 
 
-class ProxiedTemplate(ResourceTemplate):
-    """A template of resources of a server. `ProxiedComponents` reads a URI that matches it as a resource."""
-
-
 class ProxiedPrompt(Prompt):
     """A prompt of a server."""
 
@@ -246,8 +242,8 @@ def warn_of_shared_uris(offered: Mapping[str, Offered]) -> None:
                 logger.warning("servers %r and %r both have the resource %s; %r answers", first, server, uri, first)
 
 
-def _template(listed: ListedTemplate) -> ProxiedTemplate:
-    return ProxiedTemplate(
+def _template(listed: ListedTemplate) -> ResourceTemplate:
+    return ResourceTemplate(
         uri_template=listed.uri_template,
         name=listed.name,
         title=listed.title,

@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
-from enum import Enum
-
-
-class Delivery(Enum):
-    """The delivery state of a request."""
-
-    NOT_SENT = "not sent"
-    """The server cannot have received it: it may be sent again."""
-    SENT = "sent"
-    """The transport accepted its first byte. Only an answer tells the outcome."""
 
 
 class Request:
@@ -22,20 +14,32 @@ class Request:
         starting: True for the requests that start a session. Only their faults are noted.
 
     Attributes:
-        delivery: the delivery state. The transport that sends the request sets it.
+        sent: True once the transport has accepted its first byte, so that only an answer tells the outcome. Before
+            that the server cannot have received it, and it may be sent again. The transport sets it.
         fault: the fault that the transport detected, or None.
         world_lost: True if the server lost its session.
     """
 
     def __init__(self, *, starting: bool = False) -> None:
         self.starting = starting
-        self.delivery = Delivery.NOT_SENT
+        self.sent = False
         self.fault: str | None = None
         self.world_lost = False
 
 
 CURRENT: ContextVar[Request | None] = ContextVar("mcpenv_upstream_request", default=None)
 """The request that the running task is sending. Transports send in the caller's task, so that they find it here."""
+
+
+@contextmanager
+def sending(*, starting: bool = False) -> Iterator[Request]:
+    """Make a request the running task's own while the block runs, and yield it."""
+    request = Request(starting=starting)
+    before = CURRENT.set(request)
+    try:
+        yield request
+    finally:
+        CURRENT.reset(before)
 
 
 class UpstreamError(Exception):

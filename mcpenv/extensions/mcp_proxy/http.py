@@ -10,7 +10,7 @@ from typing import Any
 import httpx2
 from fastmcp.client.transports import StreamableHttpTransport
 
-from .delivery import CURRENT, Delivery, Request
+from .delivery import CURRENT, Request
 from .stdio import MAX_LINE
 
 logger = logging.getLogger("mcpenv.upstream")
@@ -100,22 +100,22 @@ class _Watched(httpx2.AsyncHTTPTransport):
     async def _ask(self, request: httpx2.Request, call: Request, number: Any) -> httpx2.Response:
         """Send a request, and classify its outcome."""
 
-        def failed(delivery: Delivery, fault: str) -> httpx2.Response:
-            call.delivery, call.fault = delivery, fault
+        def failed(sent: bool, fault: str) -> httpx2.Response:
+            call.sent, call.fault = sent, fault
             return _error(request, number, {"code": TRANSPORT_FAULT, "message": fault})
 
-        call.delivery, call.fault = Delivery.NOT_SENT, None
+        call.sent, call.fault = False, None
         try:
             response = await super().handle_async_request(request)
         except _NOT_SENT as error:
-            return failed(Delivery.NOT_SENT, f"it does not accept connections ({type(error).__name__})")
+            return failed(False, f"it does not accept connections ({type(error).__name__})")
         except httpx2.TransportError as error:
-            return failed(Delivery.SENT, f"the connection broke ({type(error).__name__})")
-        call.delivery = Delivery.SENT
+            return failed(True, f"the connection broke ({type(error).__name__})")
+        call.sent = True
         status, kind = response.status_code, _kind(response)
         if 300 <= status < 400:
             # The client follows it to the same origin. Unless it is replaced, this stays the reason.
-            call.delivery, call.fault = Delivery.NOT_SENT, f"it redirects to {response.headers.get('location')}"
+            call.sent, call.fault = False, f"it redirects to {response.headers.get('location')}"
             return response
         if status < 400 and kind == "text/event-stream":
             response.stream = _Stream(response.stream, call)  # type: ignore[arg-type]
@@ -123,26 +123,25 @@ class _Watched(httpx2.AsyncHTTPTransport):
         try:
             body = await _read(response)
         except _TooLong as error:
-            return failed(Delivery.SENT, str(error))
+            return failed(True, str(error))
         except httpx2.TransportError as error:
             if status < 400:
-                return failed(Delivery.SENT, f"the connection broke within its answer ({type(error).__name__})")
+                return failed(True, f"the connection broke within its answer ({type(error).__name__})")
             body = b""
         finally:
             await response.aclose()
         if status == 404 and "mcp-session-id" in request.headers:
             call.world_lost = True
-            return failed(Delivery.NOT_SENT, "it answered with HTTP status 404")
+            return failed(False, "it answered with HTTP status 404")
         answer = _answer(body, number, unnumbered=400 <= status < 500 and status not in _REFUSED)
         if status >= 400:
             if answer is not None and "error" in answer:  # which 2026-07-28 servers send with error statuses too
                 return _error(request, number, answer["error"])
-            delivery = Delivery.NOT_SENT if status in _REFUSED else Delivery.SENT
-            return failed(delivery, f"it answered with HTTP status {status}")
+            return failed(status not in _REFUSED, f"it answered with HTTP status {status}")
         if kind != "application/json":
-            return failed(Delivery.SENT, f"it answered with {kind or 'no content'}, which is no MCP")
+            return failed(True, f"it answered with {kind or 'no content'}, which is no MCP")
         if answer is None:
-            return failed(Delivery.SENT, "it answered with JSON that is no response to the call")
+            return failed(True, "it answered with JSON that is no response to the call")
         headers = {name: value for name, value in response.headers.items() if name.lower() not in _OF_THE_WIRE}
         return httpx2.Response(status, headers=headers, content=body, request=request)
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import shutil
 import signal
 import subprocess
 import threading
+from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO
+
+logger = logging.getLogger("mcpenv.upstream")
 
 CHUNK = 65_536
 """Bytes that a reader buffers before the process blocks."""
@@ -69,27 +73,8 @@ async def spawn(
     Raises:
         OSError: it cannot be started.
     """
-    popen = _start(command, env, cwd, pass_fds)
-    assert popen.stdin is not None and popen.stdout is not None and popen.stderr is not None
-    ended, connected = _end_of(popen), False
-    try:
-        stdin, stdout = await writer_of(popen.stdin), await reader_of(popen.stdout)
-        process = Process(popen.pid, ended, stdin, stdout, await reader_of(popen.stderr))
-        connected = True
-    finally:
-        if not connected:
-            popen.kill()
-    return process
-
-
-def _start(
-    command: Sequence[str], env: Mapping[str, str], cwd: Path | None, pass_fds: Sequence[int]
-) -> subprocess.Popen[bytes]:
-    """Start a program.
-
-    It starts in the thread of the loop, because the system ends it with the thread that started it.
-    """
-    return subprocess.Popen(
+    # In the thread of the loop, because the system ends it with the thread that started it.
+    popen = subprocess.Popen(  # noqa: ASYNC220 - see above
         [*_ends_with_parent(), *command],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -100,6 +85,16 @@ def _start(
         start_new_session=True,
         pass_fds=pass_fds,
     )
+    assert popen.stdin is not None and popen.stdout is not None and popen.stderr is not None
+    ended, connected = _end_of(popen), False
+    try:
+        stdin, stdout = await writer_of(popen.stdin), await reader_of(popen.stdout)
+        process = Process(popen.pid, ended, stdin, stdout, await reader_of(popen.stderr))
+        connected = True
+    finally:
+        if not connected:
+            popen.kill()
+    return process
 
 
 async def writer_of(pipe: IO[bytes]) -> asyncio.StreamWriter:
@@ -115,6 +110,19 @@ async def reader_of(pipe: IO[bytes]) -> asyncio.StreamReader:
     reader = asyncio.StreamReader(limit=CHUNK)
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
     return reader
+
+
+async def keep_tail(stderr: asyncio.StreamReader, tail: deque[str]) -> None:
+    """Append the lines that a process writes to stderr, until it closes it, and log them."""
+    rest = b""
+    while chunk := await stderr.read(CHUNK):
+        *lines, rest = (rest + chunk).split(b"\n")
+        rest = rest[-CHUNK:]
+        for line in lines:
+            tail.append(line.decode("utf-8", "replace").rstrip())
+            logger.debug("%s", tail[-1])
+    if rest:
+        tail.append(rest.decode("utf-8", "replace"))
 
 
 def _end_of(popen: subprocess.Popen[bytes]) -> asyncio.Future[int]:

@@ -19,9 +19,9 @@ from mcp import ClientSession
 from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 
-from .delivery import CURRENT, Delivery
+from .delivery import CURRENT
 from .paths import PathNames
-from .process import CHUNK, Process
+from .process import CHUNK, Process, keep_tail
 
 logger = logging.getLogger("mcpenv.upstream")
 
@@ -85,7 +85,7 @@ class ServerProcess(ClientTransport):
         received, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         readers = [
             asyncio.create_task(self._read(process.stdout, received)),
-            asyncio.create_task(self._read_stderr(process.stderr)),
+            asyncio.create_task(keep_tail(process.stderr, self._tail)),
         ]
         try:
             async with options.session_class(incoming, _Stdin(process.stdin, self), **session_kwargs) as session:
@@ -118,18 +118,6 @@ class ServerProcess(ClientTransport):
                     self.fault = f"it wrote a message of more than {MAX_LINE} bytes"
                     break
             self.dead = True
-
-    async def _read_stderr(self, stderr: asyncio.StreamReader) -> None:
-        rest = b""
-        while chunk := await stderr.read(CHUNK):
-            *lines, rest = (rest + chunk).split(b"\n")
-            rest = rest[-CHUNK:]
-            for line in lines:
-                text = line.decode("utf-8", "replace").rstrip()
-                self._tail.append(text)
-                logger.debug("%s", text)
-        if rest:
-            self._tail.append(rest.decode("utf-8", "replace"))
 
     def _message(self, line: bytes) -> SessionMessage | None:
         if not line.strip():
@@ -182,7 +170,7 @@ class _Stdin(anyio.abc.ObjectSendStream[SessionMessage]):
             self._process.dead = True
             raise anyio.BrokenResourceError
         if request is not None:
-            request.delivery = Delivery.SENT
+            request.sent = True
         try:
             await self._writer.drain()
         except ConnectionError as error:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar, cast
@@ -39,12 +40,13 @@ from .config import ServerSettings, StateOf
 from .delivery import (
     CURRENT,
     CallFailed,
-    Delivery,
     DiscoveryFailed,
     NotDelivered,
     OutcomeUnknown,
     Request,
+    UpstreamError,
     WorldLost,
+    sending,
 )
 from .http import http_transport
 from .launcher import Launcher
@@ -135,17 +137,14 @@ class Upstream:
             message_handler=self._hear,
             log_handler=self._log,
         )
-        request = Request(starting=True)
-        reset = CURRENT.set(request)
-        try:
-            async with asyncio.timeout(self.settings.start_timeout_s):
-                await client.__aenter__()  # type: ignore[no-untyped-call]
-                tools = await client.list_tools()
-        except Exception as error:  # of the client, of its transport, of the server
-            await self._disconnect(client)
-            raise DiscoveryFailed(self._why_not_started(error, request)) from error
-        finally:
-            CURRENT.reset(reset)
+        with sending(starting=True) as request:
+            try:
+                async with asyncio.timeout(self.settings.start_timeout_s):
+                    await client.__aenter__()  # type: ignore[no-untyped-call]
+                    tools = await client.list_tools()
+            except Exception as error:  # of the client, of its transport, of the server
+                await self._disconnect(client)
+                raise DiscoveryFailed(self._why_not_started(error, request)) from error
         self._client = client
         self._follow_tools(client)
         return tools
@@ -163,15 +162,11 @@ class Upstream:
         Raises:
             DiscoveryFailed: it did not list them in time.
         """
-        if self._client is None or self.dead:
-            raise DiscoveryFailed(f"server {self.name!r} has ended{self._exit()}")
+        client = self._live(DiscoveryFailed)
         self.tools_changed = False
-        self._follow_tools(self._client)
-        try:
-            async with asyncio.timeout(self.settings.start_timeout_s):
-                return await self._client.list_tools()
-        except Exception as error:  # of the client, of its transport, of the server
-            raise DiscoveryFailed(f"server {self.name!r} did not list its tools: {_cause(error)}") from error
+        self._follow_tools(client)
+        async with self._listing("tools"):
+            return await client.list_tools()
 
     async def offered(self) -> Offered:
         """Return the server's resources, templates and prompts as they are now.
@@ -179,23 +174,33 @@ class Upstream:
         Raises:
             DiscoveryFailed: it did not list them in time.
         """
-        client = self._client
-        if client is None or self.dead:
-            raise DiscoveryFailed(f"server {self.name!r} has ended{self._exit()}")
+        client = self._live(DiscoveryFailed)
         has = client.server_capabilities
         if has is None:
             return Offered()
+        async with self._listing("components"):
+            return Offered(
+                await _listed(client.list_resources()) if has.resources else (),
+                await _listed(client.list_resource_templates()) if has.resources else (),
+                await _listed(client.list_prompts()) if has.prompts else (),
+                has.resources is not None,
+                has.completions is not None,
+            )
+
+    @asynccontextmanager
+    async def _listing(self, what: str) -> AsyncIterator[None]:
+        """Limit the time of a listing, and raise `DiscoveryFailed` for any failure of it."""
         try:
             async with asyncio.timeout(self.settings.start_timeout_s):
-                return Offered(
-                    await _listed(client.list_resources()) if has.resources else (),
-                    await _listed(client.list_resource_templates()) if has.resources else (),
-                    await _listed(client.list_prompts()) if has.prompts else (),
-                    has.resources is not None,
-                    has.completions is not None,
-                )
+                yield
         except Exception as error:  # of the client, of its transport, of the server
-            raise DiscoveryFailed(f"server {self.name!r} did not list its components: {_cause(error)}") from error
+            raise DiscoveryFailed(f"server {self.name!r} did not list its {what}: {_cause(error)}") from error
+
+    def _live(self, failure: type[UpstreamError]) -> ProxyClient[Any]:
+        """Return the client of the connection, or raise this failure if the connection is dead."""
+        if self._client is None or self.dead:
+            raise failure(f"server {self.name!r} has ended{self._exit()}")
+        return self._client
 
     @property
     def dead(self) -> bool:
@@ -226,35 +231,32 @@ class Upstream:
             OutcomeUnknown: the call may have run.
             WorldLost: the server has lost its session.
         """
-        if self._client is None or self.dead:
-            raise NotDelivered(f"server {self.name!r} has ended{self._exit()}")
-        request, self._caller = Request(), caller
-        reset = CURRENT.set(request)
+        client, self._caller = self._live(NotDelivered), caller
         was_suspect, self.suspect = self.suspect, True  # until there is an answer
-        try:
-            answer = await self._client.session.call_tool(
-                tool,
-                arguments,
-                progress_callback=caller.progress,
-                meta=cast("RequestParamsMeta | None", inject_trace_context(caller.meta) or None),
-                input_responses=caller.answers,
-                request_state=caller.request_state,
-                allow_input_required=True,
-            )
-            self.suspect = was_suspect
-        except ValidationError as error:
-            raise OutcomeUnknown(f"server {self.name!r} gave an answer that is no tool result") from error
-        except Exception as error:  # of the client, of its transport, or the server's answer
-            failure = await self._failure(request, error)
-            if failure is not None:
-                raise failure from error
-            if not isinstance(error, MCPError):
-                raise
-            self.suspect = was_suspect
-            return CallToolResult(content=[TextContent(type="text", text=error.error.message)], is_error=True)
-        finally:
-            CURRENT.reset(reset)
-            self._caller = None
+        with sending() as request:
+            try:
+                answer = await client.session.call_tool(
+                    tool,
+                    arguments,
+                    progress_callback=caller.progress,
+                    meta=cast("RequestParamsMeta | None", inject_trace_context(caller.meta) or None),
+                    input_responses=caller.answers,
+                    request_state=caller.request_state,
+                    allow_input_required=True,
+                )
+                self.suspect = was_suspect
+            except ValidationError as error:
+                raise OutcomeUnknown(f"server {self.name!r} gave an answer that is no tool result") from error
+            except Exception as error:  # of the client, of its transport, or the server's answer
+                failure = await self._failure(request, error)
+                if failure is not None:
+                    raise failure from error
+                if not isinstance(error, MCPError):
+                    raise
+                self.suspect = was_suspect
+                return _error_answer(error)
+            finally:
+                self._caller = None
         assert isinstance(answer, CallToolResult | InputRequiredResult)
         return answer
 
@@ -267,7 +269,7 @@ class Upstream:
         try:
             return await self.ask(lambda session: session.call_tool(tool, arguments))
         except MCPError as error:
-            return CallToolResult(content=[TextContent(type="text", text=error.error.message)], is_error=True)
+            return _error_answer(error)
 
     async def ask(self, question: Callable[[ClientSession], Awaitable[T]]) -> T:
         """Return the answer to a request other than a tool call.
@@ -276,29 +278,28 @@ class Upstream:
             MCPError: the server's answer is an error.
             CallFailed: the server did not answer.
         """
-        if self._client is None or self.dead:
-            raise NotDelivered(f"server {self.name!r} has ended{self._exit()}")
-        request = Request()
-        reset = CURRENT.set(request)
-        try:
-            async with asyncio.timeout(self.settings.call_timeout_s):
-                return await question(self._client.session)
-        except TimeoutError as error:
-            raise OutcomeUnknown(f"server {self.name!r} did not answer in time") from error
-        except Exception as error:  # of the client, of its transport, or the server's answer
-            failure = await self._failure(request, error)
-            if failure is not None:
-                raise failure from error
-            if isinstance(error, MCPError):
-                raise
-            raise OutcomeUnknown(f"server {self.name!r} gave an answer that cannot be used") from error
-        finally:
-            CURRENT.reset(reset)
+        session = self._live(NotDelivered).session
+        with sending() as request:
+            try:
+                async with asyncio.timeout(self.settings.call_timeout_s):
+                    return await question(session)
+            except TimeoutError as error:
+                raise OutcomeUnknown(f"server {self.name!r} did not answer in time") from error
+            except Exception as error:  # of the client, of its transport, or the server's answer
+                failure = await self._failure(request, error)
+                if failure is not None:
+                    raise failure from error
+                if isinstance(error, MCPError):
+                    raise
+                raise OutcomeUnknown(f"server {self.name!r} gave an answer that cannot be used") from error
 
     async def close(self) -> None:
         """End the session, and the process with it. Idempotent."""
         client, self._client = self._client, None
-        await self._unfollow()
+        following, self._following = self._following, None
+        if following is not None:
+            following.cancel()
+            await asyncio.wait([following])
         if client is not None:
             await self._disconnect(client)
 
@@ -320,12 +321,6 @@ class Upstream:
             logger.debug("server %r tells no changes of its tools: %s", self.name, error)
         except SubscriptionLost:
             self.tools_changed = True  # changes may have been missed: list again, and subscribe again
-
-    async def _unfollow(self) -> None:
-        following, self._following = self._following, None
-        if following is not None:
-            following.cancel()
-            await asyncio.wait([following])
 
     async def _disconnect(self, client: ProxyClient[Any]) -> None:
         try:
@@ -353,7 +348,7 @@ class Upstream:
                 "server %r has ended%s; the end of its stderr:\n%s", self.name, self._exit(), tail or "(nothing)"
             )
         fault = request.fault or f"it has ended{self._exit()}"
-        kind = NotDelivered if request.delivery is Delivery.NOT_SENT else OutcomeUnknown
+        kind = OutcomeUnknown if request.sent else NotDelivered
         return kind(f"server {self.name!r}: {fault}")
 
     async def _log(self, message: LoggingMessageNotificationParams) -> None:
@@ -398,6 +393,10 @@ async def _listed(listing: Awaitable[Sequence[T]]) -> Sequence[T]:
         if error.error.code != METHOD_NOT_FOUND:
             raise
         return ()
+
+
+def _error_answer(error: MCPError) -> CallToolResult:
+    return CallToolResult(content=[TextContent(type="text", text=error.error.message)], is_error=True)
 
 
 def _cause(error: Exception) -> str:

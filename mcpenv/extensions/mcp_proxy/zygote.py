@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from .command import PythonProgram
-from .process import CHUNK, Process, reader_of, spawn, writer_of
+from .process import Process, keep_tail, reader_of, spawn, writer_of
 
 logger = logging.getLogger("mcpenv.upstream")
 
@@ -53,7 +53,7 @@ class Zygote:
         self._forking: deque[asyncio.Future[tuple[int, asyncio.Future[int]]]] = deque()
         self._children: dict[int, asyncio.Future[int]] = {}
         self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
-        self._stderr = asyncio.create_task(self._read_stderr())
+        self._stderr = asyncio.create_task(keep_tail(process.stderr, self._tail))
         asyncio.get_running_loop().add_reader(control, self._read)
         self._telling: asyncio.Task[None] | None = None
         self._gone = False
@@ -184,10 +184,3 @@ class Zygote:
     def _refusal(self) -> ForkRefused:
         tail = "\n".join(self._tail)
         return ForkRefused(f"the process that forks it has ended; the end of its stderr:\n{tail}\n")
-
-    async def _read_stderr(self) -> None:
-        rest = b""
-        while chunk := await self._process.stderr.read(CHUNK):
-            *lines, rest = (rest + chunk).split(b"\n")
-            self._tail.extend(line.decode("utf-8", "replace") for line in lines)
-        self._tail.append(rest.decode("utf-8", "replace"))
