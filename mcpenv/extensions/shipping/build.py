@@ -63,7 +63,7 @@ def build(
     if check:
         return _check(plan, wheels or (), as_json)
     written = write_files(plan, force=force)
-    files = files_of(plan, (plan.folder / DOCKERIGNORE).read_text(encoding="utf-8"))
+    files = files_of(plan)
     files.refuse()
     for name, result in written.items():
         if result is Written.KEPT:
@@ -150,9 +150,8 @@ def engine_of(name: str | None) -> ImageEngine:
 
 
 def _check(plan: ImagePlan, wheels: Sequence[Path], as_json: bool) -> int:
-    ignored = plan.folder / DOCKERIGNORE
     own = (plan.folder / DOCKERFILE).is_file() and is_changed((plan.folder / DOCKERFILE).read_text(encoding="utf-8"))
-    files = files_of(plan, ignored.read_text(encoding="utf-8") if ignored.is_file() else dockerignore())
+    files = files_of(plan)
     local = local_distributions(plan, wheels)
     status = 2 if files.refused else 0
     if as_json:

@@ -16,8 +16,7 @@ from mcpenv.errors import ConfigurationError
 from .build import build_image, engine_of, write_files
 from .download import hub
 from .hub.space import HUB, SpaceName, secrets_of, stage_space
-from .image.dockerignore import DOCKERIGNORE, dockerignore
-from .image.files import ImageFiles, files_of
+from .image.files import files_of
 from .image.local_wheels import wheels_of
 from .image.plan import ImagePlan, plan_image
 
@@ -70,7 +69,7 @@ def push(
     program = engine_of(engine)
     if not dry_run:
         write_files(plan)
-    files = _files(plan)
+    files = files_of(plan)
     files.refuse()
     if not dry_run:
         build_image(plan, files, program, destination, wheels or [], build_options or [], base, show=not as_json)
@@ -94,7 +93,7 @@ def _push_space(
         raise ConfigurationError(f"the Space needs secrets; set the environment variables {', '.join(missing)}")
     if not dry_run:
         write_files(plan)
-    files = _files(plan)
+    files = files_of(plan)
     files.refuse()
     with tempfile.TemporaryDirectory(prefix="mcpenv-push-") as name, wheels_of(plan, wheels) as needed:
         place = Path(name)
@@ -129,8 +128,3 @@ def _push_space(
     else:
         page.line("A new Space is private: only its owner sees its code and connects. One that exists stays as it is.")
     return 0
-
-
-def _files(plan: ImagePlan) -> ImageFiles:
-    file = plan.folder / DOCKERIGNORE
-    return files_of(plan, file.read_text(encoding="utf-8") if file.is_file() else dockerignore())

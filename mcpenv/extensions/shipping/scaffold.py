@@ -1,7 +1,8 @@
 """Make the folder of a new environment from a template.
 
-A template is a real environment in ``templates/``: it runs, and is linted, typed and tested as it stands. Copying
-replaces ``my_env`` and ``MyEnv`` in the names and texts of its files, and its description if another is given.
+A template is a real environment in ``templates/``: it runs, and is linted, typed and tested as it stands. The files in
+``templates/common`` are added to each. Copying replaces ``my_env`` and ``MyEnv`` in the names and texts of all files,
+and the description if another is given.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import keyword
 import re
 import shutil
 import sys
-from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,7 +96,8 @@ def make_scaffold(name: str, template: str, folder: Path, description: str | Non
             # After any interruption, Ctrl-C included, the disk is as before.
             undo.callback(_remove, folder, _first_missing(folder))
             folder.mkdir(parents=True, exist_ok=True)
-            shutil.copytree(source, folder, ignore=_LEFT_BEHIND, dirs_exist_ok=True)
+            for each in (_FOLDER / "common", source):
+                shutil.copytree(each, folder, ignore=_LEFT_BEHIND, dirs_exist_ok=True)
             _replace_in(folder, replaced)
             shutil.copyfile(SCHEMA_PATH, folder / SCHEMA_FILE)
             (folder / CONSTRAINTS).write_text(constraints("mcpenv"), encoding="utf-8")
@@ -200,12 +201,8 @@ def _first_missing(folder: Path) -> Path | None:
 
 def _remove(folder: Path, made: Path | None) -> None:
     """Remove a folder that was created, or empty one that existed."""
-    for path in [made] if made is not None else list(_entries(folder)):
+    for path in list(folder.glob("*")) if made is None else [made]:
         if path.is_dir():
             shutil.rmtree(path)
         else:
             path.unlink(missing_ok=True)
-
-
-def _entries(folder: Path) -> Iterator[Path]:
-    yield from folder.iterdir() if folder.is_dir() else ()

@@ -35,7 +35,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_templates_are_the_folders() -> None:
-    assert {folder.name for folder in FOLDERS.iterdir() if folder.is_dir()} == set(TEMPLATES)
+    assert {folder.name for folder in FOLDERS.iterdir() if folder.is_dir()} == {*TEMPLATES, "common"}
 
 
 @pytest.mark.parametrize("template", TEMPLATES)
@@ -65,14 +65,12 @@ def test_a_template_has_the_same_facts_in_all_its_files(template: str) -> None:
     assert f"mcpenv>={major}.{minor},<{major}.{int(minor) + 1}" in project
     for heading in ("Description", "Tools", "Observation", "Reward", "Start", "End", "Version"):
         assert f"    {heading}:\n" in code
-    shown = ("AGENTS.md", "README.md", "mcpenv.yaml", "pyproject.toml")
-    texts = "".join((folder / name).read_text(encoding="utf-8") for name in shown)
+    shown = (
+        FOLDERS / "common" / "AGENTS.md",
+        *(folder / name for name in ("README.md", "mcpenv.yaml", "pyproject.toml")),
+    )
+    texts = "".join(file.read_text(encoding="utf-8") for file in shown)
     assert not re.search(r"index-url|pypi\.org|https?://(?!127\.0\.0\.1|rooms\.example\.com)", texts)
-
-
-@pytest.mark.parametrize("common", [".gitignore", "AGENTS.md"])
-def test_what_is_common_to_templates_is_the_same(common: str) -> None:
-    assert len({(FOLDERS / template / common).read_text(encoding="utf-8") for template in TEMPLATES}) == 1
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from mcpenv.extensions.shipping.secret_files import why_secret
 
 from .constraints import CONSTRAINTS
 from .dockerfile import DOCKERFILE, SOURCE, WHEELS
-from .dockerignore import DOCKERIGNORE, DockerIgnore
+from .dockerignore import DOCKERIGNORE, DockerIgnore, dockerignore
 from .generated import is_changed
 from .local_wheels import name_of
 from .plan import ImagePlan
@@ -69,13 +69,16 @@ class ImageFiles:
             raise ConfigurationError(f"not built, because these would be in it: {listed}; add them to {DOCKERIGNORE}")
 
 
-def files_of(plan: ImagePlan, ignored: str) -> ImageFiles:
+def files_of(plan: ImagePlan, ignored: str | None = None) -> ImageFiles:
     """Return the files of an environment's folder.
 
     Args:
         plan: the image.
-        ignored: the text of its ``.dockerignore``.
+        ignored: the text of a ``.dockerignore``. Default: the folder's own, or else the usual one.
     """
+    if ignored is None:
+        own = plan.folder / DOCKERIGNORE
+        ignored = own.read_text(encoding="utf-8") if own.is_file() else dockerignore()
     patterns, found = DockerIgnore.read(ignored), ImageFiles()
     for path in _walk(plan.folder, "", patterns, found):
         file = plan.folder / path
