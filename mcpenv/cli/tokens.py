@@ -80,7 +80,7 @@ def agent_tokens(given: Sequence[str], file: Path | None) -> dict[str, str]:
     tokens: dict[str, str] = {}
     _add(tokens, given, "--agent-token")
     if file is not None:
-        lines = [line.strip() for line in _read("--agent-tokens-file", file).splitlines()]
+        lines = [line.strip() for line in read_text("--agent-tokens-file", file).splitlines()]
         entries = [line for line in lines if line and not line.startswith("#")]
         if not entries:
             raise ConfigurationError(f"--agent-tokens-file {file}: the file has no token")
@@ -97,7 +97,7 @@ def _one(option: str, variable: str, given: str | None, file: Path | None) -> st
     if given is not None:
         return check_token(given, option)
     if file is not None:
-        return check_token(_read(f"{option}-file", file).strip(), f"{option}-file {file}: the token")
+        return check_token(read_text(f"{option}-file", file).strip(), f"{option}-file {file}: the token")
     return None if inherited is None else check_token(inherited.strip(), variable)
 
 
@@ -134,7 +134,12 @@ def _take(variable: str) -> str | None:
     return os.environ.pop(variable, None)
 
 
-def _read(option: str, file: Path) -> str:
+def read_text(option: str, file: Path) -> str:
+    """Return the text of the file that an option names.
+
+    Raises:
+        ConfigurationError: it cannot be read, or is not UTF-8 text.
+    """
     try:
         return file.expanduser().read_text(encoding="utf-8-sig")
     except OSError as error:

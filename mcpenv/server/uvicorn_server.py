@@ -265,6 +265,19 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return factory  # type: ignore[no-any-return]
 
 
+async def serve_until_signal(app: ASGIApp, door: socket.socket, on_started: Callable[[], None]) -> None:
+    """Serve an application that has no sessions until Ctrl-C or SIGTERM comes."""
+    server, loop = HTTPServer(settings_of(app, ServerConfig())), asyncio.get_running_loop()
+
+    def stop() -> None:
+        server.should_exit = True
+
+    with contextlib.suppress(NotImplementedError):  # Windows, where Ctrl-C raises KeyboardInterrupt
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stop)
+    await server.serve_at(door, on_started)
+
+
 async def serve_doors(
     served: EnvServer, doors: Sequence[tuple[HTTPServer, socket.socket | None]], on_started: Callable[[], None]
 ) -> None:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import signal
-import socket
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -18,11 +15,10 @@ from starlette.types import ASGIApp
 
 from mcpenv.errors import ConfigurationError
 from mcpenv.server.app import application
-from mcpenv.server.config import ServerConfig
 from mcpenv.server.control.http import Handler, plain_json
 from mcpenv.server.security.access import asgi_of
 from mcpenv.server.security.host_check import Guard
-from mcpenv.server.uvicorn_server import HTTPServer, listen, loop_factory, settings_of
+from mcpenv.server.uvicorn_server import listen, loop_factory, serve_until_signal
 from mcpenv.trajectories.reader import PATTERNS, segments_of
 
 from .evaluation_routes import EvaluationRoutes, Evaluations
@@ -108,20 +104,8 @@ def serve_viewer(app: Starlette, port: int, on_started: Callable[[int], None]) -
         ConfigurationError: the port is in use.
     """
     with listen(HOST, port) as door, asyncio.Runner(loop_factory=loop_factory()) as runner:
-        runner.run(_serve(app, door, on_started))
-
-
-async def _serve(app: Starlette, door: socket.socket, on_started: Callable[[int], None]) -> None:
-    server, loop = HTTPServer(settings_of(app, ServerConfig())), asyncio.get_running_loop()
-
-    def stop() -> None:
-        server.should_exit = True
-
-    with contextlib.suppress(NotImplementedError):  # Windows, where Ctrl-C raises KeyboardInterrupt
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, stop)
-    port: int = door.getsockname()[1]
-    await server.serve_at(door, lambda: on_started(port))
+        bound: int = door.getsockname()[1]
+        runner.run(serve_until_signal(app, door, lambda: on_started(bound)))
 
 
 __all__ = ["has_record", "record_in", "serve_viewer", "viewer"]

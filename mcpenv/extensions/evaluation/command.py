@@ -23,6 +23,7 @@ from mcpenv.cli.json_option import json_object
 from mcpenv.cli.output import Page, note, number_of, print_json, printable, quiet_logs, report
 from mcpenv.cli.run_options import Secret
 from mcpenv.cli.tokens import control_token as read_control_token
+from mcpenv.cli.tokens import read_text
 from mcpenv.errors import ConfigurationError
 from mcpenv.extensions.model_proxy.upstream import Upstream
 from mcpenv.targets.place import is_url
@@ -129,7 +130,7 @@ class AgentOptions:
             self.model,
             base_url=self.base_url or os.environ.get("OPENAI_BASE_URL") or DEFAULT_URL,
             api_key_env=key,
-            system=None if self.system is None else _text("--system", self.system),
+            system=None if self.system is None else read_text("--system", self.system),
             temperature=self.temperature,
             max_tokens=self.max_tokens,
             **({} if self.max_turns is None else {"max_turns": self.max_turns}),
@@ -261,15 +262,6 @@ def _refuse(given: set[str], why: str) -> None:
     if given:
         options = ", ".join(f"--{name.replace('_', '-')}" for name in sorted(given))
         raise ConfigurationError(f"{options}: {why}")
-
-
-def _text(option: str, file: Path) -> str:
-    try:
-        return file.expanduser().read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigurationError(f"{option} {file}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise ConfigurationError(f"{option} {file}: it is not UTF-8 text") from error
 
 
 # -- while it runs

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -22,6 +21,7 @@ from mcpenv.server.config import ServerConfig
 from mcpenv.server.serve import serve_http
 from mcpenv.targets.target import load_target
 from mcpenv_client.errors import McpenvError
+from mcpenv_client.providers.inside.local_server import end_with, owner_stream
 from mcpenv_client.types.tools import Mode
 
 STOP_TIMEOUT_S = 15.0
@@ -95,9 +95,10 @@ class OwnServer:
 
 def main() -> int:
     """Serve the job in the first line of stdin until stdin is closed; write port and folder, or an error, to stdout."""
-    told, job = _streams()
+    told, job = os.fdopen(os.dup(1), "w"), owner_stream()
+    os.dup2(2, 1)  # what user code prints is for the log
     asked = json.loads(job.readline())
-    _end_with(job)
+    threading.Thread(target=end_with, args=(job,), name="mcpenv-end", daemon=True).start()
     try:
         target = load_target(asked["target"], asked["settings"], asked["tasks"])
         target.refuse_other(Mode.SIMULATION)
@@ -122,28 +123,5 @@ def main() -> int:
     return 0
 
 
-def _streams() -> tuple[TextIO, TextIO]:
-    """Return this process's stdout and stdin, and redirect user code to stderr and the null device."""
-    told, job = os.fdopen(os.dup(1), "w"), os.fdopen(os.dup(0))
-    os.dup2(2, 1)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
-    return told, job
-
-
 def _tell(told: TextIO, what: dict[str, Any]) -> None:
     print(json.dumps(what), file=told, flush=True)
-
-
-def _end_with(job: TextIO) -> None:
-    """End this process when the parent process closes the pipe or ends."""
-
-    def wait() -> None:
-        job.read()
-        os.kill(os.getpid(), signal.SIGTERM)
-        # An environment that blocks in close must not outlive the evaluation.
-        threading.Event().wait(STOP_TIMEOUT_S)
-        os._exit(1)
-
-    threading.Thread(target=wait, name="mcpenv-end", daemon=True).start()

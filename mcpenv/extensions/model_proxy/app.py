@@ -15,7 +15,7 @@ from starlette.routing import Route
 
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.security.host_check import Guard
-from mcpenv.server.uvicorn_server import HTTPServer, listen, settings_of
+from mcpenv.server.uvicorn_server import HTTPServer, listen, serve_until_signal, settings_of
 from mcpenv_client.connection.addresses import is_loopback
 
 from .relay import Relay
@@ -71,6 +71,12 @@ def client(upstream: Upstream) -> httpx2.AsyncClient:
     )
 
 
+async def serve(upstream: Upstream, store: TurnStore, door: socket.socket, on_started: Callable[[], None]) -> None:
+    """Serve the proxy at a listening socket until a signal comes."""
+    async with client(upstream) as http:
+        await serve_until_signal(application(upstream, http, store), door, on_started)
+
+
 @asynccontextmanager
 async def proxied(upstream: Upstream, store: TurnStore) -> AsyncIterator[str]:
     """Serve the proxy in the running event loop while the block runs; yield its URL.
@@ -79,24 +85,15 @@ async def proxied(upstream: Upstream, store: TurnStore) -> AsyncIterator[str]:
         ConfigurationError: no port is free.
     """
     with listen(HOST, 0) as door:
-        started = asyncio.Event()
-        async with serving(upstream, store, door, started.set) as server:
-            await started.wait()
-            yield f"http://{HOST}:{door.getsockname()[1]}"
-            server.should_exit = True
-
-
-@asynccontextmanager
-async def serving(
-    upstream: Upstream, store: TurnStore, door: socket.socket, on_started: Callable[[], None]
-) -> AsyncIterator[HTTPServer]:
-    """Serve the proxy at a listening socket; yield its server, and wait for its end."""
-    async with client(upstream) as http:
-        server = HTTPServer(settings_of(application(upstream, http, store), ServerConfig()))
-        task = asyncio.ensure_future(server.serve_at(door, on_started))
-        try:
-            yield server
-            await task
-        finally:
-            server.should_exit = server.force_exit = True
-            await asyncio.wait({task})
+        async with client(upstream) as http:
+            started = asyncio.Event()
+            server = HTTPServer(settings_of(application(upstream, http, store), ServerConfig()))
+            task = asyncio.ensure_future(server.serve_at(door, started.set))
+            try:
+                await started.wait()
+                yield f"http://{HOST}:{door.getsockname()[1]}"
+                server.should_exit = True
+                await task
+            finally:
+                server.should_exit = server.force_exit = True
+                await asyncio.wait({task})

@@ -5,10 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import signal
-import socket
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -21,7 +18,7 @@ from mcpenv.errors import ConfigurationError
 from mcpenv.server.logs import configure_logging
 from mcpenv.server.uvicorn_server import listen
 
-from .app import HOST, serving
+from .app import HOST, serve
 from .turn_files import TurnFile
 from .upstream import Upstream
 
@@ -71,21 +68,8 @@ def model_proxy(
             else:
                 _show(Page(sys.stdout), ready, upstream)
 
-        asyncio.run(_serve(upstream, file, door, started))
+        asyncio.run(serve(upstream, file, door, started))
     return 0
-
-
-async def _serve(upstream: Upstream, file: TurnFile, door: socket.socket, on_started: Callable[[], None]) -> None:
-    """Serve until a signal comes."""
-    async with serving(upstream, file, door, on_started) as server:
-        loop = asyncio.get_running_loop()
-
-        def stop() -> None:
-            server.should_exit = True
-
-        with contextlib.suppress(NotImplementedError):  # Windows, where Ctrl-C raises KeyboardInterrupt
-            for number in (signal.SIGINT, signal.SIGTERM):
-                loop.add_signal_handler(number, stop)
 
 
 def _show(page: Page, ready: dict[str, str], upstream: Upstream) -> None:

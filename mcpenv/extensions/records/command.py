@@ -17,14 +17,15 @@ from mcpenv.errors import ConfigurationError
 from mcpenv.trajectories import RecordedEpisode, read_episodes
 from mcpenv.trajectories.episode import Ending
 from mcpenv.trajectories.summary import fault_of, return_of, summary_of
-from mcpenv_client.types.records import Reward, StepRecord
-from mcpenv_client.types.status import Status, StatusCode
+from mcpenv_client.types.records import StepRecord
+from mcpenv_client.types.status import StatusCode
 
 from .chat import prompt_of, text_of
 from .images import images_of
 from .model_turns import show_turn
 from .selection import Selection
 from .statistics import statistics_of
+from .texts import reward_text, status_text
 from .turns_and_steps import turns_and_steps
 
 _WHICH = Group("Selection", sort_key=10)
@@ -233,9 +234,9 @@ def _show(page: Page, episode: RecordedEpisode, files: Mapping[int, Sequence[str
             show_turn(page, *each)
     page.line()
     if trajectory.end_reward is not None:
-        page.line("at the end: ", _rewarded(trajectory.end_reward))
+        page.line("at the end: ", printable(reward_text(trajectory.end_reward)))
     if trajectory.verified is not None:
-        page.line("verified: ", _rewarded(trajectory.verified))
+        page.line("verified: ", printable(reward_text(trajectory.verified)))
     reason = f" ({printable(trajectory.reason)})" if trajectory.reason and trajectory.reason != episode.ending else ""
     earned = return_of(trajectory)
     total = "not scored" if earned is None else f"return {earned:g}"
@@ -243,7 +244,7 @@ def _show(page: Page, episode: RecordedEpisode, files: Mapping[int, Sequence[str
     if fault is not None:
         total += f", but incomplete: scoring failed ({fault})"
     if trajectory.status is not None:
-        page.line("status: ", _said(trajectory.status))
+        page.line("status: ", printable(status_text(trajectory.status)))
     page.line((f"{printable(episode.ending)}{reason}, {total}", "bold"))
 
 
@@ -257,27 +258,16 @@ def _show_step(page: Page, episode: RecordedEpisode, step: StepRecord) -> None:
         page.line((f"{step.outcome.error.error_type.value}: ", "red"), indent=3)
     page.block(_clean(text_of(episode, step)), indent=3)
     if step.reward is not None:
-        page.line(("reward ", "green"), _rewarded(step.reward), indent=3)
+        page.line(("reward ", "green"), printable(reward_text(step.reward)), indent=3)
     if step.fault is not None:
         page.line((f"the environment failed: {step.fault}", "red"), indent=3)
     if step.status.code is not StatusCode.COMPLETED:
-        page.line(("status ", "dim"), _said(step.status), indent=3)
+        page.line(("status ", "dim"), printable(status_text(step.status)), indent=3)
 
 
 def _show_images(page: Page, files: Sequence[str], indent: int) -> None:
     for file in files:
         page.line(("image ", "dim"), printable(file), indent=indent)
-
-
-def _said(status: Status) -> str:
-    limit = "" if status.limit is None else f" ({printable(status.limit)})"
-    stage = "" if status.stage is None else f", stage {status.stage.value}"
-    return f"{status.code.value}{limit}{stage}{', a retry may help' if status.retryable else ''}"
-
-
-def _rewarded(reward: Reward) -> str:
-    parts = ", ".join(f"{printable(name)} {value:g}" for name, value in reward.components.items())
-    return f"{reward.value:g}" + (f"  ({parts})" if parts else "")
 
 
 def _clean(text: str) -> str:

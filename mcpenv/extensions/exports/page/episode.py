@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from xml.etree.ElementTree import Element
 
+from mcpenv.extensions.records.texts import reward_text, status_text
 from mcpenv.trajectories.episode import CONTEXT, NOT_RECORDED, RecordedEpisode
 from mcpenv.trajectories.summary import components_of, fault_of, named_task_of, return_of
 from mcpenv_client.types.records import StepRecord
 
 from .contents import Contents, json_of, line_of, text_of
 from .markup import Child, el, facts
-from .step import Steps, reward_text, status_text
+from .step import Steps
 from .turns import Turn, message_element, request_element, turns_of
 
 

@@ -7,10 +7,11 @@ from itertools import islice
 from typing import Any
 from xml.etree.ElementTree import Element
 
+from mcpenv.extensions.records.texts import reward_text, status_text
 from mcpenv.trajectories.episode import OBSERVATIONS, RecordedEpisode
 from mcpenv_client.formats.images import without_data
 from mcpenv_client.types.records import Reward, StepRecord
-from mcpenv_client.types.status import Status, StatusCode
+from mcpenv_client.types.status import StatusCode
 
 from .changes import ABSENT, Change, changes
 from .contents import Contents, json_of, line_of
@@ -80,19 +81,6 @@ class Steps:
         if own is not None:
             found += [el("p", "Observation:", class_="muted"), *self._contents.value(own)]
         return found
-
-
-def reward_text(reward: Reward) -> str:
-    """Return a reward with its parts."""
-    parts = ", ".join(f"{name} {value:g}" for name, value in reward.components.items())
-    return f"{reward.value:g}" + (f" ({parts})" if parts else "")
-
-
-def status_text(status: Status) -> str:
-    """Return a status with all its details."""
-    limit = "" if status.limit is None else f" ({status.limit})"
-    stage = "" if status.stage is None else f", stage {status.stage.value}"
-    return f"{status.code.value}{limit}{stage}{', a retry may help' if status.retryable else ''}"
 
 
 def _head(step: StepRecord) -> Element:

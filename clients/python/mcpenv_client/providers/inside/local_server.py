@@ -18,15 +18,15 @@ STOP_TIMEOUT_S = 15.0
 
 def main() -> None:
     """Serve as ``mcpenv`` with the arguments of this process."""
-    owner = _owner()
+    owner = owner_stream()
     # Set here, so that the environment of the process, which its tools can read in /proc, does not have it.
     os.environ["MCPENV_CONTROL_TOKEN"] = owner.readline().rstrip("\n")
-    threading.Thread(target=_end_with, args=(owner,), name="mcpenv-owner", daemon=True).start()
+    threading.Thread(target=end_with, args=(owner,), name="mcpenv-owner", daemon=True).start()
     sys.argv[0] = "mcpenv"
     runpy.run_module("mcpenv", run_name="__main__", alter_sys=True)
 
 
-def _owner() -> TextIO:
+def owner_stream() -> TextIO:
     """Return this process's stdin, and give user code the null device instead."""
     owner = os.fdopen(os.dup(0))
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -35,7 +35,8 @@ def _owner() -> TextIO:
     return owner
 
 
-def _end_with(owner: TextIO) -> None:
+def end_with(owner: TextIO) -> None:
+    """Wait until the owner closes the stream or ends, then end this process."""
     owner.read()
     os.kill(os.getpid(), signal.SIGTERM)
     # An environment that blocks in close must not outlive the owner.
