@@ -122,7 +122,7 @@ MOST_FURTHER = 64
 SMALL = 40
 """Lines. A module with fewer belongs to its importer, if there is only one."""
 CHECKED = ("mcpenv.",)
-STILL_SMALL = {"mcpenv.extensions.users.scripted_user", "mcpenv.extensions.validation.parts.cheats"}
+STILL_SMALL = {"mcpenv.extensions.users.scripted_user"}
 
 
 def files_by_module() -> dict[str, Path]:
