@@ -17,6 +17,7 @@ from typing import Any
 
 MOVED = {
     "mcpenv.chat_completions": "mcpenv.extensions.models.chat_completions",
+    "mcpenv.cli.json_option": "mcpenv.cli.tool_arguments",
     "mcpenv.evaluation": "mcpenv.extensions.evaluation",
     "mcpenv.in_process": "mcpenv.extensions.in_process",
     "mcpenv.integrations.gymnasium": "mcpenv.extensions.gymnasium.environment",

@@ -109,6 +109,7 @@ FURTHER = {
     "postgres_world": {"worlds"},
     "play": {"cli"},
     "records": {"execution", "rewards", "targets", "tasks", "trajectories"},
+    "sessions": {"cli"},
     "reload": {"cli", "server", "targets"},
     "users": {"execution"},
     "validation": {"cli", "execution", "testing"},

@@ -53,7 +53,6 @@ KERNEL = {
     "tasks": Command(help="Show the tasks of an environment.", order=4, takes_target=True),
     "tasks.list": Command(help="List tasks.", run="mcpenv.cli.tasks:list_tasks", order=1, takes_target=True),
     "tasks.show": Command(help="Show one task in full.", run="mcpenv.cli.tasks:show_task", order=2, takes_target=True),
-    "sessions": Command(help="Show a server's sessions.", run="mcpenv.cli.sessions:sessions", order=7),
     "manifest": Command(help="Show the format of mcpenv.yaml.", order=19),
     "manifest.schema": Command(help="Print its JSON Schema for editors.", run="mcpenv.cli.manifest:schema"),
 }

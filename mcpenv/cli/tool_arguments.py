@@ -1,4 +1,4 @@
-"""Arguments of a tool call, as a user writes them: ``key=value`` pairs and JSON."""
+"""Arguments of a tool call and other values, as a user writes them: ``key=value`` pairs and JSON."""
 
 from __future__ import annotations
 
@@ -10,10 +10,25 @@ from mcpenv.errors import ConfigurationError
 from mcpenv_client.formats.references import schema_at
 from mcpenv_client.types.tools import Tool
 
-from .json_option import json_object
-
 Given = tuple[dict[str, Any], dict[str, str]]
 """The arguments given as JSON, and those given as text that is not parsed yet."""
+
+
+def json_object(option: str, text: str | None) -> dict[str, Any]:
+    """Return the object in an option's text; an empty one if the option is not given.
+
+    Raises:
+        ConfigurationError: the text is not a JSON object.
+    """
+    if text is None:
+        return {}
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise ConfigurationError(f"{option} is not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise ConfigurationError(f"{option} is not a JSON object")
+    return value
 
 
 def given_arguments(pairs: Sequence[str], json_arguments: str | None = None) -> Given:

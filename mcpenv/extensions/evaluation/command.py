@@ -19,11 +19,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 from rich.progress import Progress as Bar
 
 from mcpenv.cli.commands import FORMAT
-from mcpenv.cli.json_option import json_object
 from mcpenv.cli.output import Page, note, number_of, print_json, printable, quiet_logs, report
 from mcpenv.cli.run_options import Secret
 from mcpenv.cli.tokens import control_token as read_control_token
 from mcpenv.cli.tokens import read_text
+from mcpenv.cli.tool_arguments import json_object
 from mcpenv.errors import ConfigurationError
 from mcpenv.extensions.model_proxy.upstream import Upstream
 from mcpenv.targets.place import is_url

@@ -11,9 +11,9 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from mcpenv.cli.json_option import json_object
 from mcpenv.cli.output import Page
 from mcpenv.cli.ready_file import prepare_ready_file, write_ready_file
+from mcpenv.cli.tool_arguments import json_object
 from mcpenv.errors import ConfigurationError
 from mcpenv.server.logs import configure_logging
 from mcpenv.server.uvicorn_server import listen

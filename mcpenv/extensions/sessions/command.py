@@ -6,7 +6,6 @@ import sys
 import time
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -18,15 +17,14 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from mcpenv.cli.output import Page, print_json, print_table, printable, shown_parts
+from mcpenv.cli.remote import CONNECT_S
+from mcpenv.cli.tokens import ControlToken
 from mcpenv.errors import ConfigurationError
 from mcpenv_client.connection.addresses import http_base, is_loopback, without_password
 from mcpenv_client.errors import ConnectionFailed
 from mcpenv_client.types.records import Reward
 from mcpenv_client.types.server import ServerCapacityStatus, SessionInfo
-
-from .output import Page, print_json, print_table, printable, shown_parts
-from .remote import CONNECT_S
-from .tokens import control_token
 
 REFRESH_S = 1.0
 """Seconds between two requests with ``--watch``."""
@@ -41,8 +39,7 @@ def sessions(
     url: str,
     /,
     *,
-    token: Annotated[str | None, Parameter(name="--control-token", allow_leading_hyphen=True)] = None,
-    token_file: Annotated[Path | None, Parameter(name="--control-token-file")] = None,
+    token: ControlToken = ControlToken(),  # noqa: B008 - frozen
     watch: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
     end: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
     as_json: Annotated[bool, Parameter(name="--json", negative=(), show_default=False)] = False,
@@ -52,9 +49,6 @@ def sessions(
 
     Args:
         url: URL of the server, or of its control plane if that has a port of its own.
-        token: The control token. On the command line, every user of this machine can see it (ps).
-            Default: MCPENV_CONTROL_TOKEN.
-        token_file: File with that token.
         watch: Update the table until Ctrl-C.
         end: End the session with this id, or the only one with an id that starts with it.
         as_json: Print one JSON document.
@@ -62,7 +56,7 @@ def sessions(
     """
     if watch and (as_json or end is not None):
         raise ConfigurationError("--watch cannot be combined with --json or --end")
-    with ControlPlane(url, control_token(token, token_file)) as server:
+    with ControlPlane(url, token.read()) as server:
         if end is not None:
             ended = server.end(server.find(end))
             if as_json:

@@ -27,7 +27,7 @@ from command_line import TIMEOUT_S, Cli, Done, command_lines, free_port
 from fastmcp import Client
 
 from mcpenv import MCPEnvironment, Mode, Reward, ToolCall, ToolOutcome
-from mcpenv.cli.sessions import _duration
+from mcpenv.extensions.sessions.command import _duration
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.security.agent_auth import agent_auth_from
 from mcpenv.server.serve import serving

@@ -1,0 +1,1 @@
+"""The command ``mcpenv sessions``: the sessions of a running server."""
