@@ -129,7 +129,7 @@ def test_a_worker_that_dies_is_replaced_and_its_episode_begun_again(tmp_path: Pa
 
 
 def test_a_worker_that_hangs_is_killed_at_the_time_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mcpenv_client.pool.processes.GRACE_S", 0.5)
+    monkeypatch.setattr("mcpenv_client.pool.places.GRACE_S", 0.5)
 
     async def play() -> None:
         async with EnvPool(Dice, 1, backend="process", workers=1) as pool:
@@ -146,7 +146,7 @@ def test_a_worker_that_hangs_is_killed_at_the_time_limit(tmp_path: Path, monkeyp
 def test_a_worker_that_hangs_beside_other_episodes_is_killed_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mcpenv_client.pool.processes.GRACE_S", 0.5)
+    monkeypatch.setattr("mcpenv_client.pool.places.GRACE_S", 0.5)
 
     async def play() -> None:
         async with EnvPool(Dice, 3, backend="process", workers=1) as pool:
@@ -295,7 +295,7 @@ def test_what_cannot_travel_is_refused_with_what_to_do() -> None:
             assert len(await pool.rollout(five_rolls, ["t1"])) == 1
 
     run(play)
-    with pytest.raises(PoolError, match="give a TARGET as text"):
+    with pytest.raises(PoolError, match="Give a TARGET as text"):
         run(EnvPool(lambda: Dice(), backend="process").connect)
 
 

@@ -12,7 +12,7 @@ from mcpenv_client.types.records import StepResult
 from mcpenv_client.types.status import Status, StatusCode
 
 from .assignment import Limits, Share
-from .episode import Outcome, Policy, is_async
+from .episode import Outcome, Policy
 
 T = TypeVar("T")
 
@@ -126,21 +126,3 @@ def lost_result(status: Status, text: str) -> StepResult[Any]:
     plain = status.to_plain()
     info = {"status": plain, "episode_status": plain, "error": text}
     return StepResult(Observation(truncated=True, info=info), truncated=True, info=info)
-
-
-def refuse_unused_warm(warm: int, policy: Policy, place: str) -> None:
-    """Refuse environments that would never be reset ahead.
-
-    Args:
-        warm: their number.
-        policy: the policy of a rollout.
-        place: the name of a place that plays one episode of a plain function at a time, such as "a worker process".
-
-    Raises:
-        PoolError: the number is not 0, and the policy is a plain function.
-    """
-    if warm and not is_async(policy):
-        raise PoolError(
-            f"{place} plays one episode of a plain function at a time, so that none is reset beside it: make the "
-            "policy async, or leave warm out and have more workers"
-        )

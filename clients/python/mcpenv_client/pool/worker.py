@@ -1,15 +1,15 @@
-"""The worker process of a pool: plays the episodes that arrive through its pipe, or steps its environments."""
+"""What a process or an actor of a pool does: plays batches of episodes, or steps its environments."""
 
 from __future__ import annotations
 
 import asyncio
-import os
 import pickle
-import signal
+import time
+from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from mcpenv_client.types.records import StepResult
 
@@ -17,48 +17,32 @@ from .assignment import Limits, Share
 from .backend import PoolError
 from .episode import AsyncPolicy, BlockingPolicy, Outcome, Policy, is_async
 from .held import HeldEnvironments
-from .instances import Instances, Target, instances_of
-from .playing import changed, played_of
+from .instances import Instances
+from .playing import changed
 from .ready import ReadyEnvironments
+
+T = TypeVar("T")
+
+BATCH_S = 0.5
+"""The seconds after which a worker begins no further episode of a batch: a lost batch then costs little."""
+
+UNPICKLABLE = (pickle.PicklingError, TypeError, AttributeError, ValueError)
+"""The errors of pickling."""
 
 
 @dataclass(frozen=True)
 class Begin:
-    """A rollout begins: episodes of this policy follow."""
+    """The policy of a rollout, and the limits of its episodes."""
 
     policy: Policy
     limits: Limits
 
 
 @dataclass(frozen=True)
-class End:
-    """The rollout is over."""
-
-
-@dataclass(frozen=True)
-class Reset:
-    """Reset environments: an index and the reset's arguments for each."""
-
-    requests: Sequence[tuple[int, dict[str, Any]]]
-
-
-@dataclass(frozen=True)
-class Step:
-    """Step environments: an index and an action for each."""
-
-    requests: Sequence[tuple[int, Any]]
-    timeout_s: float | None
-
-
-@dataclass(frozen=True)
 class Failed:
-    """A request failed with an error that its caller must see.
-
-    ``number`` is the number of the share's first episode.
-    """
+    """A request failed with an error that its caller must see."""
 
     error: Exception
-    number: int | None = None
 
 
 @dataclass(frozen=True)
@@ -67,146 +51,112 @@ class Answers:
 
     outcomes: list[Outcome]
 
-    @property
-    def number(self) -> int:
-        """The number of the first episode."""
-        return played_of(self.outcomes[0]).assignment.number
-
-
-def main(
-    pipe: Connection, target: Target, settings: Sequence[str], memory_bytes: int | None, at_once: int | None
-) -> None:
-    """Run a worker until its pipe ends. Sends None when it is ready, or `Failed`.
-
-    Args:
-        pipe: requests in, answers out.
-        target: the environment.
-        settings: settings of the target.
-        memory_bytes: the maximum address space of this process; None: no limit.
-        at_once: the number of concurrent async policies; further episodes are reset ahead and wait; None: no limit.
-    """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole group; the parent ends its workers
-    if memory_bytes is not None:
-        import resource  # not on Windows
-
-        resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
-    try:
-        worker = Worker(pipe, instances_of(target, settings), at_once)
-    except PoolError as error:
-        pipe.send(Failed(error))
-        return
-    pipe.send(None)
-    try:
-        worker.run()
-    except (EOFError, ConnectionResetError, BrokenPipeError):
-        return  # the parent has exited
-    finally:
-        worker.close()
-
 
 class Worker:
-    """The environments of one process.
+    """The environments of one process or actor, for one event loop.
+
+    Answers are bytes, so that one unpicklable answer does not cost the others.
 
     Args:
-        pipe: requests in, answers out.
         instances: makes environments.
-        at_once: as for `main`.
+        where: the place for `Played.where`.
+        at_once: the number of concurrent async policies; further episodes are reset ahead and wait; None: no limit.
+        thread: runs blocking policies and single steps, one at a time and in order.
+        dumps: pickles answers.
     """
 
-    def __init__(self, pipe: Connection, instances: Instances, at_once: int | None = None) -> None:
-        self._pipe = pipe
+    def __init__(
+        self, instances: Instances, where: str, at_once: int | None, thread: Executor, dumps: Callable[[Any], bytes]
+    ) -> None:
         self._held = HeldEnvironments(instances)
         self._ready = ReadyEnvironments(instances, at_once)
-        self._where = f"process {os.getpid()}"
+        self._where, self._thread, self._dumps = where, thread, dumps
+        self._rollout: tuple[int, Begin] = (0, cast("Begin", None))
 
-    def run(self) -> None:
-        """Answer requests, until the pipe ends."""
-        while True:
-            request = self._pipe.recv()
-            if isinstance(request, Begin):
-                if is_async(request.policy):
-                    asyncio.run(self._play_async(request))
-                else:
-                    self._play(cast("BlockingPolicy", request.policy), request.limits)
-            elif isinstance(request, Reset):
-                self._answer(self._held.reset, request.requests)
-            elif isinstance(request, Step):
-                self._answer(self._held.step, request.requests, request.timeout_s)
+    def has(self, rollout: int) -> bool:
+        """Return True if it has the policy of a rollout."""
+        return self._rollout[0] == rollout
+
+    def begin(self, rollout: int, begin: bytes) -> None:
+        """Take the pickled `Begin` of a rollout."""
+        self._rollout = (rollout, pickle.loads(begin))
+
+    async def play(self, shares: Sequence[Share]) -> bytes:
+        """Play shares and return a list of `Answers` or `Failed`; if time is short, only of the first shares."""
+        begin = self._rollout[1]
+        if is_async(begin.policy):
+            return self._packed(await asyncio.gather(*(self._play_async(begin, each) for each in shares)))
+        waiting = deque(shares)
+        try:
+            return await self.in_thread(lambda: self._packed(self._play(begin, waiting)))
+        except asyncio.CancelledError:
+            waiting.clear()
+            raise
+
+    async def reset(self, requests: Sequence[tuple[int, dict[str, Any]]]) -> bytes:
+        """Reset environments, and return a list of their results or `Failed`."""
+        return await self._single(lambda: self._held.reset(requests))
+
+    async def step(self, requests: Sequence[tuple[int, Any]], timeout_s: float | None) -> bytes:
+        """Step environments, and return a list of their results or `Failed`."""
+        return await self._single(lambda: self._held.step(requests, timeout_s))
+
+    async def in_thread(self, call: Callable[[], T]) -> T:
+        """Run a blocking call where its environments are."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, call)
+
+    async def close_sessions(self) -> None:
+        """Close the environments of async policies."""
+        await self._ready.close_sessions()
 
     def close(self) -> None:
-        """Close the environments."""
+        """Close the other environments, in the thread that used them."""
         self._held.close()
         self._ready.close()
 
-    # -- whole episodes
-
-    def _play(self, policy: BlockingPolicy, limits: Limits) -> None:
-        while True:
-            share = self._pipe.recv()
-            if isinstance(share, End):
-                return
+    def _play(self, begin: Begin, waiting: deque[Share]) -> list[Answers | Failed]:
+        answers: list[Answers | Failed] = []
+        began = time.monotonic()
+        while waiting and (not answers or time.monotonic() - began < BATCH_S):
             try:
-                outcomes = self._ready.play_blocking(policy, share, limits)
-            except Exception as error:  # noqa: BLE001 - raised in the parent
-                self._send(Failed(error, share[0].number))
+                policy = cast("BlockingPolicy", begin.policy)
+                outcomes = self._ready.play_blocking(policy, waiting.popleft(), begin.limits)
+            except Exception as error:  # noqa: BLE001 - raised in the caller
+                answers.append(Failed(error))
             else:
-                self._send(self._placed(outcomes))
+                answers.append(self._placed(outcomes))
+        return answers
 
-    async def _play_async(self, begin: Begin) -> None:
-        """Play episodes concurrently, as they arrive."""
-        loop = asyncio.get_running_loop()
-        requests: asyncio.Queue[Any] = asyncio.Queue()
-
-        def readable() -> None:
-            try:
-                requests.put_nowait(self._pipe.recv())
-            except (EOFError, OSError) as error:
-                loop.remove_reader(self._pipe.fileno())
-                requests.put_nowait(error)
-
-        loop.add_reader(self._pipe.fileno(), readable)
-        tasks: set[asyncio.Task[None]] = set()
-        try:
-            while True:
-                request = await requests.get()
-                if isinstance(request, Exception):
-                    raise request
-                if isinstance(request, End):
-                    break
-                task = loop.create_task(self._play_one(begin, request))
-                tasks.add(task)
-                task.add_done_callback(tasks.discard)
-            await asyncio.gather(*tasks)
-        finally:
-            loop.remove_reader(self._pipe.fileno())
-            await self._ready.close_sessions()
-
-    async def _play_one(self, begin: Begin, share: Share) -> None:
+    async def _play_async(self, begin: Begin, share: Share) -> Answers | Failed:
         try:
             outcomes = await self._ready.play(cast("AsyncPolicy", begin.policy), share, begin.limits)
-        except Exception as error:  # noqa: BLE001 - raised in the parent
-            self._send(Failed(error, share[0].number))
-        else:
-            self._send(self._placed(outcomes))
+        except Exception as error:  # noqa: BLE001 - raised in the caller
+            return Failed(error)
+        return self._placed(outcomes)
 
-    def _placed(self, outcomes: list[Outcome]) -> Answers:
+    def _placed(self, outcomes: Sequence[Outcome]) -> Answers:
         return Answers([changed(each, where=self._where) for each in outcomes])
 
-    # -- single steps
-
-    def _answer(self, call: Callable[..., list[StepResult[Any]]], *arguments: Any) -> None:
+    async def _single(self, call: Callable[[], list[StepResult[Any]]]) -> bytes:
+        answer: list[StepResult[Any]] | Failed
         try:
-            answers = call(*arguments)
-        except Exception as error:  # noqa: BLE001 - raised in the parent
-            self._send(Failed(error))
-        else:
-            self._send(answers)
-
-    def _send(self, answer: Any) -> None:
-        """Send an answer, or the reason why it cannot be sent."""
+            answer = await self.in_thread(call)
+        except Exception as error:  # noqa: BLE001 - raised in the caller
+            answer = Failed(error)
         try:
-            self._pipe.send(answer)
-        except (pickle.PicklingError, TypeError, AttributeError, ValueError) as error:
-            number = answer.number if isinstance(answer, (Answers, Failed)) else None
-            reason = f"a worker's answer cannot be sent to the parent ({error}); return plain data from the policy"
-            self._pipe.send(Failed(PoolError(reason), number))
+            return self._dumps(answer)
+        except UNPICKLABLE as error:
+            return self._dumps(self._unsent(error))
+
+    def _packed(self, answers: Sequence[Answers | Failed]) -> bytes:
+        """Return pickled answers. An unpicklable one is replaced by the reason."""
+        try:
+            return self._dumps(answers)
+        except UNPICKLABLE as error:
+            if len(answers) == 1:
+                return self._dumps([self._unsent(error)])
+            return self._dumps([pickle.loads(self._packed([answer]))[0] for answer in answers])
+
+    def _unsent(self, error: Exception) -> Failed:
+        reason = f"an answer of {self._where} cannot be sent ({error}); return plain data from the policy"
+        return Failed(PoolError(reason))

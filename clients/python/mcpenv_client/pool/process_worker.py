@@ -1,0 +1,120 @@
+"""The worker process of a pool: a `Worker` that answers what comes through its pipe."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pickle
+import queue
+import signal
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future
+from multiprocessing.connection import Connection
+from typing import Any, TypeVar
+
+from .backend import PoolError
+from .instances import Target, instances_of
+from .worker import Failed, Worker
+
+T = TypeVar("T")
+
+
+class MainThread(Executor):
+    """Runs calls in the main thread, which some libraries of environments need."""
+
+    def __init__(self) -> None:
+        self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        """Queue a call."""
+        future: Future[T] = Future()
+
+        def call() -> None:
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(fn(*args, **kwargs))
+                except BaseException as error:  # noqa: BLE001 - raised where the future is awaited
+                    future.set_exception(error)
+
+        self._calls.put(call)
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """End `run` after the queued calls."""
+        self._calls.put(None)
+
+    def run(self) -> None:
+        """Run calls until `shutdown`."""
+        while (call := self._calls.get()) is not None:
+            call()
+
+
+def main(
+    pipe: Connection, target: Target, settings: Sequence[str], memory_bytes: int | None, at_once: int | None
+) -> None:
+    """Answer requests until the pipe ends. The first answer is True when it is ready, or `Failed`.
+
+    A request is a number, the name of a method of `Worker`, and its arguments; its answer has the same number.
+
+    Args:
+        pipe: requests in, answers out, as bytes.
+        target: the environment.
+        settings: settings of the target.
+        memory_bytes: the maximum address space of this process; None: no limit.
+        at_once: as for `Worker`.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole group; the parent ends its workers
+    if memory_bytes is not None:
+        import resource  # not on Windows
+
+        resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
+    try:
+        instances = instances_of(target, settings)
+    except PoolError as error:
+        pipe.send((0, pickle.dumps(Failed(error))))
+        return
+    main_thread = MainThread()
+    worker = Worker(instances, f"process {os.getpid()}", at_once, main_thread, pickle.dumps)
+    threading.Thread(target=_serve, args=(pipe, worker, main_thread), name="mcpenv-pool", daemon=True).start()
+    main_thread.run()
+    worker.close()
+
+
+def _serve(pipe: Connection, worker: Worker, main_thread: MainThread) -> None:
+    try:
+        asyncio.run(_answer_all(pipe, worker))
+    except (EOFError, ConnectionResetError, BrokenPipeError):
+        pass  # the parent has exited
+    finally:
+        main_thread.shutdown()
+
+
+async def _answer_all(pipe: Connection, worker: Worker) -> None:
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[None] = loop.create_future()
+    tasks: set[asyncio.Task[None]] = set()
+
+    async def answer(number: int, method: str, arguments: tuple[Any, ...]) -> None:
+        pipe.send((number, await getattr(worker, method)(*arguments)))
+
+    def readable() -> None:
+        try:
+            number, method, arguments = pipe.recv()
+        except (EOFError, OSError) as error:
+            loop.remove_reader(pipe.fileno())
+            ended.set_exception(error)
+            return
+        if method == "begin":
+            worker.begin(*arguments)
+            return
+        task = loop.create_task(answer(number, method, arguments))
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+
+    pipe.send((0, pickle.dumps(True)))
+    loop.add_reader(pipe.fileno(), readable)
+    try:
+        await ended
+    finally:
+        await worker.close_sessions()
