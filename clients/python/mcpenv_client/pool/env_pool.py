@@ -87,7 +87,7 @@ class EnvPool:
             raise ValueError(f"size is {size}; it must be 1 or more")
         if warm < 0:
             raise ValueError(f"warm is {warm}; it must be 0 or more")
-        given: dict[str, Any] = {
+        options: dict[str, Any] = {
             "workers": workers,
             "settings": settings or None,
             "memory_bytes": memory_bytes,
@@ -97,44 +97,22 @@ class EnvPool:
             "adaptive": adaptive or None,
             "warm": warm or None,
         }
-        takes = {
-            "local": {"settings", "warm"},
-            "process": {"settings", "workers", "memory_bytes", "warm"},
-            "ray": {"settings", "workers", "address", "actor_options", "warm"},
-            "remote": {"connect", "adaptive", "warm"},
-        }
-        if backend not in takes:
-            raise ValueError(f"there is no backend {backend!r}; use one of: {', '.join(takes)}")
-        wrong = [name for name, value in given.items() if value is not None and name not in takes[backend]]
+        options = {name: value for name, value in options.items() if value is not None}
+        if backend not in _BACKENDS:
+            raise ValueError(f"there is no backend {backend!r}; use one of: {', '.join(_BACKENDS)}")
+        make, takes = _BACKENDS[backend]
+        wrong = [name for name in options if name not in takes]
         if wrong:
             raise ValueError(f"the backend {backend!r} has no use for {', '.join(wrong)}")
         own: Any = target
-        self._backend: Backend
-        if backend == "remote" and callable(own):
-            raise ValueError(f'backend="remote" plays on servers; give their URLs, and not {own!r}')
         if backend == "remote":
-            self._backend = RemoteBackend(own, size, connect=connect, adaptive=adaptive, warm=warm)
+            if callable(own):
+                raise ValueError(f'backend="remote" plays on servers; give their URLs, and not {own!r}')
         elif not (isinstance(own, str) or callable(own)):
             raise ValueError('a list of servers is for backend="remote"')
         elif isinstance(own, str) and own.startswith(("http://", "https://", "ws://", "wss://", "dns+http://", "@")):
             raise ValueError(f'{own!r} names a server; use backend="remote"')
-        elif backend == "process":
-            self._backend = ProcessBackend(
-                own, size, workers=workers, settings=settings, memory_bytes=memory_bytes, warm=warm
-            )
-        elif backend == "ray":
-            actors = _actors()
-            self._backend = actors.ActorBackend(
-                own,
-                size,
-                workers=workers,
-                settings=settings,
-                address=address,
-                actor_options=actor_options,
-                warm=warm,
-            )
-        else:
-            self._backend = LocalBackend(own, size, settings, warm=warm)
+        self._backend = make(own, size, **options)
         self.size = size
         self._busy = asyncio.Lock()
         self._started = False
@@ -398,14 +376,23 @@ def _raise_first(outcomes: Sequence[Outcome]) -> None:
             raise outcome
 
 
-def _actors() -> Any:
+def _actor_backend(*arguments: Any, **options: Any) -> Backend:
     try:
-        from . import actors
+        from .actors import ActorBackend
     except ModuleNotFoundError as error:
         if error.name != "ray":
             raise
         raise PoolError('backend="ray" needs Ray: pip install "mcpenv-client[ray]"') from error
-    return actors
+    return ActorBackend(*arguments, **options)
+
+
+_BACKENDS: Mapping[str, tuple[Callable[..., Backend], set[str]]] = {
+    "local": (LocalBackend, {"settings", "warm"}),
+    "process": (ProcessBackend, {"settings", "workers", "memory_bytes", "warm"}),
+    "ray": (_actor_backend, {"settings", "workers", "address", "actor_options", "warm"}),
+    "remote": (RemoteBackend, {"connect", "adaptive", "warm"}),
+}
+"""The backends by name, with the options that each takes."""
 
 
 def _bar(total: int) -> Any:
