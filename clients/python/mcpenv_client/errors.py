@@ -30,6 +30,7 @@ McpenvError
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any, ClassVar
 
@@ -58,7 +59,11 @@ class ErrorCode(str, Enum):
 
 
 class McpenvError(Exception):
-    """The base of all errors that mcpenv raises deliberately."""
+    """The base of all errors that mcpenv raises deliberately. Most others are dataclasses, so that all pickle."""
+
+    def __post_init__(self) -> None:
+        """Set the arguments of the exception, which its pickled form has, to the fields of the dataclass."""
+        self.args = tuple(vars(self).values())
 
 
 class WireError(McpenvError):
@@ -84,6 +89,17 @@ class WireError(McpenvError):
     def status(self) -> Status | None:
         """The status of the step or episode; None for a refusal, after which nothing has changed."""
         return read_status(self.data.get("status")) or self.usual_status
+
+    @property
+    def incident(self) -> str | None:
+        """The id of the traceback in the server's log; None without one."""
+        return self.data.get("incident")
+
+    @property
+    def retry_after_s(self) -> float | None:
+        """The seconds after which to retry; None if the server does not know."""
+        seconds = self.data.get("retry_after_s")
+        return seconds if isinstance(seconds, int | float) else None
 
     def to_wire(self) -> dict[str, Any]:
         """Return the ``data`` object of the error frame."""
@@ -130,23 +146,12 @@ class ExecutionError(WireError):
     code = ErrorCode.EXECUTION_ERROR
     usual_status = Status(StatusCode.ENV_ERROR, None, True)
 
-    @property
-    def incident(self) -> str | None:
-        """The id of the traceback in the server's log."""
-        return self.data.get("incident")
-
 
 class CapacityReached(WireError):
     """Raised if all session slots are in use."""
 
     code = ErrorCode.CAPACITY_REACHED
     http_status = 503
-
-    @property
-    def retry_after_s(self) -> float | None:
-        """The seconds after which to retry; None if the server does not know."""
-        seconds = self.data.get("retry_after_s")
-        return seconds if isinstance(seconds, int | float) else None
 
 
 class RateLimited(WireError):
@@ -155,23 +160,12 @@ class RateLimited(WireError):
     code = ErrorCode.RATE_LIMITED
     http_status = 429
 
-    @property
-    def retry_after_s(self) -> float | None:
-        """The seconds after which to retry; None if the server does not know."""
-        seconds = self.data.get("retry_after_s")
-        return seconds if isinstance(seconds, int | float) else None
-
 
 class FactoryError(WireError):
     """Raised if the environment's constructor or factory raised."""
 
     code = ErrorCode.FACTORY_ERROR
     usual_status = Status(StatusCode.ENV_ERROR, Stage.RESET, True)
-
-    @property
-    def incident(self) -> str | None:
-        """The id of the traceback in the server's log."""
-        return self.data.get("incident")
 
 
 class SessionError(WireError):
@@ -246,6 +240,7 @@ class UnsupportedVersion(WireError):
     http_status = 400
 
 
+@dataclass(eq=False, repr=False)
 class ConnectionFailed(McpenvError):
     """Raised if no connection to the server could be made. ``__cause__`` is the reason.
 
@@ -254,52 +249,48 @@ class ConnectionFailed(McpenvError):
 
     status: ClassVar[Status] = Status(StatusCode.TRANSPORT_LOST, None, True)
 
-    def __init__(self, url: str, reason: str, http_status: int | None = None) -> None:
-        super().__init__(url, reason)
-        self.url = url
-        self.reason = reason
-        self.http_status = http_status
+    url: str
+    reason: str
+    http_status: int | None = None
 
     def __str__(self) -> str:
         return f"cannot connect to {self.url}: {self.reason}"
 
 
+@dataclass(eq=False, repr=False)
 class NotSerializable(McpenvError):
     """Raised if a value has no JSON form. ``path`` locates the field, as in ``arguments.scores[3]``."""
 
-    def __init__(self, path: str, reason: str) -> None:
-        super().__init__(path, reason)
-        self.path = path
-        self.reason = reason
+    path: str
+    reason: str
 
     def __str__(self) -> str:
         return f"{self.path}: {self.reason}"
 
 
+@dataclass(eq=False, repr=False)
 class ListingFailed(McpenvError):
     """Raised if the request ``tools/list`` failed. An environment without tools gives an empty list instead."""
 
-    def __init__(self, url: str, reason: str) -> None:
-        super().__init__(url, reason)
-        self.url = url
-        self.reason = reason
+    url: str
+    reason: str
 
     def __str__(self) -> str:
         return f"cannot list the tools of {self.url}: {self.reason}"
 
 
+@dataclass(eq=False, repr=False)
 class ToolCallFailed(McpenvError):
     """Raised if a tool answered with an error."""
 
-    def __init__(self, tool_name: str, message: str) -> None:
-        super().__init__(tool_name, message)
-        self.tool_name = tool_name
-        self.message = message
+    tool_name: str
+    message: str
 
     def __str__(self) -> str:
         return f"{self.tool_name}: {self.message}"
 
 
+@dataclass(eq=False, repr=False)
 class ToolNotExpressible(McpenvError):
     """Raised if the format of a model's API cannot express a tool.
 
@@ -308,16 +299,15 @@ class ToolNotExpressible(McpenvError):
         problems: the reason by the name of each such tool.
     """
 
-    def __init__(self, format: str, problems: dict[str, str]) -> None:
-        super().__init__(format, problems)
-        self.format = format
-        self.problems = problems
+    format: str
+    problems: dict[str, str]
 
     def __str__(self) -> str:
         reasons = "; ".join(f"tool {name!r}: {reason}" for name, reason in self.problems.items())
         return f"the format {self.format!r} cannot express all tools: {reasons}. Leave them out, or use another format"
 
 
+@dataclass(eq=False, repr=False)
 class MalformedToolCall(McpenvError):
     """Raised if the tool call of a model cannot be read.
 
@@ -326,15 +316,14 @@ class MalformedToolCall(McpenvError):
         reason: a sentence that may be shown to the model.
     """
 
-    def __init__(self, tool_name: str, reason: str) -> None:
-        super().__init__(tool_name, reason)
-        self.tool_name = tool_name
-        self.reason = reason
+    tool_name: str
+    reason: str
 
     def __str__(self) -> str:
         return f"{self.tool_name}: {self.reason}"
 
 
+@dataclass(eq=False, repr=False)
 class ProviderUnavailable(McpenvError):
     """Raised before a provider starts anything, if a requirement is missing.
 
@@ -343,15 +332,14 @@ class ProviderUnavailable(McpenvError):
         missing: the missing requirements, each a sentence with a remedy.
     """
 
-    def __init__(self, provider: str, missing: list[str]) -> None:
-        super().__init__(provider, missing)
-        self.provider = provider
-        self.missing = missing
+    provider: str
+    missing: list[str]
 
     def __str__(self) -> str:
         return f"{self.provider} cannot start a server: {'; '.join(self.missing)}"
 
 
+@dataclass(eq=False, repr=False)
 class InstanceFailed(McpenvError):
     """Raised if a server that a provider started did not become ready, or is no longer usable.
 
@@ -361,38 +349,16 @@ class InstanceFailed(McpenvError):
         log: the end of its output; empty if there is none.
     """
 
-    def __init__(self, name: str, reason: str, log: str = "") -> None:
-        super().__init__(name, reason, log)
-        self.name = name
-        self.reason = reason
-        self.log = log
+    name: str
+    reason: str
+    log: str = ""
 
     def __str__(self) -> str:
         log = self.log.strip()
         return f"{self.name}: {self.reason}; its output ends with:\n{log}" if log else f"{self.name}: {self.reason}"
 
 
-_BY_CODE: dict[str, type[WireError]] = {
-    cls.code.value: cls
-    for cls in (
-        InvalidJSON,
-        UnknownType,
-        InvalidMessage,
-        ExecutionError,
-        CapacityReached,
-        RateLimited,
-        FactoryError,
-        SessionError,
-        EpisodeDone,
-        OperationTimeout,
-        OperationCancelled,
-        SessionLost,
-        Unauthorized,
-        ReplyGone,
-        NotSupported,
-        UnsupportedVersion,
-    )
-}
+_BY_CODE = {cls.code.value: cls for cls in WireError.__subclasses__()}
 
 
 def status_of_code(code: str) -> Status:

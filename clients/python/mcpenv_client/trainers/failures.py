@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from mcpenv_client.errors import McpenvError, ToolNotExpressible
 from mcpenv_client.formats.names import WORDS
@@ -33,6 +34,7 @@ class EpisodeFailed(McpenvError):
         return type(self), (self.status, str(self).partition(": ")[2])
 
 
+@dataclass(eq=False, repr=False)
 class EndpointFailed(McpenvError):
     """Raised if the endpoint of a model cannot be reached, or answers with an error.
 
@@ -44,11 +46,9 @@ class EndpointFailed(McpenvError):
         http_status: the status of the answer; None without one.
     """
 
-    def __init__(self, url: str, reason: str, http_status: int | None = None) -> None:
-        super().__init__(url, reason, http_status)
-        self.url = url
-        self.reason = reason
-        self.http_status = http_status
+    url: str
+    reason: str
+    http_status: int | None = None
 
     def __str__(self) -> str:
         return f"the model's endpoint {self.url} failed: {self.reason}"
