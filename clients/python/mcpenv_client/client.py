@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
 import functools
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Generic
 
 from pydantic import BaseModel, ValidationError
@@ -324,10 +325,8 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
             CapacityReached: the session has its maximum of snapshots; `drop_snapshot` frees one.
         """
         reply = await self._ask(FrameType.SNAPSHOT, {}, "snapshot", timeout_s)
-        try:
+        with _read_as("snapshot", SnapshotRef):
             return SnapshotRef.model_validate(reply.data)
-        except ValidationError as error:
-            raise _unlike("snapshot", SnapshotRef, error) from error
 
     async def restore(self, snapshot: SnapshotRef | str, *, timeout_s: float | None = None) -> StepResult[ObsT]:
         """Continue from a snapshot, in a new episode with the same steps so far. Return the last observation.
@@ -416,10 +415,8 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
         listed = (await self._described("/sessions")).get("sessions")
         if not isinstance(listed, list):
             raise InvalidMessage("the server answered without its sessions")
-        try:
+        with _read_as("session", SessionInfo):
             return [SessionInfo.model_validate(each) for each in listed]
-        except ValidationError as error:
-            raise _unlike("session", SessionInfo, error) from error
 
     async def capacity(self) -> ServerCapacityStatus:
         """Return the present and maximum numbers of the server's sessions.
@@ -427,10 +424,8 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
         Raises:
             InvalidMessage: as `sessions`.
         """
-        try:
+        with _read_as("capacity", ServerCapacityStatus):
             return ServerCapacityStatus.model_validate(await self._described("/capacity"))
-        except ValidationError as error:
-            raise _unlike("capacity", ServerCapacityStatus, error) from error
 
     # -- its tasks
 
@@ -481,10 +476,8 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
     def _parse_state(self, payload: dict[str, Any]) -> StateT:
         """Return the state for the ``data`` of a state frame."""
         cls: Any = self._types()[1]
-        try:
+        with _read_as("state", cls):
             state: StateT = revive(cls, without_computed(cls, payload))
-        except ValidationError as error:
-            raise _unlike("state", cls, error) from error
         return state
 
     def _parse_observation(self, payload: dict[str, Any]) -> Observation:
@@ -493,21 +486,18 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
             raise InvalidMessage("the server answered without an observation")
         own = self._types()[0]
         cls = _class_for(body, own)
-        try:
+        other: type[Observation] | None = None
+        if not body.keys() - {"metadata"}:
+            other = Observation  # the answer to a reset without its own observation, whatever steps return
+        elif own is AnyObservation and cls is not AnyObservation:
+            other = AnyObservation  # the same names, as another environment defines them
+        if other is not None:
+            try:
+                return parse_observation(payload, cls)
+            except ValidationError:
+                cls = other
+        with _read_as("observation", cls):
             return parse_observation(payload, cls)
-        except ValidationError as error:
-            if not body.keys() - {"metadata"}:
-                # The answer to a reset without its own observation, whatever steps return.
-                cls = Observation
-            elif own is AnyObservation and cls is not AnyObservation:
-                # The same names, as another environment defines them.
-                cls = AnyObservation
-            else:
-                raise _unlike("observation", cls, error) from error
-        try:
-            return parse_observation(payload, cls)
-        except ValidationError as error:
-            raise _unlike("observation", cls, error) from error
 
     def _types(self) -> tuple[type[Observation], type[BaseModel]]:
         """The classes of observations and states, named by ``EnvClient[...]`` or by a subclass of it."""
@@ -605,5 +595,12 @@ def _subclass(given: Any, base: type[Any], default: type[Any]) -> type[Any]:
     )
 
 
-def _unlike(what: str, cls: type[Any], error: ValidationError) -> InvalidMessage:
-    return InvalidMessage(f"the {what} is no {cls.__name__}: {describe_faults(error)}", errors=faults(error))
+@contextlib.contextmanager
+def _read_as(what: str, cls: type[Any]) -> Iterator[None]:
+    """Raise `InvalidMessage` if a part of an answer does not fit a class."""
+    try:
+        yield
+    except ValidationError as error:
+        raise InvalidMessage(
+            f"the {what} is no {cls.__name__}: {describe_faults(error)}", errors=faults(error)
+        ) from error
