@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from mcpenv_client.errors import InstanceFailed
 
 from .blocking import in_thread
-from .provider import Capabilities, Instance, Provider
+from .provider import Capabilities, Instance, Provider, one_line
 
 if TYPE_CHECKING:
     from .docker_engine import Engine
@@ -121,9 +121,9 @@ class DockerProvider(Provider):
                 if not self.pull:
                     return [f"the engine has no image {self.image}; run: docker pull {self.image}"]
         except REFUSALS as error:
-            return [f"the engine refused the image {self.image}: {_text(error)}; check its name"]
+            return [f"the engine refused the image {self.image}: {one_line(error)}; check its name"]
         except FAILURES as error:
-            return [f"no engine answers ({_text(error)}); start Docker, or set DOCKER_HOST to the socket of Podman"]
+            return [f"no engine answers ({one_line(error)}); start Docker, or set DOCKER_HOST to the socket of Podman"]
         return []
 
     async def _pull(self) -> None:
@@ -196,8 +196,4 @@ def _with_engine(function: Callable[[Engine], T], what: str) -> T:
         with engine() as connected:
             return function(connected)
     except FAILURES as error:
-        raise InstanceFailed(what, f"the engine refused: {_text(error)}") from error
-
-
-def _text(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+        raise InstanceFailed(what, f"the engine refused: {one_line(error)}") from error

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
-import json
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -15,7 +14,7 @@ from mcpenv_client.errors import InstanceFailed
 
 from .access import Access
 from .blocking import in_thread
-from .provider import Capabilities, Instance, Provider
+from .provider import Capabilities, Instance, Provider, one_line
 
 if TYPE_CHECKING:
     from .kubernetes_api import Cluster, PodState
@@ -149,7 +148,7 @@ class KubernetesProvider(Provider):
             with cluster(self.access, self.namespace) as connected:
                 return function(connected)
         except FAILURES as error:
-            raise InstanceFailed(what, f"the cluster refused: {_text(error)}") from error
+            raise InstanceFailed(what, f"the cluster refused: {one_line(error)}") from error
 
     def _missing(self) -> list[str]:
         from .kubernetes_api import FAILURES, cluster
@@ -163,7 +162,7 @@ class KubernetesProvider(Provider):
                     "create, get, list and delete pods, create and delete secrets, and get pods/log"
                 ]
         except FAILURES as error:
-            return [f"no cluster answers ({_text(error)}); set KUBECONFIG, choose a context, or run this in a pod"]
+            return [f"no cluster answers ({one_line(error)}); set KUBECONFIG, choose a context, or run this in a pod"]
 
     def _start(self, cluster: Cluster, name: str, token: str) -> str:
         """Create a pod and return its namespace."""
@@ -221,16 +220,3 @@ class KubernetesInstance(Instance):
         log = await in_thread(self._provider.ask, lambda cluster: cluster.logs(self.pod), self.name)
         failure = None if self._state is None else self._state.failure
         return "\n".join(part for part in (log, failure) if part)
-
-
-def _text(error: BaseException) -> str:
-    """Return an error as one line. An API server's error has the reason in its body, such as an exhausted quota."""
-    status, reason = getattr(error, "status", None), getattr(error, "reason", None)
-    if status is None or not isinstance(reason, str):
-        return " ".join(str(error).split()) or type(error).__name__
-    body = getattr(error, "body", None)
-    try:
-        message = json.loads(body)["message"] if isinstance(body, bytes | str) else ""
-    except (ValueError, KeyError, TypeError):  # a proxy in between gives other answers
-        message = ""
-    return f"{status} {reason}" + (f": {' '.join(str(message).split())}" if message else "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
@@ -140,3 +141,16 @@ class Provider(ABC):
         async with self.launch() as instance:
             await instance.wait_ready(self.start_timeout_s)
             yield instance
+
+
+def one_line(error: BaseException) -> str:
+    """Return an error as one line. An API server's error has the reason in its body, such as an exhausted quota."""
+    status, reason = getattr(error, "status", None), getattr(error, "reason", None)
+    if status is None or not isinstance(reason, str):
+        return " ".join(str(error).split()) or type(error).__name__
+    body = getattr(error, "body", None)
+    try:
+        message = json.loads(body)["message"] if isinstance(body, bytes | str) else ""
+    except (ValueError, KeyError, TypeError):  # a proxy in between gives other answers
+        message = ""
+    return f"{status} {reason}" + (f": {' '.join(str(message).split())}" if message else "")

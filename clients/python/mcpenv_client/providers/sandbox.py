@@ -12,7 +12,7 @@ from mcpenv_client.errors import InstanceFailed
 
 from .access import Access
 from .blocking import in_thread
-from .provider import Capabilities, Instance, Provider
+from .provider import Capabilities, Instance, Provider, one_line
 
 if TYPE_CHECKING:
     from .sandbox_api import Claim
@@ -109,7 +109,7 @@ class SandboxProvider(Provider):
             if has_pool(self.access, self.pool, self.namespace):
                 return []
         except FAILURES as error:
-            return [f"no cluster answers ({_text(error)}); set KUBECONFIG, or run this in a pod"]
+            return [f"no cluster answers ({one_line(error)}); set KUBECONFIG, or run this in a pod"]
         return [
             f"there is no SandboxWarmPool {self.pool} in the namespace {self.namespace}; "
             "write one by mcpenv deploy k8s TARGET --sandbox"
@@ -159,8 +159,4 @@ async def _asked(what: str, failure: str, call: Callable[[], T]) -> T:
     try:
         return await in_thread(call)
     except FAILURES as error:
-        raise InstanceFailed(what, f"{failure}: {_text(error)}") from error
-
-
-def _text(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+        raise InstanceFailed(what, f"{failure}: {one_line(error)}") from error
