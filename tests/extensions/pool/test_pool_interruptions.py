@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from typing import Any
 
 import pytest
@@ -84,5 +85,34 @@ def test_a_target_that_cannot_be_loaded_is_refused_each_time() -> None:
         for _ in range(2):
             with pytest.raises(PoolError, match="nowhere"):
                 await pool.rollout(five_rolls)
+
+    run(play)
+
+
+class OnlyHere:
+    """A policy, or an argument of a tool, that no other process can load."""
+
+    def __reduce__(self) -> Any:
+        return _loaded_in, (os.getpid(),)
+
+    def __call__(self, episode: Any) -> None:
+        raise AssertionError("it cannot get here")
+
+
+def _loaded_in(process: int) -> OnlyHere:
+    if process != os.getpid():
+        raise ImportError("no module of that name here")
+    return OnlyHere()
+
+
+def test_what_a_worker_cannot_load_is_an_error_and_the_worker_goes_on() -> None:
+    async def play() -> None:
+        async with EnvPool(Dice, 1, backend="process", workers=1) as pool:
+            with pytest.raises(PoolError, match="no module of that name here"):
+                await pool.rollout(OnlyHere())
+            await pool.reset_all()
+            with pytest.raises(PoolError, match="no module of that name here"):
+                await pool.step_all([OnlyHere()])
+            assert (await pool.rollout(five_rolls))[0].status.usable
 
     run(play)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import pickle
 import queue
@@ -15,7 +16,7 @@ from typing import Any, TypeVar
 
 from .backend import PoolError
 from .instances import Target, instances_of
-from .worker import Failed, Worker
+from .worker import Worker
 
 T = TypeVar("T")
 
@@ -53,9 +54,10 @@ class MainThread(Executor):
 def main(
     pipe: Connection, target: Target, settings: Sequence[str], memory_bytes: int | None, at_once: int | None
 ) -> None:
-    """Answer requests until the pipe ends. The first answer is True when it is ready, or `Failed`.
+    """Answer requests until the pipe ends. The first answer has the number 0, when the target is loaded.
 
-    A request is a number, the name of a method of `Worker`, and its arguments; its answer has the same number.
+    A request is a number, the name of a method of `Worker`, and its pickled arguments. Its answer has the same number,
+    the error's text if the method raised, and what the method returned.
 
     Args:
         pipe: requests in, answers out, as bytes.
@@ -72,7 +74,7 @@ def main(
     try:
         instances = instances_of(target, settings)
     except PoolError as error:
-        pipe.send((0, pickle.dumps(Failed(error))))
+        pipe.send((0, str(error), b""))
         return
     main_thread = MainThread()
     worker = Worker(instances, f"process {os.getpid()}", at_once, main_thread, pickle.dumps)
@@ -95,8 +97,14 @@ async def _answer_all(pipe: Connection, worker: Worker) -> None:
     ended: asyncio.Future[None] = loop.create_future()
     tasks: set[asyncio.Task[None]] = set()
 
-    async def answer(number: int, method: str, arguments: tuple[Any, ...]) -> None:
-        pipe.send((number, await getattr(worker, method)(*arguments)))
+    async def answer(number: int, method: str, arguments: bytes) -> None:
+        failure, answered = None, b""
+        try:
+            answered = await getattr(worker, method)(*pickle.loads(arguments))
+        except Exception as error:  # noqa: BLE001 - raised in the parent
+            failure = f"{type(error).__name__}: {error}"
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the parent has exited
+            pipe.send((number, failure, answered))
 
     def readable() -> None:
         try:
@@ -106,13 +114,13 @@ async def _answer_all(pipe: Connection, worker: Worker) -> None:
             ended.set_exception(error)
             return
         if method == "begin":
-            worker.begin(*arguments)
+            worker.begin(*pickle.loads(arguments))
             return
         task = loop.create_task(answer(number, method, arguments))
         tasks.add(task)
         task.add_done_callback(tasks.discard)
 
-    pipe.send((0, pickle.dumps(True)))
+    pipe.send((0, None, b""))
     loop.add_reader(pipe.fileno(), readable)
     try:
         await ended

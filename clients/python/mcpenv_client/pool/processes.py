@@ -22,6 +22,9 @@ from .playing import TIMEOUT
 from .process_worker import main
 from .worker import Answers, Failed
 
+Reply = tuple[str | None, bytes]
+"""The text of the error that a request raised, or None, and its pickled answer."""
+
 
 class ProcessBackend(PlacesBackend):
     """Plays in worker processes, which a fork server creates after importing the environment.
@@ -106,7 +109,7 @@ class ProcessPlace(Place):
         self._pipe: Connection | None = None
         self._writer: ThreadPoolExecutor | None = None
         self._numbers = itertools.count(1)
-        self._answers: dict[int, asyncio.Future[bytes | None]] = {}
+        self._answers: dict[int, asyncio.Future[Reply | None]] = {}
         self._rollout = 0
 
     @property
@@ -127,11 +130,11 @@ class ProcessPlace(Place):
                 ready = self._answers[0] = loop.create_future()
                 loop.add_reader(pipe.fileno(), self._readable)
                 loop.add_reader(process.sentinel, self._gone)
-                answer = await self._answer(0, ready, self._start_timeout_s)
-                if answer is None:
+                reply = await self._reply(0, ready, self._start_timeout_s)
+                if reply is None:
                     raise PoolError(f"a worker ended before it was ready: {self.died}")
-                if isinstance(answer, Failed):
-                    raise answer.error
+                if reply[0] is not None:
+                    raise PoolError(reply[0])
             except BaseException:
                 self.kill()
                 raise
@@ -152,11 +155,17 @@ class ProcessPlace(Place):
         number = next(self._numbers)
         answer = self._answers[number] = asyncio.get_running_loop().create_future()
         self._send(number, method, *arguments)
-        return await self._answer(number, answer, limit_s)
+        reply = await self._reply(number, answer, limit_s)
+        if reply is None:
+            return None
+        failure, answered = reply
+        if failure is not None:
+            raise PoolError(f"a worker process cannot do what was asked: {failure}")
+        return pickle.loads(answered)
 
-    async def _answer(self, number: int, answer: asyncio.Future[bytes | None], limit_s: float) -> Any:
+    async def _reply(self, number: int, answer: asyncio.Future[Reply | None], limit_s: float) -> Reply | None:
         try:
-            received = await asyncio.wait_for(answer, limit_s)
+            return await asyncio.wait_for(answer, limit_s)
         except asyncio.CancelledError:
             self.kill()
             raise
@@ -166,7 +175,6 @@ class ProcessPlace(Place):
             return None
         finally:
             self._answers.pop(number, None)
-        return None if received is None else pickle.loads(received)
 
     def _send(self, number: int, method: str, *arguments: Any) -> None:
         """Send a request from a thread: a worker that does not read must not block the event loop.
@@ -174,7 +182,7 @@ class ProcessPlace(Place):
         `_gone` handles the error of a broken pipe.
         """
         assert self._pipe is not None and self._writer is not None
-        self._writer.submit(self._pipe.send_bytes, pickle.dumps((number, method, arguments)))
+        self._writer.submit(self._pipe.send_bytes, pickle.dumps((number, method, pickle.dumps(arguments))))
 
     def _readable(self) -> None:
         if not self._take():
@@ -184,12 +192,12 @@ class ProcessPlace(Place):
         """Take one answer; return False if there is none any more."""
         assert self._pipe is not None
         try:
-            number, answer = self._pipe.recv()
+            number, *reply = self._pipe.recv()
         except (EOFError, OSError):
             return False
         future = self._answers.get(number)
         if future is not None and not future.done():
-            future.set_result(answer)
+            future.set_result((reply[0], reply[1]))
         return True
 
     def _gone(self) -> None:

@@ -71,19 +71,21 @@ class Worker:
         self._held = HeldEnvironments(instances)
         self._ready = ReadyEnvironments(instances, at_once)
         self._where, self._thread, self._dumps = where, thread, dumps
-        self._rollout: tuple[int, Begin] = (0, cast("Begin", None))
+        self._rollout = 0
+        self._begin: bytes | Begin = b""
 
     def has(self, rollout: int) -> bool:
         """Return True if it has the policy of a rollout."""
-        return self._rollout[0] == rollout
+        return self._rollout == rollout
 
     def begin(self, rollout: int, begin: bytes) -> None:
-        """Take the pickled `Begin` of a rollout."""
-        self._rollout = (rollout, pickle.loads(begin))
+        """Take the pickled `Begin` of a rollout. `play` raises if it cannot be unpickled here."""
+        self._rollout, self._begin = rollout, begin
 
     async def play(self, shares: Sequence[Share]) -> bytes:
         """Play shares and return a list of `Answers` or `Failed`; if time is short, only of the first shares."""
-        begin = self._rollout[1]
+        begin = self._begin if isinstance(self._begin, Begin) else pickle.loads(self._begin)
+        self._begin = begin
         if is_async(begin.policy):
             return self._packed(await asyncio.gather(*(self._play_async(begin, each) for each in shares)))
         waiting = deque(shares)
