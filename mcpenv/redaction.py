@@ -21,6 +21,9 @@ HIDDEN = "***"
 MIN_SECRET = 4
 """Minimum characters of a secret. A shorter one would be found in ordinary words."""
 
+MAX_NAME = 100
+"""Maximum characters of a name in a log. An agent may ask for a tool of any name."""
+
 _PLACES = [
     # Header lines, and the pairs of names and values in which ASGI and HTTP clients keep headers.
     (
@@ -163,8 +166,9 @@ def redact(text: str) -> str:
 
 @lru_cache(maxsize=1024)
 def redacted_name(name: str) -> str:
-    """Return `redact` of a name that many lines of a log contain."""
-    return redact(name)
+    """Return a name as the lines of a log show it: of at most `MAX_NAME` printable characters, and without secrets."""
+    name = name[:MAX_NAME]
+    return redact(name if name.isprintable() else ascii(name)[1:-1])
 
 
 def without_known(text: str) -> str:

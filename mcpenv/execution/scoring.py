@@ -140,6 +140,8 @@ class Scoring:
             of_rubric = await self._ask_rubric(self._rubric.of_step, step.call, outcome)
         own, finish = outcome.observation, step.finish
         try:
+            if own is None and of_rubric is None and finish is None:
+                return reward_of(scored)
             return total(
                 scored, None if own is None else own.reward, of_rubric, None if finish is None else finish.reward
             )

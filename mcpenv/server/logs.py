@@ -18,9 +18,6 @@ LogFormat = Literal["text", "json"]
 ACCESS = "mcpenv.access"
 """The name of the logger of tool calls."""
 
-MAX_NAME = 100
-"""Maximum characters of a tool's name in the access log. An agent may ask for any name."""
-
 _access = logging.getLogger(ACCESS)
 
 
@@ -45,9 +42,8 @@ class AccessLog:
 
     def write(self, tool: str, status: str, duration_s: float) -> None:
         """Log a call."""
-        name = tool[:MAX_NAME]
-        name = redacted_name(name if name.isprintable() else ascii(name)[1:-1])
-        session, ms, now = redacted_name(self._session), round(duration_s * 1000, 2), time.time()
+        session, name = redacted_name(self._session), redacted_name(tool)
+        ms, now = round(duration_s * 1000, 2), time.time()
         line = RedactedRecord.__new__(RedactedRecord)
         line.__dict__.update(
             self._like,

@@ -47,6 +47,9 @@ class Plane(str, Enum):
     """An MCP client: ``/mcp`` or stdio."""
 
 
+_set = object.__setattr__
+
+
 @dataclass(frozen=True, slots=True, init=False)
 class Reward:
     """The reward of a step.
@@ -63,9 +66,14 @@ class Reward:
     components: dict[str, float] = field(default_factory=dict)
 
     def __init__(self, value: float, components: Mapping[str, float] | None = None) -> None:
-        parts = {name: finite(f"reward component {name!r}", part) for name, part in (components or {}).items()}
-        object.__setattr__(self, "value", finite("reward", value))
-        object.__setattr__(self, "components", parts)
+        parts = {}
+        if components:
+            for name, part in components.items():
+                usual = type(part) is float and math.isfinite(part)
+                parts[name] = part if usual else finite(f"reward component {name!r}", part)
+        usual = type(value) is float and math.isfinite(value)
+        _set(self, "value", value if usual else finite("reward", value))
+        _set(self, "components", parts)
 
 
 def finite(what: str, value: Any) -> float:
@@ -154,8 +162,10 @@ class ToolOutcome:
     @classmethod
     def returned(cls, value: str | int | bool, duration_s: float) -> Self:
         """Return the outcome of a plain value. Its ``result`` is `ToolResult.wrapping` of the value."""
-        outcome = cls(None, None, value, duration_s)
-        object.__delattr__(outcome, "result")  # `__getattr__` stands in for it
+        outcome = cls.__new__(cls)  # without `result`, for which `__getattr__` stands in
+        _set(outcome, "error", None)
+        _set(outcome, "value", value)
+        _set(outcome, "duration_s", duration_s)
         return outcome
 
     if not TYPE_CHECKING:
