@@ -6,6 +6,7 @@ a session that calls each tool.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -74,7 +75,7 @@ class _NoTimeLeft(Exception):
 
 
 @dataclass(frozen=True)
-class _Script:
+class Script:
     """The calls of a session.
 
     Attributes:
@@ -120,53 +121,73 @@ class _Difference:
 
 
 @dataclass
-class _Session:
-    """An instance, its script, and its outcomes so far."""
+class Session:
+    """An instance, its script, and its outcomes so far.
+
+    Attributes:
+        deadline: the end of the time for calls, on the monotonic clock.
+        catches: True if an error of the author's code is an outcome; False to raise it.
+        seconds: the duration of each call, by its name.
+    """
 
     candidate: Candidate
-    script: _Script
-    deadline: float
+    script: Script
+    deadline: float = math.inf
+    catches: bool = True
     shown: list[_Shown] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)
     _failed: bool = False
 
     def steps(self) -> Iterator[Step]:
         """Yield its actions, one after the other."""
-        yield self._reset
-        for number, action in enumerate(self.script.actions, 1):
-            yield partial(self._call, number, action)
+        yield self.reset
+        for number in range(len(self.script.actions)):
+            yield partial(self.call, number)
         yield self._look
-        yield self._end
+        yield self.end
 
     def make(self) -> None:
         """Make the instance."""
         self._expect_time()
         self.env: MCPEnvironment = self.candidate.subject.make()
 
+    def reset(self) -> None:
+        """Begin the episode."""
+        self._show("the reset", lambda: plain_of(self.candidate.reset(self.env, self.script.task)))
+
+    def call(self, number: int) -> None:
+        """Make the call of this index."""
+        action = self.script.actions[number]
+        name = action.tool_name if isinstance(action, CallToolAction) else type(action).__name__
+        label = f"call {number + 1} ({name})"
+        self._show(label, partial(self._outcome_of, action, label))
+
+    def end(self) -> None:
+        """End the episode."""
+        self._show("the end", lambda: plain_of(self.env.end()))
+
     def close(self) -> None:
         """Close the instance."""
-        with suppress(WireError):  # the check of close covers this
+        with suppress(*((WireError,) if self.catches else ())):  # the check of close covers this
             self.env.close()
 
-    def difference(self, other: _Session) -> _Difference | None:
+    def difference(self, other: Session) -> _Difference | None:
         """Return the first difference between the outcomes of two sessions; None if there is none."""
-        for number, (mine, theirs) in enumerate(zip(self.shown, other.shown, strict=True)):
+        for number, (mine, theirs) in enumerate(zip(self.shown, other.shown, strict=False)):
             text = mine.difference(theirs)
             if text is not None:
                 return _Difference(number, mine.label, text)
         return None
 
-    def _reset(self) -> None:
-        self._show("the reset", lambda: plain_of(self.candidate.reset(self.env, self.script.task)))
-
-    def _call(self, number: int, action: Action) -> None:
-        name = action.tool_name if isinstance(action, CallToolAction) else type(action).__name__
-        label = f"call {number} ({name})"
-        self._show(label, partial(self._outcome_of, action))
-
-    def _outcome_of(self, action: Action) -> Any:
+    def _outcome_of(self, action: Action, label: str) -> Any:
         if self._is_done() and self.script.again:
             self.candidate.reset(self.env, self.script.task)
-        return None if self._is_done() else plain_of(self.env.step(action))
+        if self._is_done():
+            return None
+        began = time.perf_counter()
+        observation = self.env.step(action)
+        self.seconds[label] = time.perf_counter() - began
+        return plain_of(observation)
 
     def _look(self) -> None:
         """Read the state and the world."""
@@ -175,9 +196,6 @@ class _Session:
         task = self.script.task
         self.shown[-1].ignore = tuple((task.verifier or {}).get("ignore", ())) if task is not None else ()
         self.shown[-1].named = isinstance(self.env.world, Mapping)
-
-    def _end(self) -> None:
-        self._show("the end", lambda: plain_of(self.env.end()))
 
     def _state(self) -> Any:
         execution = self.env._execution
@@ -192,6 +210,8 @@ class _Session:
         try:
             self.shown.append(_Shown(label, outcome()))
         except McpenvError as error:  # of the author's code, which may fail because of the other session
+            if not self.catches:
+                raise
             self._failed = True
             cause = "" if error.__cause__ is None else type(error.__cause__).__name__
             self.shown.append(_Shown(label, {"raised": type(error).__name__, "cause": cause}))
@@ -204,11 +224,11 @@ class _Session:
             raise _NoTimeLeft
 
 
-def _pairs(candidate: Candidate) -> Iterator[tuple[_Script, _Script]]:
+def _pairs(candidate: Candidate) -> Iterator[tuple[Script, Script]]:
     """Yield a script with one that calls each tool, and with the script of the next task."""
     tasks = [task for task in candidate.tasks if task.oracle][:MAX_TASKS]
     oracles = [
-        _Script(
+        Script(
             f"the oracle of {task.id}",
             task,
             tuple(CallToolAction(tool_name=call.tool_name, arguments=call.arguments) for call in task.oracle or ()),
@@ -218,10 +238,10 @@ def _pairs(candidate: Candidate) -> Iterator[tuple[_Script, _Script]]:
     if not oracles:
         task = candidate.tasks[0] if candidate.tasks else None
         calls = candidate.subject.actions_of(Mode.SIMULATION)[:MAX_READS]
-        oracles = [_Script("a session that calls each tool once", task, tuple(calls))]
+        oracles = [Script("a session that calls each tool once", task, tuple(calls))]
     reads = _reads(candidate, {call.tool_name for task in tasks for call in task.oracle or ()})
     for number, script in enumerate(oracles):
-        yield script, _Script("a session that calls each tool", script.task, reads, again=True)
+        yield script, Script("a session that calls each tool", script.task, reads, again=True)
         if tasks:
             yield script, oracles[(number + 1) % len(oracles)]
 
@@ -243,7 +263,7 @@ def _reads(candidate: Candidate, by_oracles: set[str]) -> tuple[Action, ...]:
     return tuple(calls[:MAX_READS])
 
 
-Order = Callable[[list[_Session]], Iterator[Step]]
+Order = Callable[[list[Session]], Iterator[Step]]
 
 
 class _Stage:
@@ -252,18 +272,18 @@ class _Stage:
     def __init__(self, candidate: Candidate, deadline: float) -> None:
         self._candidate = candidate
         self._deadline = deadline
-        self._alone: dict[tuple[str, str], _Session] = {}
+        self._alone: dict[tuple[str, str], Session] = {}
         self._unlike: set[tuple[str, str]] = set()
 
-    def play_alone(self, script: _Script) -> None:
+    def play_alone(self, script: Script) -> None:
         """Play a script alone, unless that was done before."""
         if (script.name, script.task_id) not in self._alone:
             (self._alone[script.name, script.task_id],) = self.play((script,), _in_turns)
 
-    def play(self, scripts: tuple[_Script, ...], order: Order) -> list[_Session]:
+    def play(self, scripts: tuple[Script, ...], order: Order) -> list[Session]:
         """Play scripts to their ends, each on its own instance; all instances exist from the beginning."""
-        sessions = [_Session(self._candidate, script, self._deadline) for script in scripts]
-        made: list[_Session] = []
+        sessions = [Session(self._candidate, script, self._deadline) for script in scripts]
+        made: list[Session] = []
         try:
             for session in sessions:
                 session.make()
@@ -275,11 +295,11 @@ class _Stage:
                 session.close()
         return sessions
 
-    def is_unlike_itself(self, script: _Script) -> bool:
+    def is_unlike_itself(self, script: Script) -> bool:
         """Return True if a script had other outcomes when it was played alone again."""
         return (script.name, script.task_id) in self._unlike
 
-    def compare(self, both: list[_Session], into: Judged) -> None:
+    def compare(self, both: list[Session], into: Judged) -> None:
         """Compare each of two sessions with the same session alone, and add the earliest difference."""
         found = []
         for session, other in (both, reversed(both)):
@@ -298,7 +318,7 @@ class _Stage:
                 script.task_id,
             )
 
-    def _repeats(self, script: _Script, into: Judged) -> bool:
+    def _repeats(self, script: Script, into: Judged) -> bool:
         """Return True if a script has the same outcomes when played alone again.
 
         Otherwise add a warning: the clock may be the cause.
@@ -319,13 +339,13 @@ class _Stage:
         return True
 
 
-def _in_turns(sessions: list[_Session]) -> Iterator[Step]:
+def _in_turns(sessions: list[Session]) -> Iterator[Step]:
     """Yield the steps of all sessions, alternating between them."""
     for steps in zip_longest(*(session.steps() for session in sessions)):
         yield from (step for step in steps if step is not None)
 
 
-def _second_within_first(sessions: list[_Session]) -> Iterator[Step]:
+def _second_within_first(sessions: list[Session]) -> Iterator[Step]:
     """Yield all of the second session, from its reset to its end, between the calls of the first and its end."""
     first, second = sessions
     *calls, look, end = first.steps()

@@ -13,15 +13,13 @@ import tracemalloc
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
-from mcpenv.extensions.validation.tasks.play import plain_of
 from mcpenv.testing.findings import Verdict
 from mcpenv_client.types.actions import Action, CallToolAction
 from mcpenv_client.types.tools import Mode
 
 from .candidate import Candidate
-from .interleaved import REMEDY, judge_interleaved
+from .interleaved import REMEDY, Script, Session, judge_interleaved
 from .judged import Judged, some_of
 
 SESSIONS = 8
@@ -45,8 +43,8 @@ def judge_load(candidate: Candidate, into: Judged) -> None:
     if not candidate.stands(into):
         return
     with _own_temporary_folder() as temporary:
-        alone = _Session(candidate)
-        alone.play()
+        alone = _opened(candidate)
+        _play(alone)
         alone.close()
         sessions, seconds = _at_once(candidate, alone, into)
         left_out = ""
@@ -62,12 +60,13 @@ def judge_load(candidate: Candidate, into: Judged) -> None:
     if times:
         p50, p95 = statistics.median(times), times[math.ceil(0.95 * len(times)) - 1]
         into.facts.update(step_p50_ms=round(p50 * 1e3, 3), step_p95_ms=round(p95 * 1e3, 3))
-        if alone.slow:
+        slow = [label for label, seconds_of_call in alone.seconds.items() if seconds_of_call > SLOW_S]
+        if slow:
             into.warning(
                 "time",
                 f"takes more than {SLOW_S:g} s, while its session waits",
                 "Make it faster, or async, and state a timeout in limits.step_timeout_s",
-                some_of(sorted(alone.slow)),
+                some_of(sorted(slow)),
             )
         into.ok_unless_found("time")
     into.summary = (
@@ -78,96 +77,62 @@ def judge_load(candidate: Candidate, into: Judged) -> None:
         into.summary += f"; {left_out}"
 
 
-class _Session:
-    """An instance, the calls of its episode, and its outcomes."""
-
-    def __init__(self, candidate: Candidate) -> None:
-        self._candidate = candidate
-        self.env = candidate.subject.make()
-        self.seconds: list[float] = []
-        self.slow: set[str] = set()
-        self.shown: list[Any] = [plain_of(candidate.reset(self.env))]
-        self.actions = _actions(candidate)
-
-    def step(self, number: int) -> None:
-        """Make one call. Do nothing if the episode has ended."""
-        if self.env.trajectory is not None and self.env.trajectory.done:
-            return
-        began = time.perf_counter()
-        observation = self.env.step(self.actions[number])
-        self.seconds.append(time.perf_counter() - began)
-        if self.seconds[-1] > SLOW_S:
-            self.slow.add(self.label_of(number + 1))
-        self.shown.append(plain_of(observation))
-
-    def play(self) -> None:
-        """Make all calls, and end the episode."""
-        for number in range(len(self.actions)):
-            self.step(number)
-        self.end()
-
-    def end(self) -> None:
-        """End the episode."""
-        self.shown.append(plain_of(self.env.end()))
-
-    def label_of(self, index: int) -> str:
-        """Return the name of the outcome at an index."""
-        if index == 0:
-            return "the reset"
-        if index > len(self.actions):
-            return "the end"
-        action = self.actions[index - 1]
-        name = action.tool_name if isinstance(action, CallToolAction) else type(action).__name__
-        return f"call {index} ({name})"
-
-    def close(self) -> None:
-        """Close the instance."""
-        self.env.close()
+def _opened(candidate: Candidate) -> Session:
+    """Return a session whose episode has begun: of the calls of the first oracle, or of one call of each tool."""
+    task = candidate.tasks[0] if candidate.tasks else None
+    if task is not None and task.oracle:
+        calls: list[Action] = [CallToolAction(tool_name=c.tool_name, arguments=c.arguments) for c in task.oracle]
+    else:
+        calls = candidate.subject.actions_of(Mode.SIMULATION)
+    session = Session(candidate, Script("the session", task, tuple(calls[:MAX_CALLS])), catches=False)
+    session.make()
+    session.reset()
+    return session
 
 
-def _at_once(candidate: Candidate, alone: _Session, into: Judged) -> tuple[list[_Session], list[float]]:
+def _play(session: Session) -> None:
+    """Make all calls, and end the episode."""
+    for number in range(len(session.script.actions)):
+        session.call(number)
+    session.end()
+
+
+def _at_once(candidate: Candidate, alone: Session, into: Judged) -> tuple[list[Session], list[float]]:
     """Play sessions with alternating steps, and compare each with a session alone."""
     several = type(alone.env).SUPPORTS_CONCURRENT_SESSIONS
-    sessions: list[_Session] = []
+    sessions: list[Session] = []
     memory, began = _resident(), time.monotonic()
     with ExitStack() as stack:
-        affordable = int(STEPPING_S / max(sum(alone.seconds), 1e-6))
+        affordable = int(STEPPING_S / max(sum(alone.seconds.values()), 1e-6))
         for _ in range(max(2, min(SESSIONS, affordable)) if several else 1):
-            sessions.append(_Session(candidate))
+            sessions.append(_opened(candidate))
             stack.callback(sessions[-1].close)
             if time.monotonic() - began > MAKING_S:
                 break
-        calls = len(alone.actions)
+        calls = len(alone.script.actions)
         for number in range(calls):
             if time.monotonic() - began > MAKING_S + STEPPING_S:
                 calls = number
                 break
             for session in sessions:
-                session.step(number)
+                session.call(number)
         into.facts["sessions"] = len(sessions)
         into.facts["session_kib"] = max(0, _resident() - memory) // len(sessions) // 1024
-        if calls == len(alone.actions):
+        if calls == len(alone.script.actions):
             for session in sessions:
                 session.end()
-    seconds = [each for session in sessions for each in session.seconds]
+    seconds = [each for session in sessions for each in session.seconds.values()]
     if not several:
         into.not_applicable("isolation", "SUPPORTS_CONCURRENT_SESSIONS is False, so that a server holds one session")
     elif candidate.contract.find("determinism").verdict is not Verdict.OK:
         into.skipped("isolation", "not judged, because episodes cannot be repeated")
     else:
         for number, session in enumerate(sessions, 1):
-            differs = next(
-                (
-                    index
-                    for index, pair in enumerate(zip(alone.shown, session.shown, strict=False))
-                    if pair[0] != pair[1]
-                ),
-                None,
-            )
-            if differs is not None:
+            difference = alone.difference(session)
+            if difference is not None:
                 into.failed(
                     "isolation",
-                    f"session {number} of {len(sessions)} saw something else at {alone.label_of(differs)} than a "
+                    f"session {number} of {len(sessions)} saw something else at {difference.label} than a "
                     "session alone",
                     REMEDY,
                 )
@@ -179,17 +144,17 @@ def _open_and_close(candidate: Candidate, number: int) -> None:
     """Keep several instances open at once, and close them."""
     with ExitStack() as stack:
         for _ in range(number):
-            session = _Session(candidate)
+            session = _opened(candidate)
             stack.callback(session.close)
-            if session.actions:
-                session.step(0)
+            if session.script.actions:
+                session.call(0)
 
 
 def _growth(candidate: Candidate, into: Judged) -> None:
     """Compare the memory left by two rounds of episodes on one instance."""
-    session = _Session(candidate)
+    session = _opened(candidate)
     try:
-        session.play()
+        _play(session)
         tracemalloc.start()
         episodes, rounds = 0, []
         for _ in range(3):  # the first round fills caches
@@ -197,7 +162,7 @@ def _growth(candidate: Candidate, into: Judged) -> None:
             while not played or (played < (episodes or MAX_EPISODES) and time.monotonic() - began < GROWTH_S):
                 candidate.reset(session.env)
                 session.shown.clear()
-                session.play()
+                _play(session)
                 played += 1
             session.shown.clear()
             episodes = episodes or played
@@ -249,15 +214,6 @@ def _own_temporary_folder() -> Iterator[Path]:
             yield Path(folder)
         finally:
             tempfile.tempdir = usual
-
-
-def _actions(candidate: Candidate) -> list[Action]:
-    """Return the calls of a session: the calls of the first oracle, or one call of each tool."""
-    task = candidate.tasks[0] if candidate.tasks else None
-    if task is not None and task.oracle:
-        calls: list[Action] = [CallToolAction(tool_name=c.tool_name, arguments=c.arguments) for c in task.oracle]
-        return calls[:MAX_CALLS]
-    return candidate.subject.actions_of(Mode.SIMULATION)[:MAX_CALLS]
 
 
 def _held() -> dict[str, int]:
