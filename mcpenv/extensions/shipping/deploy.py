@@ -3,82 +3,18 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from cyclopts import Group, Parameter
+from cyclopts import Parameter
 
 from mcpenv.cli.output import Page, note, number_of, print_json
 from mcpenv.errors import ConfigurationError
 from mcpenv.targets.target import manifest_of
 
-from .kubernetes.deployment import Deployment
+from .kubernetes.deployment import Deployment, Flag, Pods, Routes
 from .kubernetes.manifests import secret_commands, text_of, write
 from .kubernetes.objects import METRIC, KubeObject, sandboxes, server_objects
-
-_PODS = Group("Pods", sort_key=10)
-_ROUTES = Group("Routes", sort_key=11)
-
-Several = Annotated[list[str] | None, Parameter(name="--set", negative=())]
-Flag = Annotated[bool, Parameter(negative=(), show_default=False)]
-
-
-@Parameter(name="*", group=_PODS)
-@dataclass(frozen=True, kw_only=True)
-class Pods:
-    """The options for pods. The manifest provides defaults.
-
-    Attributes:
-        replicas: Pods; with autoscaling, the minimum. Default: 2.
-        max_replicas: Maximum pods, with autoscaling or scaled by hand. Default: 4 with autoscaling, else --replicas.
-        max_sessions: Sessions of one pod. Autoscaling needs it.
-        mode: simulation for orchestrators, production for live clients.
-        settings: name=value for the environment's constructor; may be given several times.
-        memory: Memory of a pod, such as 2Gi. Default: 1Gi.
-        cpu: Processors that a pod requests; it may use twice as many. Default: 0.5.
-        drain_s: Seconds that running episodes have to end when a pod is replaced.
-        runtime_class: RuntimeClass of pods: gvisor, kata (both are written), or one that the cluster has.
-        pre_pull: Make every node pull the image beforehand.
-        warm: Sandboxes that are kept ready, with --sandbox. Default: 2.
-    """
-
-    replicas: int | None = None
-    max_replicas: int | None = None
-    max_sessions: int | None = None
-    mode: Literal["simulation", "production"] | None = None
-    settings: Several = None
-    memory: str | None = None
-    cpu: float | None = None
-    drain_s: float | None = None
-    runtime_class: str | None = None
-    pre_pull: Flag = False
-    warm: int | None = None
-
-
-@Parameter(name="*", group=_ROUTES)
-@dataclass(frozen=True, kw_only=True)
-class Routes:
-    """The options for reaching pods.
-
-    Attributes:
-        host: Host name under which agents outside of the cluster reach the servers. Default: the cluster only.
-        control_host: Another host name, for orchestrators outside of the cluster. Default: the cluster only.
-        route: Write routes of the Gateway API, or an Ingress of ingress-nginx. Default: gateway.
-        gateway: The Gateway, as NAMESPACE/NAME or NAME. Default: gateway.
-        tls_secret: Secret with the certificate of an Ingress.
-        proxy_namespace: Namespace of the proxies of these routes, which reach the control plane with --control-host.
-            Default: envoy-gateway-system, or ingress-nginx with --route ingress.
-        monitoring_namespace: Namespace of Prometheus, which may read metrics. Default: monitoring.
-    """
-
-    host: str | None = None
-    control_host: str | None = None
-    route: Literal["gateway", "ingress"] | None = None
-    gateway: str | None = None
-    tls_secret: str | None = None
-    proxy_namespace: str | None = None
-    monitoring_namespace: str | None = None
 
 
 def k8s(
@@ -91,8 +27,8 @@ def k8s(
     out: Path | None = None,
     force: Flag = False,
     sandbox: Flag = False,
-    pods: Pods = Pods(),
-    routes: Routes = Routes(),
+    pods: Pods = Pods(),  # noqa: B008 - frozen
+    routes: Routes = Routes(),  # noqa: B008 - frozen
     as_json: Annotated[bool, Parameter(name="--json", negative=(), show_default=False)] = False,
     debug: Flag = False,
 ) -> int:
@@ -136,7 +72,7 @@ def _deployment(
     if manifest is None and name is None:
         raise ConfigurationError(f"{target} has no mcpenv.yaml; give the objects a --name, such as my-env")
     given = {"image": image, "name": name, "namespace": namespace, **vars(pods), **vars(routes)}
-    return Deployment.of(manifest, {**given, "settings": tuple(pods.settings or ()) or None})
+    return Deployment.of(manifest, given)
 
 
 # -- output

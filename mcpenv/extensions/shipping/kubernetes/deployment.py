@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from cyclopts import Group, Parameter
 
 from mcpenv.errors import ConfigurationError
 from mcpenv.targets.manifest import Manifest, ModeName
@@ -27,63 +29,98 @@ MARGIN_S = 15
 PROXIES = {"gateway": "envoy-gateway-system", "ingress": "ingress-nginx"}
 """The namespaces in which Envoy Gateway and ingress-nginx run their proxies, by the kind of routes."""
 
+_PODS = Group("Pods", sort_key=10)
+_ROUTES = Group("Routes", sort_key=11)
+
+Several = Annotated[list[str] | None, Parameter(name="--set", negative=())]
+Flag = Annotated[bool, Parameter(negative=(), show_default=False)]
+
+
+@Parameter(name="*", group=_PODS)
+@dataclass(frozen=True, kw_only=True)
+class Pods:
+    """The options for pods. The manifest provides defaults.
+
+    Attributes:
+        replicas: Pods; with autoscaling, the minimum. Default: 2.
+        max_replicas: Maximum pods, with autoscaling or scaled by hand. Default: 4 with autoscaling, else --replicas.
+        max_sessions: Sessions of one pod. Autoscaling needs it.
+        mode: simulation for orchestrators, production for live clients.
+        settings: name=value for the environment's constructor; may be given several times.
+        memory: Memory of a pod, such as 2Gi. Default: 1Gi.
+        cpu: Processors that a pod requests; it may use twice as many. Default: 0.5.
+        drain_s: Seconds that running episodes have to end when a pod is replaced.
+        runtime_class: RuntimeClass of pods: gvisor, kata (both are written), or one that the cluster has.
+        pre_pull: Make every node pull the image beforehand.
+        warm: Sandboxes that are kept ready, with --sandbox. Default: 2.
+    """
+
+    replicas: int | None = None
+    max_replicas: int | None = None
+    max_sessions: int | None = None
+    mode: Literal["simulation", "production"] | None = None
+    settings: Several = None
+    memory: str | None = None
+    cpu: float | None = None
+    drain_s: float | None = None
+    runtime_class: str | None = None
+    pre_pull: Flag = False
+    warm: int | None = None
+
+
+@Parameter(name="*", group=_ROUTES)
+@dataclass(frozen=True, kw_only=True)
+class Routes:
+    """The options for reaching pods.
+
+    Attributes:
+        host: Host name under which agents outside of the cluster reach the servers. Default: the cluster only.
+        control_host: Another host name, for orchestrators outside of the cluster. Default: the cluster only.
+        route: Write routes of the Gateway API, or an Ingress of ingress-nginx. Default: gateway.
+        gateway: The Gateway, as NAMESPACE/NAME or NAME. Default: gateway.
+        tls_secret: Secret with the certificate of an Ingress.
+        proxy_namespace: Namespace of the proxies of these routes, which reach the control plane with --control-host.
+            Default: envoy-gateway-system, or ingress-nginx with --route ingress.
+        monitoring_namespace: Namespace of Prometheus, which may read metrics. Default: monitoring.
+    """
+
+    host: str | None = None
+    control_host: str | None = None
+    route: Literal["gateway", "ingress"] | None = None
+    gateway: str | None = None
+    tls_secret: str | None = None
+    proxy_namespace: str | None = None
+    monitoring_namespace: str | None = None
+
 
 @dataclass(frozen=True, kw_only=True)
-class Deployment:
-    """The servers of one environment.
+class Deployment(Pods, Routes):
+    """The servers of one environment: options with their defaults, and the facts of the manifest.
 
     Attributes:
         name: the name of all objects, a DNS label.
         image: the image; its entrypoint takes options of ``mcpenv run``.
         namespace: the namespace that the objects name; None leaves it to ``kubectl``.
-        replicas: pods; with autoscaling, the minimum.
-        max_replicas: the maximum with autoscaling, or scaled by hand; None: 4 with autoscaling, else ``replicas``.
-        max_sessions: sessions of one pod; None leaves it to the environment, and disables autoscaling by sessions.
-        mode: ``simulation`` or ``production``.
-        settings: ``name=value`` for the environment's constructor.
-        host: the name under which agents of other networks reach the servers; None: only the cluster does.
-        control_host: the same for orchestrators; None keeps the control plane in the cluster.
-        route: the kind of objects that lead from these names to pods.
-        gateway: the Gateway of these routes, as ``namespace/name`` or ``name``.
-        tls_secret: the Secret with the certificate of an Ingress.
-        memory: memory of a pod, requested and the limit.
-        cpu: processors that a pod requests; it may use twice as many.
         network: True if tools connect to other machines.
         secrets: names of environment variables, which a Secret has as keys.
-        drain_s: seconds that running episodes have to end.
-        shutdown_timeout_s: seconds that running steps have then.
-        runtime_class: the RuntimeClass of pods, such as ``gvisor`` or ``kata``.
-        pre_pull: True to make every node pull the image beforehand.
-        proxy_namespace: the namespace of the proxies that the routes configure; None for the namespace of the usual
-            installation.
-        monitoring_namespace: the namespace from which metrics are read.
-        warm: sandboxes that are kept ready.
+        shutdown_timeout_s: seconds that running steps have after those of ``drain_s``.
     """
 
     name: str
     image: str
     namespace: str | None = None
     replicas: int = 2
-    max_replicas: int | None = None
-    max_sessions: int | None = None
     mode: ModeName = "simulation"
-    settings: tuple[str, ...] = ()
-    host: str | None = None
-    control_host: str | None = None
-    route: Literal["gateway", "ingress"] = "gateway"
-    gateway: str = "gateway"
-    tls_secret: str | None = None
     memory: str = "1Gi"
     cpu: float = 0.5
+    drain_s: float = 30.0
+    warm: int = 2
+    route: Literal["gateway", "ingress"] = "gateway"
+    gateway: str = "gateway"
+    monitoring_namespace: str = "monitoring"
     network: bool = False
     secrets: tuple[str, ...] = ()
-    drain_s: float = 30.0
     shutdown_timeout_s: float = 30.0
-    runtime_class: str | None = None
-    pre_pull: bool = False
-    proxy_namespace: str | None = None
-    monitoring_namespace: str = "monitoring"
-    warm: int = 2
 
     def __post_init__(self) -> None:
         if not is_service_name(self.name) or len(self.name) > MAX_NAME:

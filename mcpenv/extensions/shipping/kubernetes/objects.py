@@ -236,7 +236,7 @@ def _values_of(deployment: Deployment) -> dict[str, Any]:
         "public_url": _public_url(deployment),
         "allowed_hosts": ",".join(_names(deployment)),
         # $ begins a reference to a variable; $$ is one.
-        "further_arguments": [*sessions, *(f"--set={each.replace('$', '$$')}" for each in deployment.settings)],
+        "further_arguments": [*sessions, *(f"--set={each.replace('$', '$$')}" for each in deployment.settings or ())],
         "secret_variables": [
             {"name": name, "valueFrom": {"secretKeyRef": {"name": deployment.values_secret, "key": name}}}
             for name in deployment.secrets
