@@ -147,38 +147,21 @@ def _served(folder: Path, app: Path) -> _Served:
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _called(node) in _SERVERS]
     if not calls:
         raise TargetError(str(folder), f"{app.relative_to(folder)} calls none of {', '.join(_SERVERS)}")
-    call = calls[0]
-    named = {keyword.arg: keyword.value for keyword in call.keywords}
-
-    def argument(position: int, name: str) -> str | None:
-        value = call.args[position] if position < len(call.args) else named.get(name)
-        return value.id if isinstance(value, ast.Name) else None
-
-    environment = argument(0, "env")
+    parameters = ("env", "action_cls", "observation_cls", "state_cls")
+    given: dict[str | None, ast.expr] = {keyword.arg: keyword.value for keyword in calls[0].keywords}
+    given |= dict(zip(parameters[:-1], calls[0].args, strict=False))  # the last one is given by name only
+    environment, *types = (each.id if isinstance(each := given.get(name), ast.Name) else None for name in parameters)
     defined = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
     if environment is None or environment in defined:
         raise TargetError(
             str(folder), f"{app.relative_to(folder)} serves the result of a function. Name the class there"
         )
-    return _Served(
-        environment, argument(1, "action_cls"), argument(2, "observation_cls"), _identifier(named, "state_cls")
-    )
-
-
-def _identifier(named: dict[str | None, ast.expr], name: str) -> str | None:
-    """Return the identifier that is passed as a keyword argument, or None."""
-    value = named.get(name)
-    return value.id if isinstance(value, ast.Name) else None
+    return _Served(environment, *types)
 
 
 def _called(call: ast.Call) -> str:
-    return (
-        call.func.id
-        if isinstance(call.func, ast.Name)
-        else call.func.attr
-        if isinstance(call.func, ast.Attribute)
-        else ""
-    )
+    """Return the name of the called function, without the module or object that has it."""
+    return ast.unparse(call.func).rpartition(".")[2]
 
 
 class _Modules:
@@ -267,7 +250,7 @@ class _Rewrite:
                 for alias in node.names:
                     if _of_openenv(alias.name):
                         self._cannot(node, f"import {alias.name}")
-            elif isinstance(node, ast.Attribute) and node.attr in _NO_COUNTERPART and _is_self(node.value):
+            elif isinstance(node, ast.Attribute) and node.attr in _NO_COUNTERPART and ast.unparse(node.value) == "self":
                 self._cannot(node, f"self.{node.attr}: {_NO_COUNTERPART[node.attr]}")
         for node in tree.body:
             if isinstance(node, ast.ClassDef) and self._served is not None and node.name == self._served.environment:
@@ -318,7 +301,7 @@ class _Rewrite:
         }
         self._settings(node, with_tools)
         for call in [child for child in ast.walk(node) if isinstance(child, ast.Call)]:
-            if not with_tools and (call.args or call.keywords) and _is_super_init(call):
+            if not with_tools and (call.args or call.keywords) and ast.unparse(call.func).endswith(").__init__"):
                 indent = " " * call.col_offset
                 self._edits.append((call.lineno - 1, call.end_lineno or call.lineno, f"{indent}super().__init__()\n"))
                 self._cannot(
@@ -401,16 +384,6 @@ def _of_openenv(module: str) -> bool:
     return module.partition(".")[0] in ("openenv", "openenv_core")
 
 
-def _is_self(node: ast.expr) -> bool:
-    return isinstance(node, ast.Name) and node.id == "self"
-
-
-def _is_super_init(call: ast.Call) -> bool:
-    return (
-        isinstance(call.func, ast.Attribute) and call.func.attr == "__init__" and isinstance(call.func.value, ast.Call)
-    )
-
-
 def _listed(names: list[ast.alias]) -> str:
     return ", ".join(alias.name + (f" as {alias.asname}" if alias.asname else "") for alias in names)
 
@@ -440,14 +413,7 @@ def _refuses(node: ast.stmt) -> bool:
 
 def _counts_a_step(node: ast.stmt) -> bool:
     """Match ``self._state.step_count += 1``."""
-    return (
-        isinstance(node, ast.AugAssign)
-        and isinstance(node.op, ast.Add)
-        and isinstance(node.value, ast.Constant)
-        and node.value.value == 1
-        and isinstance(node.target, ast.Attribute)
-        and node.target.attr == "step_count"
-    )
+    return isinstance(node, ast.AugAssign) and ast.unparse(node).endswith(".step_count += 1")
 
 
 def _returns_super(node: ast.stmt, name: str) -> bool:
@@ -456,10 +422,5 @@ def _returns_super(node: ast.stmt, name: str) -> bool:
     if isinstance(value, ast.Await):
         value = value.value
     return (
-        isinstance(value, ast.Call)
-        and isinstance(value.func, ast.Attribute)
-        and value.func.attr == name
-        and isinstance(value.func.value, ast.Call)
-        and isinstance(value.func.value.func, ast.Name)
-        and value.func.value.func.id == "super"
+        isinstance(value, ast.Call) and re.fullmatch(rf"super\([^()]*\)\.{name}", ast.unparse(value.func)) is not None
     )

@@ -13,4 +13,4 @@ PUSH = Command(
 )
 FORK = Command(help="Copy the environment of a Space.", run="mcpenv.extensions.shipping.fork:fork", order=13)
 DEPLOY = Command(help="Write manifests for a cluster.", order=18)
-K8S = Command(help="Write or check manifests of Kubernetes.", run="mcpenv.extensions.shipping.deploy:k8s")
+K8S = Command(help="Write manifests for Kubernetes.", run="mcpenv.extensions.shipping.deploy:k8s")
