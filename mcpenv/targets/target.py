@@ -128,18 +128,7 @@ def load_target(target: str, settings: Sequence[str] = (), tasks: str | Path | N
     file = getattr(module, "__file__", None)
     folder = place.file.parent if place.file is not None else Path(file).parent if file else None
     made = pick(place, module)
-    if task_set is not None:
-        made = with_tasks(made, task_set)
-    environment_class = made if isinstance(made, type) else None
-    bound = bind(target, made, settings)
-    return Target(
-        name=place.name,
-        factory=functools.partial(made, **bound) if bound else made,
-        environment_class=environment_class,
-        folder=folder,
-        readme=_readme(folder),
-        spec=place.spec or _module_spec(place, module),
-    )
+    return _bound(target, made, settings, task_set, folder, place.spec or _module_spec(place, module), name=place.name)
 
 
 def load(target: str | Path, /, *, tasks: str | Path | None = None, **settings: Any) -> MCPEnvironment:
@@ -192,47 +181,51 @@ def _described(place: Place, manifest: Manifest, settings: Sequence[str], tasks:
             at = place_in(file, "tasks")
             raise TargetError(at, f"tasks: there is no file or folder {manifest.tasks} in its folder")
         tasks = TaskSet.from_path(place.folder / manifest.tasks)
-    if tasks is not None:
-        made = with_tasks(made, tasks)
-    bound = bind(place.target, made, settings)
-    return Target(
-        name=place.name,
-        factory=functools.partial(made, **bound) if bound else made,
-        environment_class=made if isinstance(made, type) else None,
-        folder=place.folder,
-        readme=_readme(place.folder),
-        spec=place.spec or str(place.folder),
-        manifest=manifest,
-    )
+    spec = place.spec or str(place.folder)
+    return _bound(place.target, made, settings, tasks, place.folder, spec, name=place.name, manifest=manifest)
 
 
 def _external(external: ExternalTarget, settings: Sequence[str], tasks: TaskSet | None) -> Target:
     """Return the target of an extension."""
-    cls = external.load(settings)
-    made: Any = cls if tasks is None else with_tasks(cls, tasks)
-    path = external.path
-    return Target(
-        name=slug(cls.exposed_name()),
-        factory=made,
-        environment_class=made,
-        folder=path if path is None or path.is_dir() else path.parent,
-        readme=_readme(path) if path is not None and path.is_dir() else None,
-        spec=external.spec,
-    )
+    cls, path = external.load(settings), external.path
+    folder = path if path is None or path.is_dir() else path.parent
+    target = _bound(external.target, cls, (), tasks, folder, external.spec)
+    return target if path is None or path.is_dir() else replace(target, readme=None)
 
 
 def _foreign(place: Place, cls: type[MCPEnvironment], settings: Sequence[str], tasks: TaskSet | None) -> Target:
     """Return the target of an environment of another framework. Its class takes the settings."""
-    made: Any = cls if tasks is None else with_tasks(cls, tasks)
-    bound = bind(place.target, made, settings)
     folder = None if place.file is None else place.file.parent
+    return _bound(place.target, cls, settings, tasks, folder, place.spec or f"{place.module}:{place.attribute}")
+
+
+def _bound(
+    target: str,
+    made: Any,
+    settings: Sequence[str],
+    tasks: TaskSet | None,
+    folder: Path | None,
+    spec: str,
+    *,
+    name: str | None = None,
+    manifest: Manifest | None = None,
+) -> Target:
+    """Return the target of a class or factory, with its tasks and settings.
+
+    Args:
+        name: None for the name of the class.
+    """
+    if tasks is not None:
+        made = with_tasks(made, tasks)
+    bound = bind(target, made, settings)
     return Target(
-        name=slug(made.exposed_name()),
+        name=name or slug(made.exposed_name()),
         factory=functools.partial(made, **bound) if bound else made,
-        environment_class=made,
+        environment_class=made if isinstance(made, type) else None,
         folder=folder,
         readme=_readme(folder),
-        spec=place.spec or f"{place.module}:{place.attribute}",
+        spec=spec,
+        manifest=manifest,
     )
 
 
