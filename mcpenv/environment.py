@@ -48,7 +48,6 @@ from .tools.names import check_name
 from .tools.outputs import OutputPolicy
 from .tools.registry import BoundTool, modes_of
 from .tools.settings import ToolSettings
-from .tools.users import User
 from .worlds import Worlds
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -135,8 +134,9 @@ class MCPEnvironment:
     mcp_provider: Provider | None = None
     """A FastMCP provider of resources and prompts for agents; None for none. Its tools are not used. With a
     `CompletingProvider` it also suggests values of arguments. Set it here or in ``__init__``."""
-    user: User | None = None
-    """The simulated user. Agents speak to it with the tool of `extensions.users.add_user`. Set it in ``reset``."""
+    user: Any = None
+    """The simulated user of the episode, a `User` of `mcpenv.extensions.users`. Agents speak to it with the tool of
+    `add_user`. Set it in ``reset``. None: no user."""
     max_steps: int | None = None
     """Steps after which an episode is truncated; None for no limit. May be set per instance."""
     max_kept_steps: int = 10_000

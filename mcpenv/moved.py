@@ -31,6 +31,7 @@ MOVED = {
     "mcpenv.targets.folder_files": "mcpenv.extensions.shipping.folder_files",
     "mcpenv.testing.parts": "mcpenv.extensions.validation.parts",
     "mcpenv.testing.tasks": "mcpenv.extensions.validation.tasks",
+    "mcpenv.tools.users": "mcpenv.extensions.users.user_tools",
     "mcpenv.trajectories.check": "mcpenv.extensions.records.check",
     "mcpenv.trajectories.export": "mcpenv.extensions.exports",
     "mcpenv.trajectories.replay": "mcpenv.extensions.records.replay",

@@ -20,7 +20,7 @@ from mcpenv.server.security.agent_auth import Algorithm, agent_auth_from
 from mcpenv.targets.manifest import Manifest
 from mcpenv_client.types.tools import Mode
 
-from .tokens import AGENT_TOKEN, agent_scopes, agent_tokens, control_token, forget, metrics_token
+from .tokens import AGENT_TOKEN, CONTROL_TOKEN, METRICS_TOKEN, Secret, agent_scopes, agent_tokens, forget, read_token
 
 _DEFAULTS = ServerConfig()
 
@@ -28,7 +28,6 @@ G = TypeVar("G", bound="Given")
 
 Several = Annotated[list[str] | None, Parameter(negative=())]
 Flag = Annotated[bool, Parameter(negative=(), show_default=False)]
-Secret = Annotated[str | None, Parameter(allow_leading_hyphen=True)]
 Extensions = Annotated[list[str] | None, Parameter(name="--extension", negative=())]
 Wires = Annotated[list[Wire] | None, Parameter(name="--wire", negative=())]
 Scopes = Annotated[list[str] | None, Parameter(negative=())]
@@ -157,8 +156,8 @@ class Credentials(Given):
             oauth_at=config.public_url if self.agent_oauth else None,
         )
         agents()
-        control = control_token(self.control_token, self.control_token_file)
-        metrics = metrics_token(self.metrics_token, self.metrics_token_file)
+        control = read_token("--control-token", CONTROL_TOKEN, self.control_token, self.control_token_file)
+        metrics = read_token("--metrics-token", METRICS_TOKEN, self.metrics_token, self.metrics_token_file)
         return replace(config, control_token=control, metrics_token=metrics), agents
 
 

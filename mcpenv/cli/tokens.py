@@ -29,37 +29,22 @@ AGENT_TOKEN = "MCPENV_AGENT_TOKEN"
 Secret = Annotated[str | None, Parameter(allow_leading_hyphen=True)]
 
 
-def control_token(given: str | None, file: Path | None) -> str | None:
-    """Return the control token of the option, the file, or else the environment variable; None if there is none.
+def read_token(option: str, variable: str, given: str | None, file: Path | None) -> str | None:
+    """Return the token of an option, of ``OPTION-file``, or else of the environment variable; None if there is none.
 
     The environment variable is removed.
 
     Raises:
         ConfigurationError: both options are given, the file cannot be read, or the token cannot be used.
     """
-    return _one("--control-token", CONTROL_TOKEN, given, file)
-
-
-def metrics_token(given: str | None, file: Path | None) -> str | None:
-    """Return the token of scrapers of the option, the file, or else the environment variable; None if there is none.
-
-    The environment variable is removed.
-
-    Raises:
-        ConfigurationError: as `control_token`.
-    """
-    return _one("--metrics-token", METRICS_TOKEN, given, file)
-
-
-def agent_token(given: str | None, file: Path | None) -> str | None:
-    """Return an agent's token of the option, the file, or else the environment variable; None if there is none.
-
-    The environment variable is removed.
-
-    Raises:
-        ConfigurationError: as `control_token`.
-    """
-    return _one("--agent-token", AGENT_TOKEN, given, file)
+    inherited = _take(variable)
+    if given is not None and file is not None:
+        raise ConfigurationError(f"{option} and {option}-file: give only one of them")
+    if given is not None:
+        return check_token(given, option)
+    if file is not None:
+        return check_token(read_text(f"{option}-file", file).strip(), f"{option}-file {file}: the token")
+    return None if inherited is None else check_token(inherited.strip(), variable)
 
 
 def forget(variable: str) -> None:
@@ -88,17 +73,6 @@ def agent_tokens(given: Sequence[str], file: Path | None) -> dict[str, str]:
     if inherited is not None and not given and file is None:
         _add(tokens, inherited.split(","), AGENT_TOKENS)
     return tokens
-
-
-def _one(option: str, variable: str, given: str | None, file: Path | None) -> str | None:
-    inherited = _take(variable)
-    if given is not None and file is not None:
-        raise ConfigurationError(f"{option} and {option}-file: give only one of them")
-    if given is not None:
-        return check_token(given, option)
-    if file is not None:
-        return check_token(read_text(f"{option}-file", file).strip(), f"{option}-file {file}: the token")
-    return None if inherited is None else check_token(inherited.strip(), variable)
 
 
 def agent_scopes(given: Sequence[str]) -> dict[str, list[str]]:
@@ -169,7 +143,7 @@ class AgentToken:
             ConfigurationError: an option is given for an environment's code, or a token cannot be read or used.
         """
         if is_url(target):
-            return agent_token(self.agent_token, self.agent_token_file)
+            return read_token("--agent-token", AGENT_TOKEN, self.agent_token, self.agent_token_file)
         # User code, which is loaded next, must not find the token either.
         forget(AGENT_TOKEN)
         if self.agent_token is not None or self.agent_token_file is not None:
@@ -199,4 +173,4 @@ class ControlToken:
         Raises:
             ConfigurationError: a token cannot be read or used.
         """
-        return control_token(self.control_token, self.control_token_file)
+        return read_token("--control-token", CONTROL_TOKEN, self.control_token, self.control_token_file)

@@ -20,9 +20,7 @@ from rich.progress import Progress as Bar
 
 from mcpenv.cli.commands import FORMAT
 from mcpenv.cli.output import Page, note, number_of, print_json, printable, quiet_logs, report
-from mcpenv.cli.run_options import Secret
-from mcpenv.cli.tokens import control_token as read_control_token
-from mcpenv.cli.tokens import read_text
+from mcpenv.cli.tokens import CONTROL_TOKEN, Secret, read_text, read_token
 from mcpenv.cli.tool_arguments import json_object
 from mcpenv.errors import ConfigurationError
 from mcpenv.extensions.model_proxy.upstream import Upstream
@@ -222,7 +220,7 @@ def evaluate_command(
         debug: Show logs, and the traceback when something fails.
     """
     quiet_logs(debug)
-    token = read_control_token(episodes.control_token, episodes.control_token_file)
+    token = read_token("--control-token", CONTROL_TOKEN, episodes.control_token, episodes.control_token_file)
     if not is_url(target) and (episodes.control_token is not None or episodes.control_token_file is not None):
         raise ConfigurationError("--control-token and --control-token-file are for a server at a URL")
     playing = agent.make()

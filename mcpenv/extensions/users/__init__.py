@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from mcpenv.tools.users import User, UserTools
 from mcpenv_client.types.users import UserCall, UserTurn, user_turns
 
 from .model_user import ModelUser
 from .respond import add_user
 from .scripted_user import ScriptedUser
+from .user_tools import User, UserTools
 
 __all__ = ["ModelUser", "ScriptedUser", "User", "UserCall", "UserTools", "UserTurn", "add_user", "user_turns"]

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from mcpenv.errors import EndpointFailed, UserFailed
 from mcpenv.extensions.models.chat_completions import ChatEndpoint, MalformedAnswer, message_in, tokens_in
-from mcpenv.tools.users import UserTools
 from mcpenv_client.formats.model_calls import ModelCall, read_message
 from mcpenv_client.formats.tool_formats import ProviderTools, tools_for
 from mcpenv_client.types.users import UserCall, UserTurn
 from mcpenv_client.types.values import encode
+
+from .user_tools import UserTools
 
 if TYPE_CHECKING:
     import httpx

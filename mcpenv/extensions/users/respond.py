@@ -12,9 +12,10 @@ from mcpenv.errors import UserFailed
 from mcpenv.execution.step import Step, current
 from mcpenv.failures import SortedFailure, UnexpectedFailure, environment_failure
 from mcpenv.tools.definition import KindCache
-from mcpenv.tools.users import User, UserTools
 from mcpenv_client.types.tools import ToolErrorType
 from mcpenv_client.types.users import USER_META, UserTurn
+
+from .user_tools import User, UserTools
 
 LEFT = "user_left"
 """The reason for the end of an episode after its user has left."""

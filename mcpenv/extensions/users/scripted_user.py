@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mcpenv.tools.users import UserTools
 from mcpenv_client.types.users import UserTurn
+
+from .user_tools import UserTools
 
 
 class ScriptedUser:

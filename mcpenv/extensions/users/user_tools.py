@@ -9,13 +9,12 @@ from typing import Any, Protocol
 from fastmcp.exceptions import ToolError
 from pydantic import ValidationError
 
+from mcpenv.tools.definition import PLAIN, KindCache, ToolKind
+from mcpenv.tools.names import check_name
+from mcpenv.tools.results import result_of
 from mcpenv_client.types.tools import Tool
 from mcpenv_client.types.users import UserCall, UserTurn
 from mcpenv_client.wire.protocol import describe_faults
-
-from .definition import PLAIN, KindCache, ToolKind
-from .names import check_name
-from .results import result_of
 
 Run = Callable[..., Awaitable[Any]]
 """Calls a function where code of the environment runs."""
