@@ -11,7 +11,7 @@ import pytest
 
 import mcpenv_client
 
-BUDGET = 2.0
+BUDGET = 1.6
 """Times pydantic with a model and websockets."""
 NOT_IMPORTED = ("mcpenv", "fastmcp", "mcp", "mcp_types", "starlette", "uvicorn", "httpx", "httpx2", "anyio", "numpy")
 

@@ -22,6 +22,8 @@ def test_a_late_answer_of_a_cancelled_step_is_not_taken_for_the_next() -> None:
             await pool.reset_all(seeds=[1, 2])
             with pytest.raises(asyncio.TimeoutError):
                 await asyncio.wait_for(pool.step_all([calls("hang", seconds=60), calls("hang", seconds=60)]), 0.5)
+            (lost, _) = await pool.step_all([calls("roll"), None])
+            assert lost is not None and lost.done and "a call was cancelled" in lost.info["error"]
             await pool.reset_all(["t1", "t2"], seeds=[1, 2])
             first = await pool.step_all([calls("roll"), calls("roll")])
             await pool.reset_all(["t1", "t2"], seeds=[1, 2])

@@ -15,7 +15,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from .assignment import Share
-from .backend import CLOSED, PoolError, all_of
+from .backend import PoolError, all_of
 from .instances import Target
 from .places import GRACE_S, Place, PlacesBackend, Rollout
 from .playing import TIMEOUT
@@ -123,7 +123,7 @@ class ProcessPlace(Place):
             if self._loaded:
                 return
             loop = asyncio.get_running_loop()
-            self.died, self._rollout = "", 0
+            self._rollout = 0
             try:
                 self._process, self._pipe = process, pipe = await loop.run_in_executor(None, self._make)
                 self._writer = ThreadPoolExecutor(1, thread_name_prefix="mcpenv-pool-writer")
@@ -167,6 +167,7 @@ class ProcessPlace(Place):
         try:
             return await asyncio.wait_for(answer, limit_s)
         except asyncio.CancelledError:
+            self.died = "its process was killed, because a call was cancelled"
             self.kill()
             raise
         except asyncio.TimeoutError:
@@ -214,7 +215,6 @@ class ProcessPlace(Place):
         if self._process is not None:
             self._process.kill()
             self._process.join()
-        self.died = self.died or CLOSED
         self._let_go()
 
     def _let_go(self) -> None:
