@@ -43,7 +43,7 @@ from .tasks import TaskSet
 from .tasks.source import TaskSource
 from .tasks.task_set import tasks_of
 from .tools.access import AuthChecks
-from .tools.definition import PLAIN, KindCache, ToolOptions
+from .tools.definition import PLAIN, DefinitionCache, ToolOptions
 from .tools.names import check_name
 from .tools.outputs import OutputPolicy
 from .tools.registry import BoundTool, modes_of
@@ -160,7 +160,7 @@ class MCPEnvironment:
     """The methods that the class overrides, for the framework."""
 
     _execution: Execution
-    _kinds: ClassVar[KindCache] = KindCache()
+    _kinds: ClassVar[DefinitionCache] = DefinitionCache()
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         """Prepare the instance, so that ``super().__init__()`` is optional."""
@@ -180,7 +180,7 @@ class MCPEnvironment:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        cls._kinds = KindCache()
+        cls._kinds = DefinitionCache()
         own = cls.__dict__
         if "REQUIRES_SINGLE_THREAD_EXECUTOR" in own:
             cls.THREAD_AFFINE = bool(own["REQUIRES_SINGLE_THREAD_EXECUTOR"])

@@ -12,7 +12,7 @@ from fastmcp import FastMCP
 
 from mcpenv import tracing
 from mcpenv.tasks import TaskSet
-from mcpenv.tools.registry import Toolbox
+from mcpenv.tools.registry import ToolRegistry
 from mcpenv_client.errors import SessionLost
 from mcpenv_client.types.tools import Mode
 from mcpenv_client.wire.protocol import EpisodeState
@@ -67,7 +67,7 @@ class Instance:
     hooks: AuthorHooks = field(init=False)
     user_code: UserCode = field(init=False)
     mode: Mode = Mode.SIMULATION
-    tools: Toolbox = field(default_factory=Toolbox)
+    tools: ToolRegistry = field(default_factory=ToolRegistry)
     mounted: MountedServer | None = None
     episode: Episode = field(default_factory=Episode)
     scoring: Scoring | None = None

@@ -13,7 +13,7 @@ from mcpenv_client.types.records import StepRecord, Trajectory
 from mcpenv_client.types.tools import Mode
 
 if TYPE_CHECKING:
-    from mcpenv.tools.registry import Toolbox
+    from mcpenv.tools.registry import ToolRegistry
 
 
 class SpilledSteps(Protocol):
@@ -54,7 +54,7 @@ class EpisodeSink(Protocol):
         """
         ...
 
-    def another(self, tools: Toolbox, mode: Mode) -> EpisodeSink:
+    def another(self, tools: ToolRegistry, mode: Mode) -> EpisodeSink:
         """Return a sink for another instance of the environment.
 
         Args:

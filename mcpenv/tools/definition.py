@@ -47,7 +47,7 @@ PLAIN = ToolOptions()
 Validate = Callable[[dict[str, Any]], tuple[tuple[Any, ...], dict[str, Any]]]
 
 
-class ToolKind:
+class ToolDefinition:
     """The part of a tool that instances share: schema, validator, flags.
 
     It refers to no instance, so that caches that keep it do not keep instances.
@@ -123,7 +123,7 @@ class ToolKind:
         return loose
 
 
-class KindCache:
+class DefinitionCache:
     """The kinds of one environment class. It is only read and appended to, so that threads may share it."""
 
     MAX_PER_NAME = 64
@@ -134,7 +134,7 @@ class KindCache:
 
     def kind_of(
         self, fn: Callable[..., Any], name: str, options: ToolOptions, frame: FrameType | None = None
-    ) -> ToolKind:
+    ) -> ToolDefinition:
         """Return the kind of ``fn``. Parse the function if no equal kind is known.
 
         Args:
@@ -148,7 +148,7 @@ class KindCache:
         for known in kinds:
             if known.is_of(source, options):
                 return known.kind
-        known = _Known(ToolKind(name, options, source), source)
+        known = _Known(ToolDefinition(name, options, source), source)
         if len(kinds) < self.MAX_PER_NAME:
             kinds.append(known)
         return known.kind
@@ -159,7 +159,7 @@ class _Known:
 
     __slots__ = ("_facts", "_local", "_meanings", "kind")
 
-    def __init__(self, kind: ToolKind, source: ToolSource) -> None:
+    def __init__(self, kind: ToolDefinition, source: ToolSource) -> None:
         self.kind = kind
         self._facts, self._local = source.facts, source.local
         self._meanings = source.meanings(local=self._local)

@@ -11,7 +11,7 @@ from mcpenv.errors import InvalidTool
 from mcpenv_client.types.tools import Mode
 
 from .access import AuthChecks, Listing
-from .definition import ToolKind
+from .definition import ToolDefinition
 
 BOTH_MODES = (Mode.SIMULATION, Mode.PRODUCTION)
 
@@ -38,12 +38,12 @@ def modes_of(mode: Mode | str | None, name: str) -> tuple[Mode, ...]:
 class BoundTool:
     """A kind with the parts of one instance: its function, and the checks of its agents (None admits all)."""
 
-    kind: ToolKind
+    kind: ToolDefinition
     fn: Callable[..., Any]
     auth: AuthChecks | None = None
 
 
-class Toolbox:
+class ToolRegistry:
     """An instance's own tools in order of registration. Each mode has one tool per name.
 
     Attributes:

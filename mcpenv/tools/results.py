@@ -20,7 +20,7 @@ from mcpenv_client.types.records import ToolOutcome
 from mcpenv_client.types.tools import ToolResult
 from mcpenv_client.types.values import MAX_NESTING, refuse_non_finite, to_plain
 
-from .definition import ToolKind
+from .definition import ToolDefinition
 
 _BLOCKS: TypeAdapter[list[ContentBlock]] = TypeAdapter(list[ContentBlock])
 _LONGEST_INTEGER = 63
@@ -28,7 +28,7 @@ _LONGEST_INTEGER = 63
 integers of more than some thousand digits."""
 
 
-def outcome_of(kind: ToolKind, value: Any, duration_s: float) -> ToolOutcome:
+def outcome_of(kind: ToolDefinition, value: Any, duration_s: float) -> ToolOutcome:
     """Return the outcome for the value that a tool of this kind returned.
 
     Raises:
@@ -42,7 +42,7 @@ def outcome_of(kind: ToolKind, value: Any, duration_s: float) -> ToolOutcome:
     return ToolOutcome(result_of(kind, value), None, value, duration_s)
 
 
-def result_of(kind: ToolKind, value: Any) -> ToolResult:
+def result_of(kind: ToolDefinition, value: Any) -> ToolResult:
     """Return FastMCP's result for the value that a tool of this kind returned.
 
     Raises:

@@ -12,10 +12,10 @@ from pydantic_core import InitErrorDetails
 
 from mcpenv_client.types.tools import Tool
 
-from .definition import ToolKind, ToolOptions
+from .definition import ToolDefinition, ToolOptions
 
 
-class SchemaTool(ToolKind):
+class SchemaTool(ToolDefinition):
     """The definition of a tool that another process runs. That process checks the arguments.
 
     Its function is async and takes the arguments as one ``dict``.

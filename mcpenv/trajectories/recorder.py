@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from mcpenv.environment import MCPEnvironment
-    from mcpenv.tools.registry import Toolbox
+    from mcpenv.tools.registry import ToolRegistry
 
 logger = logging.getLogger("mcpenv")
 
@@ -150,7 +150,7 @@ class RecordingSink:
         self._recorder.jobs.add(trajectory.episode_id, job)
         self._recorder.writer.put(job, wait=False)
 
-    def another(self, tools: Toolbox, mode: Mode) -> RecordingSink:
+    def another(self, tools: ToolRegistry, mode: Mode) -> RecordingSink:
         """Return a sink for another instance. A fork has its own tools, and its own spilled steps."""
         listed: Tools = OwnTools(tools, mode)
         sink = RecordingSink(self._recorder, self._environment, listed, self._waits)
@@ -231,17 +231,17 @@ def _settle(over: asyncio.Future[bool], in_time: bool) -> None:
 class OwnTools:
     """The tools that an instance has registered. After its end, the tools that it had last."""
 
-    def __init__(self, toolbox: Toolbox, mode: Mode) -> None:
-        self._toolbox = toolbox
+    def __init__(self, registry: ToolRegistry, mode: Mode) -> None:
+        self._registry = registry
         self._mode = mode
         self._version: int | None = None
         self._listed: Sequence[Tool] = ()
 
     def __call__(self) -> Sequence[Tool]:
         """Return the tools."""
-        if self._version != self._toolbox.version:
-            self._version = self._toolbox.version
-            self._listed = self._toolbox.listing(self._mode).tools
+        if self._version != self._registry.version:
+            self._version = self._registry.version
+            self._listed = self._registry.listing(self._mode).tools
         return self._listed
 
 

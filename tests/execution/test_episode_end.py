@@ -32,7 +32,7 @@ from mcpenv import (
 from mcpenv.execution.sink import SpilledSteps
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.serve import serving
-from mcpenv.tools.registry import Toolbox
+from mcpenv.tools.registry import ToolRegistry
 from mcpenv_client import EnvClient, EpisodeDone, InvalidMessage, StepRecord
 from mcpenv_client.errors import CapacityReached, OperationTimeout, SessionLost
 
@@ -99,7 +99,7 @@ class Sink:
     def episode_over(self, trajectory: Trajectory, outputs: Any = ()) -> None:
         self.episodes.append(trajectory)
 
-    def another(self, tools: Toolbox, mode: Mode) -> Sink:
+    def another(self, tools: ToolRegistry, mode: Mode) -> Sink:
         return Sink()
 
     async def written(self, episode_id: str) -> None:

@@ -39,7 +39,7 @@ from mcpenv.execution.sink import SpilledSteps
 from mcpenv.execution.snapshots import Snapshot
 from mcpenv.extensions.openenv.adapter import OpenEnvEnvironment
 from mcpenv.rewards.verifiers import Evidence
-from mcpenv.tools.registry import Toolbox
+from mcpenv.tools.registry import ToolRegistry
 from mcpenv.worlds import FilesWorld, SQLiteWorld
 from mcpenv_client import InvalidMessage, NotSupported, SessionLost
 from mcpenv_client.types.tools import Mode
@@ -742,7 +742,7 @@ class Kept:
     def episode_over(self, trajectory: Trajectory, outputs: Any = ()) -> None:
         self.over.append(trajectory)
 
-    def another(self, tools: Toolbox, mode: Mode) -> Kept:
+    def another(self, tools: ToolRegistry, mode: Mode) -> Kept:
         return self
 
     async def written(self, episode_id: str) -> None:

@@ -13,7 +13,7 @@ from fastmcp.dependencies import Depends
 from pydantic import BaseModel, Field
 
 from mcpenv import Context, InvalidTool, MCPEnvironment, Mode, ToolErrorType
-from mcpenv.tools.definition import KindCache, ToolKind
+from mcpenv.tools.definition import DefinitionCache, ToolDefinition
 from mcpenv.tools.schema_tool import SchemaTool
 from mcpenv_client import Tool
 
@@ -22,7 +22,7 @@ class Item(BaseModel):
     name: str
 
 
-def kind_of(env: MCPEnvironment, name: str) -> ToolKind:
+def kind_of(env: MCPEnvironment, name: str) -> ToolDefinition:
     tool = env._execution.tools.by_mode[Mode.SIMULATION].get(name)
     assert tool is not None
     return tool.kind
@@ -388,10 +388,10 @@ def test_beyond_its_bound_a_cache_parses_for_the_instance_and_keeps_nothing() ->
                 """Do it."""
                 return int(value)
 
-    for number in range(KindCache.MAX_PER_NAME + 3):
+    for number in range(DefinitionCache.MAX_PER_NAME + 3):
         env = Env(number)
         assert data_of(env, "tool", value=number) == number
-    assert len(Env._kinds._kinds["tool"]) == KindCache.MAX_PER_NAME
+    assert len(Env._kinds._kinds["tool"]) == DefinitionCache.MAX_PER_NAME
 
 
 def test_each_class_has_kinds_of_its_own() -> None:
@@ -410,5 +410,5 @@ def test_a_tool_known_by_its_schemas_has_all_that_a_parsed_one_shows_to_a_step()
     described = Tool(name="far", description="Far away.", input_schema={"type": "object"}, output_schema=None)
     kind = SchemaTool(described)
     # How it was parsed is asked where it is parsed only.
-    shown = {name for name in ToolKind.__slots__ if not name.startswith("_")} - {"twin"}
+    shown = {name for name in ToolDefinition.__slots__ if not name.startswith("_")} - {"twin"}
     assert {name for name in shown if not hasattr(kind, name)} == set()

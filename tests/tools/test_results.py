@@ -21,11 +21,11 @@ from mcp_types import TextContent
 from pydantic import BaseModel, field_serializer
 
 from mcpenv import CallToolObservation, MCPEnvironment, Mode, ToolErrorType, ToolFailure, ToolResult
-from mcpenv.tools.definition import ToolKind
+from mcpenv.tools.definition import ToolDefinition
 from mcpenv.tools.results import from_fastmcp, outcome_of, to_fastmcp
 
 
-def made(kind: ToolKind, value: Any) -> ToolResult:
+def made(kind: ToolDefinition, value: Any) -> ToolResult:
     result = outcome_of(kind, value, 0.0).result
     assert result is not None
     return result
@@ -63,7 +63,7 @@ class Returning(MCPEnvironment):
         assert given is not None
         return given
 
-    def kind(self, hint: Any) -> ToolKind:
+    def kind(self, hint: Any) -> ToolDefinition:
         tool = self._execution.tools.by_mode[Mode.SIMULATION].get(f"give_{self.HINTS.index(hint)}")
         assert tool is not None
         return tool.kind

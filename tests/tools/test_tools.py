@@ -19,7 +19,7 @@ from mcpenv import (
     ToolErrorType,
     ToolResult,
 )
-from mcpenv.tools.registry import Toolbox
+from mcpenv.tools.registry import ToolRegistry
 
 
 def called(env: MCPEnvironment, tool: str, /, **arguments: Any) -> ToolResult:
@@ -192,10 +192,10 @@ def test_a_toolbox_forgets_its_tools() -> None:
         return 1
 
     env.tool(one)
-    toolbox: Toolbox = env._execution.tools
-    assert "one" in toolbox.by_mode[Mode.PRODUCTION]
+    registry: ToolRegistry = env._execution.tools
+    assert "one" in registry.by_mode[Mode.PRODUCTION]
     env.close()
-    assert list(toolbox.listed(Mode.SIMULATION)) == []
+    assert list(registry.listed(Mode.SIMULATION)) == []
 
 
 # -- modes

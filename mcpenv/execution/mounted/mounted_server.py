@@ -44,7 +44,7 @@ from mcpenv.failures import environment_failure, execution_failure, is_no_failur
 from mcpenv.tools.access import AuthChecks, Listing
 from mcpenv.tools.definition import spec_of, without_output_schema
 from mcpenv.tools.names import RESERVED_NAMES
-from mcpenv.tools.registry import BoundTool, Toolbox
+from mcpenv.tools.registry import BoundTool, ToolRegistry
 from mcpenv.tools.results import from_fastmcp, to_fastmcp
 from mcpenv.tools.settings import ToolSettings
 from mcpenv_client.errors import NotSerializable
@@ -74,14 +74,14 @@ class Visible:
     """The tools that one instance shows in one mode.
 
     Attributes:
-        toolbox: the own tools of the instance.
+        registry: the own tools of the instance.
         mode: the mode.
         session_id: identifies the instance and its episode for tools that keep state.
         subscribers: notifies subscribers of changes by these tools.
         tools: the settings of tools of the mounted server.
     """
 
-    toolbox: Toolbox
+    registry: ToolRegistry
     mode: Mode
     session_id: str
     subscribers: Subscribers
@@ -93,10 +93,10 @@ class Visible:
 
     def get(self, name: str) -> BoundTool | None:
         """Return the tool of that name, or None."""
-        return self.toolbox.by_mode[self.mode].get(name)
+        return self.registry.by_mode[self.mode].get(name)
 
     def __iter__(self) -> Iterator[BoundTool]:
-        return self.toolbox.listed(self.mode)
+        return self.registry.listed(self.mode)
 
 
 _serving: ContextVar[Visible | None] = ContextVar("mcpenv_handed_in_serving", default=None)
@@ -189,7 +189,7 @@ class MountedServer:
                     checks[component.name] = component.auth
                 if component.icons:
                     icons[component.name] = component.icons
-        listed = [without_output_schema(spec) if own.toolbox.cuts else spec for spec in specs.values()]
+        listed = [without_output_schema(spec) if own.registry.cuts else spec for spec in specs.values()]
         return Listing(listed, checks, icons)
 
     def refuse_taken(self, name: str, modes: tuple[Mode, ...]) -> None:
@@ -217,17 +217,17 @@ class MountedServer:
             ConfigurationError: as `enter`.
         """
         await self.enter()
-        if self._checked == own.toolbox.version:
+        if self._checked == own.registry.version:
             return
-        named = tuple(frozenset(tool.kind.name for tool in own.toolbox.listed(mode)) for mode in Mode)
+        named = tuple(frozenset(tool.kind.name for tool in own.registry.listed(mode)) for mode in Mode)
         fitting = _fitting.setdefault(self.server, set())
         if (key := (named, self.tools.key)) not in fitting:
             await self._check(own)
             fitting.add(key)
-        self._checked = own.toolbox.version
+        self._checked = own.registry.version
 
     async def _check(self, own: Visible) -> None:
-        alone = dataclasses.replace(own, toolbox=Toolbox(), tools=MountedTools({}))
+        alone = dataclasses.replace(own, registry=ToolRegistry(), tools=MountedTools({}))
         request = fastmcp_request_ctx.set(None)  # the check must not depend on the agent of the current request
         try:
             with self._serve(alone, None), self._requested(own, 0, []):

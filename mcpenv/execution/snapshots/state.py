@@ -12,7 +12,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from mcpenv.rewards.rubrics.rubric import Rubric
-from mcpenv.tools.registry import BOTH_MODES, Toolbox
+from mcpenv.tools.registry import BOTH_MODES, ToolRegistry
 from mcpenv.worlds import FilesWorld, World
 from mcpenv_client.errors import NotSupported
 
@@ -221,7 +221,7 @@ def rubric_classes(rubrics: list[Rubric]) -> tuple[str, ...]:
     return tuple(type(each).__qualname__ for each in rubrics)
 
 
-def tool_names(tools: Toolbox) -> dict[str, tuple[str, ...]]:
+def tool_names(tools: ToolRegistry) -> dict[str, tuple[str, ...]]:
     """Return the names of the tools of each mode."""
     return {mode.value: tuple(tool.kind.name for tool in tools.listed(mode)) for mode in BOTH_MODES}
 

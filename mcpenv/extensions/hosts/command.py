@@ -21,7 +21,7 @@ from mcpenv_client.types.tools import Mode
 
 from .bearer import TOKEN, keeps_tokens, with_bearer
 from .config_files import Installed
-from .hosts import CLAUDE_CODE, HOSTS, Form, Host, Place, Server
+from .hosts import CLAUDE_CODE, HOSTS, Form, Host, Machine, Server
 
 HostName = Literal["claude-desktop", "claude-code", "cursor", "vscode", "codex", "gemini-cli", "goose", "inspector"]
 
@@ -67,7 +67,7 @@ def connect(
     server = _server(target, name, mode, settings or [])
     # A token is written to the host's file but never printed: printed texts have a placeholder.
     chosen = with_bearer(HOSTS[host]) if bearer else HOSTS[host]
-    file = config.expanduser() if config is not None else chosen.file(Place.here())
+    file = config.expanduser() if config is not None else chosen.file(Machine.here())
     # With --config, Claude Code too is configured by a file: a project's .mcp.json.
     snippet = chosen.snippet(server) if config is None else chosen.text(server)
     done = _install(chosen, server, file, snippet, force, token) if write else None

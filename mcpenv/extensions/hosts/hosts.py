@@ -68,7 +68,7 @@ class Server:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Machine:
     """The machine and user to which the host files belong.
 
     Attributes:
@@ -84,7 +84,7 @@ class Place:
     environ: Mapping[str, str]
 
     @classmethod
-    def here(cls) -> Place:
+    def here(cls) -> Machine:
         """Return the place of this process."""
         return cls(sys.platform, Path.home(), Path.cwd(), os.environ)
 
@@ -115,13 +115,13 @@ class Host:
     title: str
     servers_key: str = "mcpServers"
     entry: Callable[[Server], dict[str, Any]] | None = None
-    locate: Callable[[Place], Path] | None = None
+    locate: Callable[[Machine], Path] | None = None
     command: Callable[[Server], list[str]] | None = None
     form: Form = Form.JSON
 
-    def file(self, place: Place) -> Path | None:
+    def file(self, machine: Machine) -> Path | None:
         """Return its usual configuration file; None if it has none to edit."""
-        return None if self.locate is None else self.locate(place)
+        return None if self.locate is None else self.locate(machine)
 
     def snippet(self, server: Server) -> str:
         """Return the text that a user pastes: the command, or else the text of the file."""
@@ -202,18 +202,18 @@ def _goose_extension(server: Server) -> dict[str, Any]:
     return {"type": "stdio", "name": server.name, "cmd": command, "args": arguments, "timeout": GOOSE_TIMEOUT_S}
 
 
-def _claude_desktop_file(place: Place) -> Path:
-    if place.platform == "darwin":
-        folder = place.home / "Library" / "Application Support"
-    elif place.platform == "win32":
-        folder = Path(place.environ.get("APPDATA") or place.home / "AppData" / "Roaming")
+def _claude_desktop_file(machine: Machine) -> Path:
+    if machine.platform == "darwin":
+        folder = machine.home / "Library" / "Application Support"
+    elif machine.platform == "win32":
+        folder = Path(machine.environ.get("APPDATA") or machine.home / "AppData" / "Roaming")
     else:
-        folder = Path(place.environ.get("XDG_CONFIG_HOME") or place.home / ".config")
+        folder = Path(machine.environ.get("XDG_CONFIG_HOME") or machine.home / ".config")
     return folder / "Claude" / "claude_desktop_config.json"
 
 
-def _codex_file(place: Place) -> Path:
-    return Path(place.environ.get("CODEX_HOME") or place.home / ".codex") / "config.toml"
+def _codex_file(machine: Machine) -> Path:
+    return Path(machine.environ.get("CODEX_HOME") or machine.home / ".codex") / "config.toml"
 
 
 def _add_to_claude_code(server: Server) -> list[str]:
@@ -247,13 +247,13 @@ HOSTS: dict[str, Host] = {
             locate=_claude_desktop_file,
         ),
         CLAUDE_CODE,
-        Host("cursor", "Cursor", entry=Server.entry, locate=lambda place: place.home / ".cursor" / "mcp.json"),
+        Host("cursor", "Cursor", entry=Server.entry, locate=lambda machine: machine.home / ".cursor" / "mcp.json"),
         Host(
             "vscode",
             "VS Code",
             servers_key="servers",
             entry=lambda server: server.entry(typed=True),
-            locate=lambda place: place.folder / ".vscode" / "mcp.json",
+            locate=lambda machine: machine.folder / ".vscode" / "mcp.json",
         ),
         # Without "required" the host continues without the tools if the server does not answer.
         Host(
@@ -269,13 +269,13 @@ HOSTS: dict[str, Host] = {
             "gemini-cli",
             "gemini-cli",
             entry=lambda server: server.entry(url_key="httpUrl"),
-            locate=lambda place: place.home / ".gemini" / "settings.json",
+            locate=lambda machine: machine.home / ".gemini" / "settings.json",
         ),
         Host(
             "goose",
             "Goose",
             entry=_goose_extension,
-            locate=lambda place: place.folder / "goose.yaml",
+            locate=lambda machine: machine.folder / "goose.yaml",
             form=Form.RECIPE,
         ),
         Host("inspector", "Inspector", command=_open_in_inspector),

@@ -11,7 +11,7 @@ from fastmcp.exceptions import ToolError
 from mcp_types import ToolAnnotations
 from pydantic import Field
 
-from mcpenv.tools.definition import KindCache, ToolOptions
+from mcpenv.tools.definition import DefinitionCache, ToolOptions
 from mcpenv.tools.outputs import Keeper, Output
 from mcpenv.tools.registry import BoundTool
 
@@ -20,7 +20,7 @@ from .pages import MAX_AROUND, MAX_MATCHES, NoSuchLine, Pattern, Words, search, 
 SEARCH, VIEW = "search_tool_output", "view_tool_output"
 """The names of the tools. Their own answers are never cut: they are short."""
 
-_KINDS = KindCache()
+_KINDS = DefinitionCache()
 _OPTIONS = ToolOptions(fastmcp={"annotations": ToolAnnotations(read_only_hint=True), "output_schema": None})
 
 Id = Annotated[str, Field(description="The id of the output, such as output-3, as the cut answer names it")]

@@ -11,7 +11,7 @@ from pydantic import Field
 from mcpenv.errors import UserFailed
 from mcpenv.execution.step import Step, current
 from mcpenv.failures import SortedFailure, UnexpectedFailure, environment_failure
-from mcpenv.tools.definition import KindCache
+from mcpenv.tools.definition import DefinitionCache
 from mcpenv_client.types.tools import ToolErrorType
 from mcpenv_client.types.users import USER_META, UserTurn
 
@@ -25,7 +25,7 @@ DESCRIPTION = (
     "left, the episode is over."
 )
 
-_KINDS = KindCache()
+_KINDS = DefinitionCache()
 
 
 class Host(Protocol):

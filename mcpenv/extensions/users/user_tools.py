@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from fastmcp.exceptions import ToolError
 from pydantic import ValidationError
 
-from mcpenv.tools.definition import PLAIN, KindCache, ToolKind
+from mcpenv.tools.definition import PLAIN, DefinitionCache, ToolDefinition
 from mcpenv.tools.names import check_name
 from mcpenv.tools.results import result_of
 from mcpenv_client.types.tools import Tool
@@ -27,9 +27,9 @@ class UserTools:
         InvalidTool: a function cannot be a tool, or two have one name.
     """
 
-    def __init__(self, functions: Sequence[Callable[..., Any]], kinds: KindCache, run: Run) -> None:
+    def __init__(self, functions: Sequence[Callable[..., Any]], kinds: DefinitionCache, run: Run) -> None:
         self._run = run
-        self._tools: dict[str, tuple[ToolKind, Callable[..., Any]]] = {}
+        self._tools: dict[str, tuple[ToolDefinition, Callable[..., Any]]] = {}
         for fn in functions:
             name = str(getattr(fn, "__name__", type(fn).__name__))
             check_name(name)

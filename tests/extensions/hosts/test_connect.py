@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from mcpenv import ConfigurationError
 from mcpenv.cli.output import Page
 from mcpenv.extensions.hosts.config_files import add_to_json, add_to_toml
-from mcpenv.extensions.hosts.hosts import HOSTS, PASTED, Place, Server, compact_json
+from mcpenv.extensions.hosts.hosts import HOSTS, PASTED, Machine, Server, compact_json
 from mcpenv.extensions.hosts.pasted import print_pasted
 from mcpenv_client import Mode
 
@@ -98,12 +98,12 @@ def connect(folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Capture
     ],
 )
 def test_each_host_has_its_file(key: str, platform: str, environ: dict[str, str], file: str) -> None:
-    assert HOSTS[key].file(Place(platform, Path("/u"), Path("/w"), environ)) == Path(file)
+    assert HOSTS[key].file(Machine(platform, Path("/u"), Path("/w"), environ)) == Path(file)
 
 
 @pytest.mark.parametrize("key", ["claude-code", "inspector"])
 def test_hosts_with_a_command_have_no_file(key: str) -> None:
-    assert HOSTS[key].file(Place.here()) is None
+    assert HOSTS[key].file(Machine.here()) is None
 
 
 # -- what is written
