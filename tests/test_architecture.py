@@ -104,6 +104,7 @@ FURTHER = {
     "harbor": {"targets"},
     "hosts": {"cli"},
     "in_process": {"execution"},
+    "live": {"server", "trajectories"},
     "mcp_proxy": {"execution", "tools", "trajectories"},
     "openenv": {"tasks", "tools"},
     "postgres_world": {"worlds"},

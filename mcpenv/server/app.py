@@ -70,6 +70,7 @@ class EnvServer:
         config: the settings in force.
         source: makes the instances of the environment.
         pool: the sessions.
+        membership: joins this server to the other workers, if there are any.
         description: the descriptions of the environment.
         collection: its metrics.
         control: the handlers of episodes, with helpers for the handlers of extensions.
@@ -97,7 +98,8 @@ class EnvServer:
     def _assemble(self, config: ServerConfig) -> None:
         self.config = config
         console = bool(config.with_console().console)  # not kept in `config`, of which another mode may be made
-        self._parts = parts = self._make_parts(config, self._membership or Alone(config))
+        self.membership = self._membership or Alone(config)
+        self._parts = parts = self._make_parts(config, self.membership)
         self.source, self.pool, self.description = parts.source, parts.pool, parts.description
         self.collection, self.control, self.tasks = parts.collection, parts.control, parts.tasks
         self._extensions = extensions_of(self, console=console)
@@ -157,7 +159,7 @@ class EnvServer:
         return self.access.routes(self.control.table)
 
     def _control_table(self, further: Sequence[ServerRoute]) -> list[ServerRoute]:
-        control, sessions, live, tasks = self.control, self._parts.sessions, self._parts.live, self.tasks
+        control, sessions, tasks = self.control, self._parts.sessions, self.tasks
         simulation = self.config.mode is Mode.SIMULATION
         table = [
             ServerRoute("/health", control.health, GUARDED, GET, doc.HEALTH),
@@ -171,15 +173,11 @@ class EnvServer:
             table.append(ServerRoute("/metrics", control.metrics, Access.SCRAPED, GET, doc.METRICS))
         if self.config.has_control:
             methods, one = ("GET", "POST") if simulation else GET, "/sessions/{session_id:path}"
-            block = f"{one}/steps/{{step:int}}/content/{{block:int}}"
             table += [
                 ServerRoute("/sessions", sessions.sessions, CONTROLLED, methods, doc.SESSIONS),
-                ServerRoute("/sessions/events", live.changes, CONTROLLED, GET, doc.CHANGES),
-                ServerRoute(f"{one}/trajectory", live.trajectory, CONTROLLED, GET, doc.TRAJECTORY),
-                ServerRoute(f"{one}/events", live.events, CONTROLLED, GET, doc.EVENTS),
                 ServerRoute(f"{one}/pause", sessions.pause, CONTROLLED, POST, doc.PAUSE),
                 ServerRoute(f"{one}/resume", sessions.resume, CONTROLLED, POST, doc.RESUME),
-                ServerRoute(block, live.content, CONTROLLED, GET, doc.CONTENT),
+                *(route for route in further if route.path.startswith("/sessions/")),  # the next has any such path
                 ServerRoute(one, sessions.session, CONTROLLED, ("GET", "DELETE"), doc.SESSION),
                 ServerRoute("/capacity", sessions.capacity, CONTROLLED, GET, doc.CAPACITY),
             ]
@@ -190,7 +188,7 @@ class EnvServer:
                 ServerRoute("/end", control.end, TRACED, POST, doc.END),
                 ServerRoute("/state", control.state, TRACED, GET, doc.STATE),
             ]
-        table += further
+        table += (route for route in further if route not in table)
         if simulation:
             table += [
                 ServerRoute("/list_environments", tasks.environments, CONTROLLED, GET, doc.ENVIRONMENTS),
@@ -241,7 +239,7 @@ class EnvServer:
         return self._parts.running(self._extensions if http else None, self.mounted_routes, check)
 
     def stop_streams(self) -> None:
-        """End the open streams to MCP clients, to watchers and of extensions, which shutdown would wait for."""
+        """End the open streams to MCP clients and of extensions, which shutdown would wait for."""
         self._parts.stop_streams()
         for extension in self._extensions:
             extension.end_streams()

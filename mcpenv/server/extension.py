@@ -224,7 +224,8 @@ def load(name: str) -> Any:
 def extensions_of(server: EnvServer, *, console: bool) -> list[Extension]:
     """Make the extensions that the settings of a server choose, ``config.extensions`` first.
 
-    ``openenv`` and, if episodes are recorded, ``records`` are served where they are installed.
+    ``openenv``, with a control plane ``live``, and if episodes are recorded ``records`` are served where they are
+    installed.
 
     Args:
         console: True if the console is served, which settings and the mode decide.
@@ -233,7 +234,11 @@ def extensions_of(server: EnvServer, *, console: bool) -> list[Extension]:
         ConfigurationError: one of them is not installed, cannot be loaded, or is no class of extensions.
     """
     config = server.config
-    optional = ["openenv"] if config.record is None else ["records", "openenv"]
+    optional = ["openenv"]
+    if config.has_control:
+        optional.append("live")
+    if config.record is not None:
+        optional.append("records")
     names = [*(["console"] if console else ()), *(name for name in optional if name in installed()), *config.wires]
     return [_maker_of(each)(server) for each in dict.fromkeys([*config.extensions, *names])]
 

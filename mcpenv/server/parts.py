@@ -16,10 +16,8 @@ from mcpenv.execution.mcp_server import AgentServer
 
 from .config import ServerConfig
 from .control.http import ControlRoutes
-from .control.live_routes import LiveRoutes
 from .control.metadata import Description
 from .control.public_url import base_url_of
-from .control.session_feed import SessionFeed
 from .control.session_routes import SessionRoutes
 from .control.task_routes import TaskRoutes, task_source_of
 from .control.websocket import ControlSocket
@@ -50,7 +48,7 @@ class Parts:
         mcp: the endpoint of agents.
         card: the handler of the server card.
         socket: the application at ``/ws``.
-        control, sessions, live, tasks: the handlers of the control plane.
+        control, sessions, tasks: the handlers of the control plane.
         agent_server: the FastMCP server at ``/mcp``. It exists once `running` is entered.
     """
 
@@ -68,8 +66,6 @@ class Parts:
         self.description = Description(self.source, config, readme)
         self.control = ControlRoutes(self.pool, self.source, config, self.description, self.collection, membership)
         self.sessions = SessionRoutes(self.pool, self.control, membership)
-        self._feed = SessionFeed(self.pool, membership)
-        self.live = LiveRoutes(self.pool, self._feed)
         self.tasks = TaskRoutes(task_source_of(self.source), self.control)
         self.socket = ControlSocket(self.pool, config)
         self.mcp = MCPEndpoint(
@@ -116,10 +112,8 @@ class Parts:
             yield
 
     def stop_streams(self) -> None:
-        """End the open streams to MCP clients and to watchers, so that shutdown does not wait for them."""
+        """End the open streams to MCP clients, so that shutdown does not wait for them."""
         self.mcp.stop()
-        self.pool.stop_watching()
-        self._feed.close()
 
     def auth_routes(self) -> list[Route]:
         """Return the routes of the operator's authentication, such as those of OAuth."""

@@ -14,10 +14,10 @@ from starlette.responses import Response
 
 from mcpenv.errors import DamagedRecord
 from mcpenv.extensions.exports.page import episode_page, policy
+from mcpenv.extensions.live.extension import media
 from mcpenv.extensions.records.record_index import RecordIndex, RowFilter
 from mcpenv.server.app import EnvServer
 from mcpenv.server.control.http import answered, plain_json
-from mcpenv.server.control.live_routes import media
 from mcpenv.server.extension import Access, Doc, Extension, ServerRoute, object_of
 from mcpenv.trajectories.blobs import FOLDER, Blobs
 from mcpenv.trajectories.episode import OBSERVATIONS, RecordedEpisode

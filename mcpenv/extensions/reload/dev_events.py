@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from mcpenv.server.app import EnvServer
-from mcpenv.server.control.event_stream import PING, PING_S, event, streaming
+from mcpenv.server.control.http import PING, PING_S, event, streaming
 from mcpenv.server.extension import Access, Extension, ServerRoute
 
 MAX_WAITING = 100

@@ -30,8 +30,7 @@ from starlette.responses import Response
 from mcpenv.execution.mcp_server import OVER
 from mcpenv.failures import wire_error
 from mcpenv.server.app import EnvServer
-from mcpenv.server.control.event_stream import PING, PING_S, streaming
-from mcpenv.server.control.http import Handler, kept_answer, plain_json
+from mcpenv.server.control.http import PING, PING_S, Handler, kept_answer, plain_json, streaming
 from mcpenv.server.extension import Access, Extension, ServerRoute
 from mcpenv.server.sessions.credential import SESSION_ID
 from mcpenv.server.sessions.idempotency import Answer

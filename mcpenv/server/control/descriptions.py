@@ -40,7 +40,6 @@ _CALL = {
     504: "The deadline passed",
 }
 _TASK = {**_BODY, 400: "No such split or task; or the body is not JSON"}
-_WATCH = {409: "The session has no episode", 422: "There is no such place in an episode"}
 
 
 def _closed(properties: Mapping[str, Any], *needed: str) -> dict[str, Any]:
@@ -72,16 +71,6 @@ SESSION = {
     "GET": Doc("One session", _SESSION, errors=_UNKNOWN),
     "DELETE": Doc("End a session", object_of({"session_id": SESSION_ID, "closed": _FLAG}), errors=_UNKNOWN),
 }
-CHANGES = Doc("The list of sessions, as it changes", "text/event-stream", errors=_WATCH)
-TRAJECTORY = Doc(
-    "The episode of a session, and its steps after a number of them",
-    query={"after": {"type": "integer", "minimum": 0, "maximum": 10**15 - 1}},
-    errors=_UNKNOWN | _WATCH,
-)
-EVENTS = Doc("The steps of a session, as they happen", "text/event-stream", errors=_UNKNOWN | _WATCH)
-CONTENT = Doc(
-    "An image or sound that a step returned", "*/*", gives="The file", errors={404: "No such content", **_WATCH}
-)
 PAUSE = Doc(
     "Pause a session: its next calls wait",
     object_of({"session_id": _TEXT, "paused_until": {"type": "number"}, "begun": _FLAG}),

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import HTMLResponse, Response, StreamingResponse
 
 from mcpenv.failures import wire_error
 from mcpenv.server.config import ServerConfig
@@ -44,6 +44,18 @@ T = TypeVar("T")
 
 Handler = Callable[[Request], Awaitable[Response]]
 BodyHandler = Callable[[dict[str, Any], Request], Awaitable[dict[str, Any]]]
+
+PING_S = 15.0
+"""Seconds of silence after which `PING` is sent, so that no proxy closes the connection as dead."""
+
+PING = b": nothing new\n\n"
+"""A comment."""
+
+_EVENT_HEADERS = {
+    "Cache-Control": "no-cache, no-transform",
+    "X-Accel-Buffering": "no",
+    "X-Content-Type-Options": "nosniff",
+}
 
 
 def answered(
@@ -296,6 +308,18 @@ def refusal(error: WireError) -> Response:
 def plain_json(data: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     """Return a JSON response."""
     return Response(encode(data, "reply"), status, headers, media_type="application/json")
+
+
+def event(name: str, event_id: str | None, data: dict[str, Any]) -> bytes:
+    """Return an event of an event stream (HTML, section 9.2)."""
+    # JSON text has no line breaks outside of its strings, where they are escaped.
+    head = f"event: {name}\n" + (f"id: {event_id}\n" if event_id is not None else "")
+    return head.encode() + b"data: " + encode(data, "event") + b"\n\n"
+
+
+def streaming(events: AsyncIterator[bytes]) -> StreamingResponse:
+    """Return the answer that sends events as they come."""
+    return StreamingResponse(events, 200, _EVENT_HEADERS, "text/event-stream")
 
 
 async def run_in(session: Session, operation: Operation) -> dict[str, Any]:

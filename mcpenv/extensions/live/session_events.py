@@ -8,14 +8,13 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from typing import Any
 
+from mcpenv.server.control.http import PING, PING_S, event
+from mcpenv.server.control.session_routes import info_of
 from mcpenv.server.sessions.session import Session
 from mcpenv.trajectories.recorder import own_observation
 from mcpenv_client.errors import InvalidMessage
 from mcpenv_client.types.records import StepRecord, Trajectory
 from mcpenv_client.wire.protocol import EpisodeState
-
-from .event_stream import PING, PING_S, event
-from .session_routes import info_of
 
 BATCH = 32
 """Maximum steps of one write."""

@@ -13,13 +13,12 @@ import pytest
 from websockets.sync.client import ClientConnection, connect
 from worlds import World
 
+from mcpenv.extensions.live import session_feed
+from mcpenv.extensions.live.session_events import Position
+from mcpenv.extensions.live.session_feed import SessionFeed
 from mcpenv.server.app import EnvServer
 from mcpenv.server.config import ServerConfig
-from mcpenv.server.control import session_feed
-from mcpenv.server.control.session_events import Position
-from mcpenv.server.control.session_feed import SessionFeed
 from mcpenv.server.serve import serving
-from mcpenv.server.sessions.membership import Alone
 from mcpenv.server.sessions.session import Origin, Session
 
 Event = tuple[str, str, dict[str, Any]]
@@ -100,7 +99,7 @@ async def feed_of(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Sessio
     monkeypatch.setattr(session_feed, "INTERVAL_S", 0.01)
     server = EnvServer(World, max_concurrent_envs=300)
     async with asyncio.timeout(30), server.running():
-        yield SessionFeed(server.pool, Alone(server.config), linger_s=0.0), server
+        yield SessionFeed(server, linger_s=0.0), server
 
 
 async def next_event(stream: AsyncIterator[bytes]) -> Event:

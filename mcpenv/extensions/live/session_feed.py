@@ -9,14 +9,13 @@ from collections import deque
 from collections.abc import AsyncGenerator
 from typing import Any
 
-from mcpenv.server.sessions.membership import Membership
-from mcpenv.server.sessions.pool import SessionPool
+from mcpenv.server.app import EnvServer
+from mcpenv.server.control.http import PING, PING_S, event
+from mcpenv.server.control.session_routes import info_of
 from mcpenv_client.errors import SessionLost
 from mcpenv_client.types.server import SessionInfo
 
-from .event_stream import PING, PING_S, event
 from .session_events import Position
-from .session_routes import info_of
 
 INTERVAL_S = 0.5
 """Seconds between two samples. Steps in between are one change, however many they are."""
@@ -40,9 +39,8 @@ class SessionFeed:
     Steps know nothing of it, and it waits for none of its watchers.
     """
 
-    def __init__(self, pool: SessionPool, membership: Membership, *, linger_s: float = LINGER_S) -> None:
-        self._pool = pool
-        self._membership = membership
+    def __init__(self, server: EnvServer, *, linger_s: float = LINGER_S) -> None:
+        self._server = server
         self._linger_s = linger_s
         self._watchers: set[asyncio.Event] = set()
         self._sampling: asyncio.Task[None] | None = None
@@ -139,11 +137,11 @@ class SessionFeed:
 
     async def _sample(self) -> dict[str, SessionInfo]:
         own = []
-        for number, session in enumerate(self._pool.sessions(), 1):
+        for number, session in enumerate(self._server.pool.sessions(), 1):
             own.append(info_of(session))
             if number % CHUNK == 0:
                 await asyncio.sleep(0)
-        return {row.session_id: row for row in await self._membership.sessions(own)}
+        return {row.session_id: row for row in await self._server.membership.sessions(own)}
 
     @property
     def _id(self) -> str:

@@ -1,4 +1,4 @@
-"""The routes with which sessions are watched."""
+"""The extension of a server with whose routes sessions are watched, by the console and by ``mcpenv sessions``."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from mcpenv.server.sessions.pool import SessionPool
+from mcpenv.server.app import EnvServer
+from mcpenv.server.control.http import answered, plain_json, streaming
+from mcpenv.server.extension import Access, Doc, Extension, ServerRoute
 from mcpenv.server.sessions.session import Session
 from mcpenv_client.errors import InvalidMessage, SessionLost
 from mcpenv_client.types.records import Trajectory
 
-from .event_stream import streaming
-from .http import answered, plain_json
 from .session_events import Position, begun_trajectory, events_of, key_of, shown_step, without_steps
 from .session_feed import SessionFeed
 
@@ -34,12 +34,42 @@ SHOWN_TYPES = frozenset(
 """The media types that a browser is told. Any other is a download: what a tool returned is never a page."""
 
 
-class LiveRoutes:
+_UNKNOWN = {404: "No such session"}
+_WATCH = {409: "The session has no episode", 422: "There is no such place in an episode"}
+_CHANGES = Doc("The list of sessions, as it changes", "text/event-stream", errors=_WATCH)
+_TRAJECTORY = Doc(
+    "The episode of a session, and its steps after a number of them",
+    query={"after": {"type": "integer", "minimum": 0, "maximum": 10**15 - 1}},
+    errors=_UNKNOWN | _WATCH,
+)
+_EVENTS = Doc("The steps of a session, as they happen", "text/event-stream", errors=_UNKNOWN | _WATCH)
+_CONTENT = Doc(
+    "An image or sound that a step returned", "*/*", gives="The file", errors={404: "No such content", **_WATCH}
+)
+
+
+class Live(Extension):
     """The handlers. They read what the core has recorded, and neither wait for the environment nor delay it."""
 
-    def __init__(self, pool: SessionPool, feed: SessionFeed) -> None:
-        self._pool = pool
-        self._feed = feed
+    def __init__(self, server: EnvServer) -> None:
+        self._pool = server.pool
+        self._feed = SessionFeed(server)
+
+    def routes(self) -> list[ServerRoute]:
+        """Return the routes."""
+        one = "/sessions/{session_id:path}"
+        block = f"{one}/steps/{{step:int}}/content/{{block:int}}"
+        return [
+            ServerRoute("/sessions/events", self.changes, Access.CONTROLLED, docs=_CHANGES),
+            ServerRoute(f"{one}/trajectory", self.trajectory, Access.CONTROLLED, docs=_TRAJECTORY),
+            ServerRoute(f"{one}/events", self.events, Access.CONTROLLED, docs=_EVENTS),
+            ServerRoute(block, self.content, Access.CONTROLLED, docs=_CONTENT),
+        ]
+
+    def end_streams(self) -> None:
+        """End the streams of those who watch."""
+        self._pool.stop_watching()
+        self._feed.close()
 
     @answered
     async def changes(self, request: Request) -> Response:
@@ -146,4 +176,4 @@ def media(data: bytes, media_type: str) -> Response:
     return Response(data, 200, headers, media_type)
 
 
-__all__ = ["LiveRoutes", "media"]
+__all__ = ["Live", "media"]
