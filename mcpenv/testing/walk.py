@@ -254,27 +254,24 @@ def _spelled(file: str, line: int, function: str) -> str:
 
 
 def _place_of(frame: FrameType | None) -> str:
-    here = frame
-    while here is not None and not _is_authors(here.f_code.co_filename):
-        here = here.f_back
-    here = here or frame
+    here = _authors(frame) or frame
     return (
         "at an unknown place" if here is None else _spelled(here.f_code.co_filename, here.f_lineno, here.f_code.co_name)
     )
+
+
+def _authors(frame: FrameType | None) -> FrameType | None:
+    """Return the innermost frame of the author's code; None if there is none."""
+    while frame is not None and not _is_authors(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame
 
 
 def running_places() -> list[str]:
     """Return the places in the author's code at which other threads than the main one are."""
     main = threading.main_thread().ident
     frames = [frame for ident, frame in sys._current_frames().items() if ident != main]
-    found = []
-    for frame in frames:
-        here: FrameType | None = frame
-        while here is not None and not _is_authors(here.f_code.co_filename):
-            here = here.f_back
-        if here is not None:
-            found.append(_spelled(here.f_code.co_filename, here.f_lineno, here.f_code.co_name))
-    return sorted(set(found))
+    return sorted({_place_of(here) for frame in frames if (here := _authors(frame)) is not None})
 
 
 def _is_authors(file: str) -> bool:
