@@ -47,10 +47,9 @@ def choose(tasks: Sequence[HarborTask], provider: Choice, base_image: BaseImage)
     if base_image == "host" and provider not in ("auto", "bubblewrap"):
         raise ConfigurationError(f"base_image=host is for bubblewrap; with provider={provider} leave it out")
     if provider == "bubblewrap" and base_image != "host":
-        image = _image_of(tasks[0])
         raise ConfigurationError(
-            f"task {tasks[0].name!r} needs a container engine for {_called(image)}; to let the system folders of "
-            "this machine stand in for it, add --set base_image=host"
+            f"task {tasks[0].name!r} needs a container engine for its image {_image_of(tasks[0])!r}; to let the system "
+            "folders of this machine stand in for it, add --set base_image=host"
         )
     if base_image == "host":
         bwrap = find_bubblewrap(*OPTIONS, "--unshare-net")
@@ -110,11 +109,7 @@ def _template(bwrap: str, task: HarborTask) -> Template:
     )
 
 
-def _called(image: str | None) -> str:
-    return "an image, because it has no environment/Dockerfile" if image is None else f"its image {image!r}"
-
-
-def _image_of(task: HarborTask) -> str | None:
+def _image_of(task: HarborTask) -> str:
     image = task.config.environment.docker_image
     if image is not None:
         return image

@@ -14,8 +14,7 @@
     http         the transport to a server at a URL
     caller       the caller of a tool: gets progress, log messages and questions of its server
     upstream     one connection to one server
-    workspace    the folder of an episode, made from a template
-    overlay      lay a workspace over its template
+    workspace    the folder of an episode, made from a template or laid over it
     catalog      merge the tools of several servers into one set, with names, overrides and hashes
     components   offer the resources, prompts and completions of servers to agents
     recycling    reset the servers, and prove that the world is the first one again

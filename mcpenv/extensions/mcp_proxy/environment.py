@@ -33,7 +33,7 @@ from .config import ProxyConfig, StateOf, read_config
 from .delivery import CallFailed, DiscoveryFailed, NotDelivered, WorldLost
 from .loop import UPSTREAMS
 from .opening import OpeningObservation, check_opening, opened
-from .recycling import recycle
+from .recycling import close_all, recycle
 from .upstream import SERVER_INFO, Upstream
 
 logger = logging.getLogger("mcpenv.upstream")
@@ -136,7 +136,7 @@ class ProxyEnvironment(MCPEnvironment):
 
     async def close(self) -> None:
         """Stop all servers, and delete the workspace."""
-        await UPSTREAMS.run(self._end())
+        await UPSTREAMS.run(close_all(self._upstreams.values()))
         if self.workspace is not None:
             await asyncio.to_thread(self.workspace.remove)
 
@@ -190,7 +190,9 @@ class ProxyEnvironment(MCPEnvironment):
         Raises:
             ConfigurationError: the settings, or other tools, do not fit the new ones.
         """
-        changed = {name: listed for name, listed in found.items() if _differ(listed, self._listings[name])}
+        changed = {
+            name: listed for name, listed in found.items() if tools_hash(listed) != tools_hash(self._listings[name])
+        }
         if not changed:
             return
         listings = {**self._listings, **changed}
@@ -211,9 +213,6 @@ class ProxyEnvironment(MCPEnvironment):
             self._learn({upstream.name: await UPSTREAMS.run(upstream.list_tools())})
         except (ConfigurationError, DiscoveryFailed) as error:
             logger.error("the tools of server %r stay as they were: %s", upstream.name, error)
-
-    async def _end(self) -> None:
-        await asyncio.gather(*(upstream.close() for upstream in self._upstreams.values()))
 
     async def _call(self, tool: ProxiedTool, arguments: dict[str, Any]) -> FastMCPResult | InputRequiredResult:
         upstream = self._upstreams[tool.server]
@@ -287,10 +286,6 @@ class ProxyEnvironment(MCPEnvironment):
             logger.error("%s; it is started again, and what it kept in memory is lost", failure)
             await self._restart(upstream)
         return SortedFailure(LostFailure(error_type=ToolErrorType.TRANSPORT_ERROR, message=str(failure)))
-
-
-def _differ(one: Sequence[ListedTool], other: Sequence[ListedTool]) -> bool:
-    return tools_hash(one) != tools_hash(other)
 
 
 def _with_reason(answer: CallToolResult, tool: ProxiedTool, reason: str) -> CallToolResult:

@@ -112,7 +112,8 @@ class _Watched(httpx2.AsyncHTTPTransport):
         except httpx2.TransportError as error:
             return failed(True, f"the connection broke ({type(error).__name__})")
         call.sent = True
-        status, kind = response.status_code, _kind(response)
+        status = response.status_code
+        kind = str(response.headers.get("content-type", "")).partition(";")[0].strip().lower()
         if 300 <= status < 400:
             # The client follows it to the same origin. Unless it is replaced, this stays the reason.
             call.sent, call.fault = False, f"it redirects to {response.headers.get('location')}"
@@ -185,10 +186,6 @@ async def _read(response: httpx2.Response) -> bytes:
 
 def _too_long() -> str:
     return f"its answer has more than {MAX_ANSWER} bytes"
-
-
-def _kind(response: httpx2.Response) -> str:
-    return str(response.headers.get("content-type", "")).partition(";")[0].strip().lower()
 
 
 def _error(request: httpx2.Request, number: Any, error: Any) -> httpx2.Response:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -105,9 +103,10 @@ class Launcher:
         """
         self._command.check()
         names = self.names(workspace)
-        fill: Callable[[Any], Any] = _as_it_is
-        if workspace is not None and names is not None:
-            fill = partial(workspace.fill, path=names.server_side)
+
+        def fill(value: Any) -> Any:
+            return value if workspace is None or names is None else workspace.fill(value, names.server_side)
+
         env = self._command.variables() | fill(self._settings.env)
         cwd = None if self._settings.cwd is None else str(fill(self._settings.cwd))
         if self._settings.per_episode == "fork" and not self._command.launches:
@@ -139,7 +138,3 @@ class Launcher:
                     program, self._command.variables() | env, self._settings.start_timeout_s
                 )
             return self._zygote
-
-
-def _as_it_is(value: Any) -> Any:
-    return value

@@ -74,8 +74,10 @@ async def spawn(
         OSError: it cannot be started.
     """
     # In the thread of the loop, because the system ends it with the thread that started it.
+    setpriv = shutil.which("setpriv")
+    ends_with_parent = [] if setpriv is None else [setpriv, "--pdeathsig", "KILL", "--"]
     popen = subprocess.Popen(  # noqa: ASYNC220 - see above
-        [*_ends_with_parent(), *command],
+        [*ends_with_parent, *command],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -153,9 +155,3 @@ def _await_in_thread(
     status = popen.wait()
     with suppress(RuntimeError):  # the loop is closed, so that nothing awaits the future
         loop.call_soon_threadsafe(ended.set_result, status)
-
-
-def _ends_with_parent() -> list[str]:
-    """Return the prefix of a command that makes Linux kill its process when this one dies, for any reason."""
-    setpriv = shutil.which("setpriv")
-    return [] if setpriv is None else [setpriv, "--pdeathsig", "KILL", "--"]

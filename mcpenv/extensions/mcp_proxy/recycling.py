@@ -39,7 +39,7 @@ async def recycle(
     """
     for upstream in upstreams.values():
         upstream.reuses += 1
-    await _close(upstream for upstream in upstreams.values() if not _may_stay(upstream))
+    await close_all(upstream for upstream in upstreams.values() if not _may_stay(upstream))
     replaced: dict[str, str] = {}
     told: dict[str, Any] = {}
     if workspace is not None:
@@ -81,7 +81,7 @@ async def _restored(
         return found
     for upstream in working:
         replaced[upstream.name] = "the restored workspace differed from its template"
-    await _close(working)
+    await close_all(working)
     await asyncio.to_thread(workspace.restore, in_place=False)
     found = await asyncio.to_thread(workspace.digest)
     if found == pristine:
@@ -111,7 +111,7 @@ async def _started(
     """Start the servers that do not run; return the metadata of all servers, and the tools of the started ones."""
     servers = {name: dict(about) for name, about in catalog.servers.items()}
     starting = [upstream for upstream in upstreams.values() if upstream.dead]
-    opened = await asyncio.gather(*(_open(upstream) for upstream in starting), return_exceptions=True)
+    opened = await asyncio.gather(*(each.open_in_turn() for each in starting), return_exceptions=True)
     listings: dict[str, list[ListedTool]] = {}
     for upstream, listed in zip(starting, opened, strict=True):
         if isinstance(listed, BaseException):
@@ -121,10 +121,6 @@ async def _started(
     return servers, listings
 
 
-async def _open(upstream: Upstream) -> list[ListedTool]:
-    await upstream.close()  # of a process that has ended
-    return await upstream.open_in_turn()
-
-
-async def _close(upstreams: Iterable[Upstream]) -> None:
+async def close_all(upstreams: Iterable[Upstream]) -> None:
+    """End the sessions and processes of servers. Idempotent."""
     await asyncio.gather(*(upstream.close() for upstream in upstreams))

@@ -14,6 +14,9 @@ from .cassette import CassetteEnvironment
 from .delivery import DiscoveryFailed
 from .environment import ProxyEnvironment
 
+_RUNNERS = ("uvx", "npx", "python", "node", "pipx", "bunx", "deno")
+"""Programs that run another program, which their arguments name."""
+
 
 def load_file(file: Path, /, **settings: str) -> type[ProxyEnvironment]:
     """Return the class of the environment of a file with ``mcpServers``.
@@ -62,13 +65,9 @@ def _of_one(what: str) -> dict[str, Any]:
         raise ConfigurationError(
             f"the command cannot be read: {error}" if what else "the command is missing"
         ) from error
-    named_by = next((word for word in arguments if not word.startswith("-")), command) if _runs(command) else command
+    runs = Path(command).name.rstrip("0123456789.") in _RUNNERS
+    named_by = next((word for word in arguments if not word.startswith("-")), command) if runs else command
     return {"mcpServers": {_name_in(named_by): {"command": command, "args": arguments}}}
-
-
-def _runs(command: str) -> bool:
-    """Return True if a program runs another program that its arguments name."""
-    return Path(command).name.rstrip("0123456789.") in ("uvx", "npx", "python", "node", "pipx", "bunx", "deno")
 
 
 def _name_in(text: str) -> str:

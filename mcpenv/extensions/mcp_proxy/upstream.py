@@ -150,7 +150,11 @@ class Upstream:
         return tools
 
     async def open_in_turn(self) -> list[ListedTool]:
-        """Call `open` once few enough processes are starting. The wait is not part of the start timeout."""
+        """Call `open` once few enough processes are starting. The wait is not part of the start timeout.
+
+        A process that has ended is closed first.
+        """
+        await self.close()
         if self.launcher is None:
             return await self.open()
         async with UPSTREAMS.starts:

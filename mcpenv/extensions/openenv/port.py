@@ -266,9 +266,8 @@ class _Rewrite:
     def _import_from(self, node: ast.ImportFrom) -> None:
         flat = self._modules.module_of(node.module, node.level)
         if flat is not None:
-            home = self._modules.names
-            target = next((path for path, name in home.items() if name == flat), None)
-            is_environment = self._served is None and target is not None and self._done_home(target)
+            home = self._modules.defining(self._done.environment)
+            is_environment = self._served is None and home is not None and self._modules.names[home] == flat
             self._line(node, f"from {'environment' if is_environment else flat} import {_listed(node.names)}")
             return
         if not _of_openenv(node.module or ""):
@@ -283,10 +282,6 @@ class _Rewrite:
                 self._renamed[alias.name] = _NAMES[alias.name]
         names = sorted({_NAMES[a.name] + (f" as {a.asname}" if a.asname else "") for a in known})
         self._line(node, f"from mcpenv import {', '.join(names)}" if names else "")
-
-    def _done_home(self, target: Path) -> bool:
-        name = re.escape(self._done.environment)
-        return bool(re.search(rf"^class {name}\b", target.read_text(encoding="utf-8"), re.MULTILINE))
 
     def _environment(self, node: ast.ClassDef) -> None:
         assert self._served is not None

@@ -63,7 +63,8 @@ def secrets_in(folder: Path, variables: Iterable[str] = ()) -> Iterator[tuple[st
         shown = file.relative_to(folder).as_posix()
         if file.is_symlink() or not file.is_file():
             continue
-        why = None if _is_an_example(file.name) else why_secret(file, shown)
+        is_example = any(fnmatch.fnmatch(file.name, pattern) for pattern in EXAMPLES)
+        why = None if is_example else why_secret(file, shown)
         if why is not None:
             yield shown, why
             continue
@@ -75,10 +76,6 @@ def secrets_in(folder: Path, variables: Iterable[str] = ()) -> Iterator[tuple[st
         for name, value in values.items():
             if value in text:
                 yield f"{shown}:{text.count(chr(10), 0, text.index(value)) + 1}", f"has the value of {name}"
-
-
-def _is_an_example(name: str) -> bool:
-    return any(fnmatch.fnmatch(name, pattern) for pattern in EXAMPLES)
 
 
 def _text(file: Path) -> str:

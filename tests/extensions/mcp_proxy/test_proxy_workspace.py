@@ -12,8 +12,7 @@ import pytest
 
 from mcpenv.errors import ConfigurationError
 from mcpenv.extensions.mcp_proxy import workspace as module
-from mcpenv.extensions.mcp_proxy.overlay import fault_of_overlay
-from mcpenv.extensions.mcp_proxy.workspace import Template, Workspace, digest_of
+from mcpenv.extensions.mcp_proxy.workspace import Template, Workspace, digest_of, fault_of_overlay
 
 OVERLAYS = fault_of_overlay(Path(__file__).parent)
 needs_overlays = pytest.mark.skipif(OVERLAYS is not None, reason=str(OVERLAYS))

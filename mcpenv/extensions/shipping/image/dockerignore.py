@@ -48,7 +48,8 @@ class DockerIgnore:
             if not pattern or line.startswith("#"):
                 continue
             ignores = not pattern.startswith("!")
-            cleaned = _cleaned(pattern if ignores else pattern[1:].strip())
+            parts = (pattern if ignores else pattern[1:].strip()).split("/")
+            cleaned = "/".join(part for part in parts if part not in ("", "."))
             if cleaned:
                 patterns.append((cleaned, ignores))
         return cls(tuple(patterns))
@@ -69,11 +70,6 @@ class DockerIgnore:
 def dockerignore() -> str:
     """Return the text of ``.dockerignore``."""
     return checked(_IGNORED)
-
-
-def _cleaned(pattern: str) -> str:
-    parts = [part for part in pattern.split("/") if part not in ("", ".")]
-    return "/".join(parts)
 
 
 def _with_parents(path: str) -> Iterable[str]:

@@ -63,9 +63,10 @@ def _judge_task(candidate: Candidate, task: Task, own: list[Leaf], shared: list[
         if not is_rare(text) or text.casefold() in prompt:
             continue
         for leaf in (*own, *shared):
-            if not _stands_in(text, _text(leaf.value)):
+            if not re.search(rf"(?<!\w){re.escape(text)}(?!\w)", _text(leaf.value)):
                 continue
-            problem = f"{leaf.where} has {_short(text)!r} before the agent acts, which is expected ({source})"
+            short = text if len(text) <= 60 else f"{text[:60]}…"
+            problem = f"{leaf.where} has {short!r} before the agent acts, which is expected ({source})"
             if leaf in own and _last_call_is_enough(candidate, task):
                 into.failed("answers", f"{problem}, and the oracle's last call alone scores full", _REMEDY, task.id)
             else:
@@ -131,13 +132,5 @@ def _last_call_is_enough(candidate: Candidate, task: Task) -> bool:
     return score is not None and score >= task.reward_range[1]
 
 
-def _stands_in(text: str, longer: str) -> bool:
-    return text in longer and re.search(rf"(?<!\w){re.escape(text)}(?!\w)", longer) is not None
-
-
 def _text(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) and value.is_integer() else str(value)
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 60 else f"{text[:60]}…"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
 
 from mcpenv.testing.contract import CHECKS, GROUND
 from mcpenv.testing.findings import Verdict
@@ -16,6 +15,9 @@ from .judged import Judged, some_of
 
 OF_SCHEMAS = ("names", "schemas", "descriptions")
 OF_TASKS = ("tasks", "verify")
+
+_TYPING = frozenset({"type", "$ref", "anyOf", "oneOf", "allOf", "enum", "const", "properties", "items"})
+"""The keywords of which a schema has one if it says a type."""
 
 MAX_LISTING = 64 * 1024
 """Bytes of a listing of tools, above which an author is warned: a model reads it in every episode."""
@@ -47,7 +49,8 @@ def judge_parameters(tools: Iterable[Tool], into: Judged) -> None:
     """Judge the descriptions of parameters that a model reads, and the length of the listing."""
     listed = {tool.name: tool for tool in tools}
     for tool in listed.values():
-        untyped = [name for name, own in tool.input_schema.get("properties", {}).items() if not _says_a_type(own)]
+        properties = tool.input_schema.get("properties", {}).items()
+        untyped = [name for name, own in properties if not isinstance(own, Mapping) or _TYPING.isdisjoint(own)]
         if untyped:
             into.warning(
                 "parameters",
@@ -91,8 +94,3 @@ def _judge_not_called(candidate: Candidate, into: Judged) -> None:
             some_of(notes),
         )
     into.ok_unless_found("calls")
-
-
-def _says_a_type(schema: Any) -> bool:
-    known = {"type", "$ref", "anyOf", "oneOf", "allOf", "enum", "const", "properties", "items"}
-    return isinstance(schema, Mapping) and not known.isdisjoint(schema)
