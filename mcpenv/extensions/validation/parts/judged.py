@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from mcpenv.testing.findings import Finding, Verdict
@@ -66,23 +66,7 @@ class Judged:
 
     def to_plain(self) -> dict[str, Any]:
         """Return the result as plain JSON data."""
-        return {
-            "part": self.part,
-            "verdict": self.verdict.value,
-            "seconds": round(self.seconds, 3),
-            "summary": self.summary,
-            "facts": self.facts,
-            "findings": [
-                {
-                    "check": each.check,
-                    "verdict": each.verdict.value,
-                    "where": each.where,
-                    "reason": each.reason,
-                    "remedy": each.remedy,
-                }
-                for each in self.findings
-            ],
-        }
+        return {**asdict(self), "verdict": self.verdict, "seconds": round(self.seconds, 3)}
 
 
 @dataclass(slots=True)

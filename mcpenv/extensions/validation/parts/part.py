@@ -67,17 +67,19 @@ def run_parts(
 
 def _run(part: Part, judged: Judged, time_limit_s: float) -> bool:
     """Run one part. Return False if it did not end in time."""
-    runner = _Runner(part)
+    own, bugs = Judged(part.name), list[Exception]()
+    # A daemon, because code of the environment may never return.
+    name = f"mcpenv-validate-{part.name}"
+    thread = threading.Thread(target=_judge, args=(part, own, bugs), name=name, daemon=True)
     began = time.monotonic()
-    runner.thread.start()
-    runner.thread.join(time_limit_s)
+    thread.start()
+    thread.join(time_limit_s)
     judged.seconds = time.monotonic() - began
-    ended = not runner.thread.is_alive()
-    if runner.bug is not None:
-        raise runner.bug
+    ended = not thread.is_alive()
+    if bugs:
+        raise bugs[0]
     # A copy, because a thread that did not end may still add findings to its own object.
-    judged.findings, judged.facts = list(runner.judged.findings), dict(runner.judged.facts)
-    judged.summary = runner.judged.summary
+    judged.findings, judged.facts, judged.summary = list(own.findings), dict(own.facts), own.summary
     if not ended:
         places = running_places()
         at = f"; it is at {some_of(places)}" if places else ""
@@ -89,24 +91,13 @@ def _run(part: Part, judged: Judged, time_limit_s: float) -> bool:
     return ended
 
 
-class _Runner:
-    """A thread that runs the functions of a part. A daemon, because code of the environment may never return."""
-
-    def __init__(self, part: Part) -> None:
-        self._part = part
-        self.judged = Judged(part.name)
-        self.bug: Exception | None = None
-        self.thread = threading.Thread(target=self._judge, name=f"mcpenv-validate-{part.name}", daemon=True)
-
-    def _judge(self) -> None:
-        for judge in self._part.judges:
-            try:
-                judge(self.judged)
-            except McpenvError as error:
-                cause = f": {type(error.__cause__).__name__}: {error.__cause__}" if error.__cause__ else ""
-                self.judged.failed(
-                    self._part.name, f"the environment failed: {error}{cause}", "Correct it; --debug shows its log"
-                )
-            except Exception as error:  # noqa: BLE001 - raised again in the thread that waits
-                self.bug = error
-                return
+def _judge(part: Part, into: Judged, bugs: list[Exception]) -> None:
+    for judge in part.judges:
+        try:
+            judge(into)
+        except McpenvError as error:
+            cause = f": {type(error.__cause__).__name__}: {error.__cause__}" if error.__cause__ else ""
+            into.failed(part.name, f"the environment failed: {error}{cause}", "Correct it; --debug shows its log")
+        except Exception as error:  # noqa: BLE001 - raised again in the thread that waits
+            bugs.append(error)
+            return

@@ -86,13 +86,13 @@ def _files_at_reset(candidate: Candidate, task: Task) -> list[str]:
         folders += _folders(env)
     if played.error is not None:
         return []
-    read = {name for path in opened.paths for folder in folders for name in _within(path, folder)}
+    read = {
+        path.relative_to(folder).as_posix()
+        for path in opened.paths
+        for folder in folders
+        if path.is_relative_to(folder)
+    }
     return [name for name in there if name in read or not read][:MAX_FILES]
-
-
-def _within(path: Path, folder: Path) -> Iterator[str]:
-    if path.is_relative_to(folder):
-        yield path.relative_to(folder).as_posix()
 
 
 def _writers(env: MCPEnvironment) -> Iterator[tuple[str, str, str]]:

@@ -41,18 +41,14 @@ class TaskReport:
 
     def to_plain(self) -> dict[str, Any]:
         """Return the report as plain JSON data."""
+        played = ("oracle", "nothing", "malformed", "repeats", "digest", "problems")
         return {
             "id": self.task.id,
             "split": self.task.split,
             "reward_range": list(self.task.reward_range),
             "has_oracle": self.has_oracle,
-            "oracle": self.oracle,
-            "nothing": self.nothing,
             "random": self.at_random,
-            "malformed": self.malformed,
-            "repeats": self.repeats,
-            "digest": self.digest,
-            "problems": self.problems,
+            **{name: getattr(self, name) for name in played},
         }
 
 
