@@ -49,7 +49,6 @@ NO_LIMIT_S = 86_400.0
 
 MODES = ("simulation", "production")
 TASK_METHODS = ("list_splits", "list_tasks", "num_tasks", "get_task", "get_task_range")
-MCP_ACTIONS = (Action, CallToolAction, ListToolsAction)
 
 
 class Refusal(Exception):

@@ -58,27 +58,16 @@ class ImageEngine:
         """
         self._run([self.program, "push", tag], "the push", show)
 
-    def has(self, tag: str) -> bool:
-        """Return True if the image is in the engine's store."""
-        return self._answer(self._inspect(tag)) is not None
-
     def size(self, tag: str) -> int | None:
         """Return the bytes of an image; None if the engine does not report them."""
-        answer = self._answer(self._inspect(tag))
-        if answer is None or self.name == "buildah":
+        if self.name == "buildah":
             return None
-        size = json.loads(answer)[0].get("Size")
-        return size if isinstance(size, int) else None
-
-    def _inspect(self, tag: str) -> list[str]:
-        kind = ["inspect", "--type", "image"] if self.name == "buildah" else ["image", "inspect"]
-        return [self.program, *kind, tag]
-
-    def _answer(self, command: Sequence[str]) -> str | None:
+        command = [self.program, "image", "inspect", tag]
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PROBE_S, check=False
         )
-        return done.stdout if done.returncode == 0 else None
+        size = json.loads(done.stdout)[0].get("Size") if done.returncode == 0 else None
+        return size if isinstance(size, int) else None
 
     def _run(self, command: Sequence[str], what: str, show: bool) -> None:
         with subprocess.Popen(
