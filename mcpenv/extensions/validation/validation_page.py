@@ -6,11 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
-from mcpenv.cli.output import Page, number_of
+from mcpenv.cli.output import Page, number_of, print_table
 from mcpenv.testing.findings import Finding, Verdict
 
 from .parts import Validation
@@ -24,6 +20,7 @@ _STYLES = {
     Verdict.NOT_APPLICABLE: "dim",
 }
 _SHOWN = (Verdict.FAILED, Verdict.WARNING)
+_SCORES = ("oracle", "nothing", "random", "malformed")
 
 
 def document_of(validation: Validation, tasks: Report, badge: str | None = None) -> dict[str, Any]:
@@ -39,10 +36,11 @@ def document_of(validation: Validation, tasks: Report, badge: str | None = None)
 
 def show(validation: Validation, tasks: Report) -> None:
     """Print a validation for a reader."""
-    if tasks.tasks:
-        _show_tasks(tasks)
-        print()
     page = Page(sys.stdout)
+    if tasks.tasks:
+        headings = ("task", "split", *_SCORES, "twice", "")
+        print_table(page, headings, [_row(of_task) for of_task in tasks.tasks], right=_SCORES)
+        page.line()
     widest = max(len(part.verdict.value) for part in validation.parts)
     for part in validation.parts:
         if part.verdict is Verdict.SKIPPED and part.part in validation.left_out:
@@ -88,25 +86,9 @@ def summary_of(validation: Validation) -> str:
 # -- the table of tasks
 
 
-def _show_tasks(report: Report) -> None:
-    console = Console(file=sys.stdout, markup=False, highlight=False, emoji=False)
-    if not console.is_terminal:
-        console.width = 120
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("task", style="cyan", no_wrap=True)
-    table.add_column("split")
-    for name in ("oracle", "nothing", "random", "malformed"):
-        table.add_column(name, justify="right")
-    table.add_column("twice")
-    table.add_column("")
-    for of_task in report.tasks:
-        _add_row(table, of_task)
-    console.print(table)
-
-
-def _add_row(table: Table, of_task: TaskReport) -> None:
+def _row(of_task: TaskReport) -> tuple[str, ...]:
     played = [score for score in of_task.at_random if score is not None]
-    table.add_row(
+    return (
         of_task.task.id,
         of_task.task.split,
         _score(of_task.oracle) if of_task.has_oracle else "none",
@@ -114,7 +96,7 @@ def _add_row(table: Table, of_task: TaskReport) -> None:
         _score(max(played)) if played else "-",
         _score(of_task.malformed),
         "-" if of_task.repeats is None else "agree" if of_task.repeats else "differ",
-        Text("sound", "green") if not of_task.problems else Text(number_of(len(of_task.problems), "problem"), "red"),
+        number_of(len(of_task.problems), "problem") if of_task.problems else "sound",
     )
 
 
