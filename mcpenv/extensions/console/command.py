@@ -74,6 +74,3 @@ def console(
 
     serve_viewer(viewer(record, directory.resolve().name, evaluations), port, started)
     return 0
-
-
-__all__ = ["console"]

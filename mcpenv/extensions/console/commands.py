@@ -7,5 +7,3 @@ from mcpenv.cli.commands import Command
 CONSOLE = Command(
     help="Show recorded episodes in the browser.", run="mcpenv.extensions.console.command:console", order=8
 )
-
-__all__ = ["CONSOLE"]

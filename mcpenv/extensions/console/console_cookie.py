@@ -98,6 +98,3 @@ def _cookies(scope: Scope) -> dict[str, str]:
 def _origin_of(url: str) -> str:
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc}".lower()
-
-
-__all__ = ["LIFETIME_S", "ConsoleCookie"]

@@ -77,6 +77,3 @@ class EvaluationRoutes:
 
 def _wrong(name: str, message: str) -> InvalidMessage:
     return InvalidMessage(f"{name}: {message}", errors=[{"loc": [name], "msg": message, "type": "value_error"}])
-
-
-__all__ = ["EvaluationRoutes", "Evaluations"]

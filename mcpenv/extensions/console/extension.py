@@ -36,6 +36,3 @@ class Console(Extension):
     def admits(self, scope: Scope) -> bool:
         """Return True for a request with the cookie of a signed-in browser."""
         return self._cookie is not None and self._cookie.expiry_of(scope) is not None
-
-
-__all__ = ["Console"]

@@ -99,6 +99,3 @@ def _walk(folder: Traversable, prefix: str) -> Iterator[tuple[str, Traversable]]
             yield from _walk(entry, f"{prefix}{entry.name}/")
         else:
             yield prefix + entry.name, entry
-
-
-__all__ = ["MEDIA_TYPES", "ConsoleFiles"]

@@ -206,5 +206,3 @@ _ROWS = Doc(
 _EPISODE = Doc("One recorded episode", object_of({"episode": _OBJECT, "hashes": _OBJECT}), errors=_NO_EPISODE)
 _PAGE = Doc("One recorded episode as an HTML file to keep", "text/html", gives=_FILE, errors=_NO_EPISODE)
 _IMAGE = Doc("An image or sound of a recorded episode", "*/*", gives=_FILE, errors={404: "No such image or sound"})
-
-__all__ = ["RecordRoutes", "Records", "unknown"]

@@ -111,6 +111,3 @@ class _Foreign(Unauthorized):
     """The error for a page of another origin."""
 
     http_status = 403
-
-
-__all__ = ["ATTEMPTS_PER_S", "SignIn"]

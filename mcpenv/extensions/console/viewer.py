@@ -106,6 +106,3 @@ def serve_viewer(app: Starlette, port: int, on_started: Callable[[int], None]) -
     with listen(HOST, port) as door, asyncio.Runner(loop_factory=loop_factory()) as runner:
         bound: int = door.getsockname()[1]
         runner.run(serve_until_signal(app, door, lambda: on_started(bound)))
-
-
-__all__ = ["has_record", "record_in", "serve_viewer", "viewer"]

@@ -395,5 +395,3 @@ evaluations.command(
     help="Compare two evaluations.",
     help_epilogue="",
 )
-
-__all__ = ["evaluations"]

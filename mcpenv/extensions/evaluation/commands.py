@@ -10,5 +10,3 @@ EVAL = Command(
     order=7,
     is_app=True,
 )
-
-__all__ = ["EVAL"]

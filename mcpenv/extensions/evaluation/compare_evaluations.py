@@ -121,6 +121,3 @@ def _flip(flip: Flip) -> tuple[str, ...]:
         f"{flip.change:+.3f}",
         p_text(flip.p),
     )
-
-
-__all__ = ["compare_command"]

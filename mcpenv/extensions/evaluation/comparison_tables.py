@@ -96,6 +96,3 @@ def _side(results: list[EpisodeResult], threshold: float | None) -> str:
         return f"{sum(passes)}/{len(passes)}"
     scored = [result.score for result in results if result.score is not None and not result.unscored]
     return f"{math.fsum(scored) / len(scored):.3f}"
-
-
-__all__ = ["FIGURES", "figure_row", "left_out_by_reason", "p_text", "tables_of"]

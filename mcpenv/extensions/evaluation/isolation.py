@@ -124,6 +124,3 @@ def _home() -> Path | None:
     """Return the user's home folder; None if there is none."""
     home = Path(os.path.expanduser("~")).resolve()
     return home if home.is_dir() and home != Path("/") else None
-
-
-__all__ = ["NOT_ISOLATED", "Choice", "Isolation", "history_of"]

@@ -121,6 +121,3 @@ async def model_of(side: ModelSide | None) -> AsyncIterator[ModelAccess | None]:
     """Yield the access of one episode; None if its program's model is not recorded."""
     async with contextlib.AsyncExitStack() as stack:
         yield None if side is None else await stack.enter_async_context(side.episode())
-
-
-__all__ = ["MODEL_URL", "ModelAccess", "ModelSide", "model_of"]

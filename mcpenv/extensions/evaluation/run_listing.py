@@ -118,6 +118,3 @@ def _row(name: str, run: StoredRun) -> dict[str, Any]:
 
 def _refused(name: str, message: str) -> InvalidMessage:
     return InvalidMessage(f"{name}: {message}", errors=[{"loc": [name], "msg": message, "type": "value_error"}])
-
-
-__all__ = ["RunListing"]

@@ -40,6 +40,3 @@ def notes_on(found: Comparison) -> Iterator[str]:
 
 def _of_world(difference: Difference) -> bool:
     return difference.name.startswith("environment.") or difference.name in ("set", "timeout_s")
-
-
-__all__ = ["notes_on", "verdict_of"]

@@ -60,6 +60,3 @@ def _with_tools(record: Path, episodes: Iterable[RecordedEpisode]) -> Iterator[t
         if episode.tools not in read:
             read[episode.tools] = lists.read(episode.tools)
         yield episode, read[episode.tools]
-
-
-__all__ = ["export_episodes"]

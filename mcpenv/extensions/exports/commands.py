@@ -9,5 +9,3 @@ EXPORT = Command(
     run="mcpenv.extensions.exports.command:export_episodes",
     order=4,
 )
-
-__all__ = ["EXPORT"]

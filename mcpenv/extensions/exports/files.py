@@ -175,5 +175,3 @@ ATIF = ExportFormat(write=_atif, suffix=".json")
 
 HTML = ExportFormat(write=_page, suffix=".html")
 """One page for people, without a script and without a network."""
-
-__all__ = ["ENTRY_POINTS", "Episodes", "ExportFormat", "ExportOptions", "export", "format_names", "format_of"]

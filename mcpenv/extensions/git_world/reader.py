@@ -196,6 +196,3 @@ def _regular(path: Path) -> bytes | None:
         return None  # absent, or a link
     with os.fdopen(file, "rb") as opened:
         return opened.read() if stat.S_ISREG(os.fstat(file).st_mode) else None
-
-
-__all__ = ["GitFailed", "GitReader"]

@@ -279,6 +279,3 @@ def _key(subject: str) -> str:
 
 def _text(data: bytes) -> str:
     return data.decode("utf-8", "backslashreplace")
-
-
-__all__ = ["GitWorld"]

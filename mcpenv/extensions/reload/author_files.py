@@ -27,6 +27,3 @@ def is_authors(name: str, root: Path) -> bool:
     if file.is_relative_to(root):
         return _INSTALLED.isdisjoint(file.relative_to(root).parts)
     return _INSTALLED.isdisjoint(file.parts) and not any(file.is_relative_to(other) for other in _OTHERS)
-
-
-__all__ = ["is_authors"]

@@ -169,6 +169,3 @@ class _OfFiles(DefaultFilter):
 
     def __call__(self, change: Change, path: str) -> bool:
         return Path(path) in self._files
-
-
-__all__ = ["Changes", "Sources"]

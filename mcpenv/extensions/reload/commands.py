@@ -7,5 +7,3 @@ from mcpenv.cli.commands import Command
 DEV = Command(
     help="Serve an environment while you write it.", run="mcpenv.extensions.reload.dev:dev", order=1, takes_target=True
 )
-
-__all__ = ["DEV"]

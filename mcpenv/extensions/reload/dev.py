@@ -68,6 +68,3 @@ def dev(
     )
     on_event = print_event_as_json if as_json else print_event
     return Program(request, quiet=as_json).serve(opening_browser(on_event) if open_page else on_event)
-
-
-__all__ = ["dev"]

@@ -97,6 +97,3 @@ class _DevExtension(Extension):
 
     def end_streams(self) -> None:
         self._events.stop()
-
-
-__all__ = ["DevEvents"]

@@ -86,6 +86,3 @@ def _one_line(text: str) -> str:
 
 def _shown(file: Path) -> str:
     return str(file.relative_to(Path.cwd())) if file.is_relative_to(Path.cwd()) else str(file)
-
-
-__all__ = ["Failure", "failure_of"]

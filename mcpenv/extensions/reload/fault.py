@@ -35,6 +35,3 @@ class FaultEnding:
         finally:
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.remove_signal_handler(number)
-
-
-__all__ = ["FaultEnding"]

@@ -77,6 +77,3 @@ class _Answer:
             "X-Content-Type-Options": "nosniff",
         }
         return Response(head_of(title) + body + FOOT, 503, headers, "text/html; charset=utf-8")
-
-
-__all__ = ["CODE", "fault_application"]

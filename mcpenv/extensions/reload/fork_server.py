@@ -382,6 +382,3 @@ def _signals() -> Iterator[socket.socket]:
             signal.set_wakeup_fd(fd)
             for number, handler in before.items():
                 signal.signal(number, handler)
-
-
-__all__ = ["Start", "ForkServer"]

@@ -256,6 +256,3 @@ class Generation:
                 break
             await asyncio.sleep(LOOK_S)
         self._ending.begin()
-
-
-__all__ = ["Generation", "Loaded"]

@@ -159,6 +159,3 @@ def opening_browser(on_event: Callable[[Event], None]) -> Callable[[Event], None
             threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()  # some browsers do not return
 
     return opening
-
-
-__all__ = ["Program", "opening_browser", "print_event", "print_event_as_json", "run_reloading"]

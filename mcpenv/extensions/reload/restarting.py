@@ -39,6 +39,3 @@ def run_restarting(target: str) -> int:
 def _tell_changes(changes: set[tuple[Change, str]]) -> None:
     names = ", ".join(sorted({Path(path).name for _, path in changes}))
     note(f"{names} changed, restarting.")
-
-
-__all__ = ["run_restarting"]

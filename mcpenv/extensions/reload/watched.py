@@ -48,6 +48,3 @@ def watched_path(target: str) -> Path:
         raise TargetError(target, f"module {top!r} is not a file that can be watched")
     file = Path(spec.origin)
     return file.parent if file.parent == Path.cwd() else file
-
-
-__all__ = ["watched_path"]

@@ -139,6 +139,3 @@ class Watcher:
 
 def _folder(root: Path) -> Path:
     return root if root.is_dir() else root.parent
-
-
-__all__ = ["CAN_FORK", "Event", "serve_reloading"]

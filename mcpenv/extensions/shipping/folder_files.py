@@ -26,6 +26,3 @@ def shipped_files(folder: Path) -> Iterator[Path]:
             if number > MAX_FILES:
                 return
             yield Path(here) / name
-
-
-__all__ = ["MAX_FILES", "NOT_SHIPPED", "shipped_files"]

@@ -170,6 +170,3 @@ class _Turn:
         if not calls and (message.get("refusal") or finish_reason in ("length", "content_filter")):
             raise MalformedAnswer("the model refused, or stopped before the end")
         return kept, calls
-
-
-__all__ = ["MAX_ROUNDS", "STOP", "ModelUser"]

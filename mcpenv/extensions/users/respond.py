@@ -86,6 +86,3 @@ def add_user(env: Host, *tools: Callable[..., Any], name: str = "respond", descr
 
 async def _refuse(fn: Callable[..., Any]) -> Any:
     raise AssertionError("tools of a user are called in a step")
-
-
-__all__ = ["DESCRIPTION", "LEFT", "add_user"]

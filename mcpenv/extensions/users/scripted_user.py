@@ -33,6 +33,3 @@ class ScriptedUser:
             return UserTurn(self.goodbye, done=True)
         self.said += 1
         return UserTurn(self.lines[self.said - 1])
-
-
-__all__ = ["ScriptedUser"]

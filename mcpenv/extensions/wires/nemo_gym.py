@@ -323,6 +323,3 @@ def _parts_of(trajectory: Trajectory) -> dict[str, float]:
 def _with_cookie(response: Response, session: Session) -> Response:
     response.set_cookie(COOKIE, session.id, httponly=True, samesite="lax")
     return response
-
-
-__all__ = ["COOKIE", "NemoGymWire", "SessionClosed"]

@@ -375,6 +375,3 @@ def _refusal(error: Exception, request: Request) -> Response:
 def _event(name: str, text: str) -> bytes:
     lines = (f"data: {line}\n" for line in text.splitlines() or [""])
     return "".join([f"event: {name}\n", *lines, "\n"]).encode()
-
-
-__all__ = ["OrsWire"]

@@ -204,6 +204,3 @@ def _receiving(connections: socket.socket, servers: list[HTTPServer]) -> Iterato
     finally:
         loop.remove_reader(connections.fileno())
         connections.close()
-
-
-__all__ = ["Job", "Worker"]

@@ -137,6 +137,3 @@ def _rect(x: float, y: float, width: float, height: float, kind: str) -> Element
 
 def _text(text: str, x: float, y: float, anchor: str) -> Element:
     return el("text", text, x=f"{x:.1f}", y=f"{y:.1f}", text_anchor=anchor)
-
-
-__all__ = ["counts", "estimates", "histogram"]

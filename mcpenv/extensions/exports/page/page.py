@@ -61,6 +61,3 @@ def _written(episodes: Iterable[RecordedEpisode], body: IO[str], placed: list[Pl
         placed.append(Placed(summary_of(episode), fragment))
         body.write(html_of(episode_element(episode, contents, fragment)) + "\n")
         yield episode
-
-
-__all__ = ["Overview", "episode_page", "write_page"]
