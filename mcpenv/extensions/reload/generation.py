@@ -6,11 +6,12 @@ import asyncio
 import contextlib
 import importlib
 import os
+import signal
 import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -23,7 +24,6 @@ from mcpenv.server.uvicorn_server import Ending, HTTPServer, loop_factory, serve
 from .author_files import is_authors
 from .dev_events import DevEvents
 from .failure import Failure, failure_of
-from .fault import FaultEnding
 from .fault_page import fault_application
 from .fork_server import Start
 from .messages import (
@@ -73,6 +73,33 @@ class Loaded:
     name: str
     addresses: Callable[[int, int], Mapping[str, str]]
     introduce: Callable[[int, int, bool], None]
+
+
+class FaultEnding:
+    """Ends the servers of a failure to load. Like `Ending`, but without sessions to finish."""
+
+    def __init__(self, servers: Sequence[HTTPServer], admitted: asyncio.Future[bool]) -> None:
+        self._servers = servers
+        self._admitted = admitted
+
+    def begin(self) -> None:
+        """End, even if the servers were never admitted."""
+        for server in self._servers:
+            server.should_exit = True
+        if not self._admitted.done():
+            self._admitted.set_result(False)
+
+    @contextlib.contextmanager
+    def at_signals(self) -> Iterator[None]:
+        """End at Ctrl-C and SIGTERM."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self.begin)
+        try:
+            yield
+        finally:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(number)
 
 
 class Generation:
