@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Self
 from fastmcp.tools.base import ToolResult as FastMCPResult
 from mcp_types import CallToolResult, InputRequiredResult, TextContent
 from mcp_types import Tool as ListedTool
+from pydantic import Field
 
 from mcpenv.environment import MCPEnvironment
 from mcpenv.errors import ConfigurationError, InvalidTool
@@ -29,12 +30,12 @@ from mcpenv_client.types.values import MAX_NESTING, refuse_non_finite
 from .caller import Caller
 from .catalog import Catalog, ProxiedTool, discover, merged_tools, tools_hash
 from .components import ProxiedComponents
-from .config import ProxyConfig, StateOf, read_config
+from .config import OpeningCall, ProxyConfig, StateOf, read_config
 from .delivery import CallFailed, DiscoveryFailed, NotDelivered, WorldLost
 from .loop import UPSTREAMS
-from .opening import OpeningObservation, check_opening, opened
 from .recycling import close_all, recycle
 from .upstream import SERVER_INFO, Upstream
+from .workspace import Workspace
 
 logger = logging.getLogger("mcpenv.upstream")
 
@@ -46,6 +47,20 @@ FIRST_PAUSE_S = 0.1
 
 _SURVIVES = frozenset({StateOf.NONE, StateOf.WORKSPACE, StateOf.EXTERNAL})
 """The places of state that outlive a server's process or session."""
+
+
+class OpeningObservation(Observation):
+    """The observation of a reset: the content of the last opening call.
+
+    Attributes:
+        content: content blocks under their MCP names, such as a text and a screenshot.
+    """
+
+    content: list[dict[str, Any]] = Field(default_factory=list)
+
+
+class OpeningFailed(Exception):
+    """The exception for an opening call that the server answered with an error."""
 
 
 class ProxyEnvironment(MCPEnvironment):
@@ -96,7 +111,7 @@ class ProxyEnvironment(MCPEnvironment):
             DiscoveryFailed: a required server does not start.
         """
         config = read_config(source, changes)
-        check_opening(config.environment.on_reset, config.servers)
+        _check_opening(config.environment.on_reset, config.servers)
         catalog = UPSTREAMS.submit(discover(config)).result()
         name = config.environment.name or "-".join(config.servers)
         document = config.environment.description or f"The tools of {', '.join(catalog.servers)}."
@@ -132,7 +147,7 @@ class ProxyEnvironment(MCPEnvironment):
         calls = self.config.environment.on_reset
         if not calls:
             return Observation(metadata=told)
-        return OpeningObservation(metadata=told, content=await opened(calls, self._upstreams, self.workspace))
+        return OpeningObservation(metadata=told, content=await _opened(calls, self._upstreams, self.workspace))
 
     async def close(self) -> None:
         """Stop all servers, and delete the workspace."""
@@ -308,3 +323,40 @@ def _result(tool: ProxiedTool, answer: CallToolResult) -> FastMCPResult:
         meta={key: value for key, value in (answer.meta or {}).items() if key != SERVER_INFO} or None,
         is_error=bool(answer.is_error),
     )
+
+
+# -- the calls of ``on_reset``
+
+
+def _check_opening(calls: Sequence[OpeningCall], servers: Mapping[str, Any]) -> None:
+    """Raise if a call names no server of the configuration.
+
+    Raises:
+        ConfigurationError: a call names an unknown server.
+    """
+    for call in calls:
+        if call.server is None and len(servers) > 1:
+            raise ConfigurationError(f"mcpenv.on_reset: there are several servers; say which one has {call.tool!r}")
+        if call.server is not None and call.server not in servers:
+            raise ConfigurationError(f"mcpenv.on_reset: there is no server {call.server!r}")
+
+
+async def _opened(
+    calls: Sequence[OpeningCall], upstreams: Mapping[str, Upstream], workspace: Workspace | None
+) -> list[dict[str, Any]]:
+    """Make the calls, and return the content of the last one.
+
+    Raises:
+        OpeningFailed: a server answered with an error.
+        CallFailed: a server did not answer.
+    """
+    content: list[dict[str, Any]] = []
+    for call in calls:
+        upstream = upstreams[call.server or next(iter(upstreams))]
+        arguments = dict(call.arguments) if workspace is None else workspace.fill(dict(call.arguments))
+        answer = await UPSTREAMS.run(upstream.call_alone(call.tool, arguments))
+        content = [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in answer.content]
+        if answer.is_error:
+            said = " ".join(str(block.get("text", "")) for block in content)[:500]
+            raise OpeningFailed(f"on_reset: tool {call.tool!r} of server {upstream.name!r} failed: {said}")
+    return content

@@ -10,8 +10,7 @@ import pytest
 
 from mcpenv import ExecutionError
 from mcpenv.errors import ConfigurationError
-from mcpenv.extensions.mcp_proxy.environment import ProxyEnvironment
-from mcpenv.extensions.mcp_proxy.opening import OpeningFailed
+from mcpenv.extensions.mcp_proxy.environment import OpeningFailed, ProxyEnvironment
 from mcpenv_client import StepResult
 from mcpenv_client.formats.prompts import prompt_of
 
