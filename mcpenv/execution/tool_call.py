@@ -7,7 +7,6 @@ import inspect
 import time
 from collections.abc import Awaitable
 from contextlib import nullcontext
-from contextvars import ContextVar, copy_context
 from types import AsyncGeneratorType
 from typing import Any
 
@@ -32,19 +31,6 @@ from .context import AmbientContext, EnvironmentContext
 from .current_step import Step
 from .instance import Instance
 from .user_code import Deadline
-
-
-def _variable_of_context() -> ContextVar[Any]:
-    """Return the context variable that FastMCP's ``set_context`` sets.
-
-    As a generator, ``set_context`` takes five times as long as the variable itself: a twentieth of a step.
-    """
-    marked: Any = object()
-    with set_context(marked):
-        return next(variable for variable, value in copy_context().items() if value is marked)
-
-
-_CONTEXT = _variable_of_context()
 
 
 class InputRequired(Exception):
@@ -124,16 +110,13 @@ class ToolRun:
                     return await self._run_injected(limit_s, args, kwargs)
                 context = AmbientContext()
                 context._mcpenv_step = step
-                token = _CONTEXT.set(context)
-                try:
+                with set_context(context):
                     if kind.is_async:
                         return await self._run_async(args, kwargs)
                     outcome, awaitable = await user_code.hand_over(
                         limit_s, self._run_sync, args, kwargs, client=step.client
                     )
                     return await self._run_async(args, kwargs, awaitable) if outcome is None else outcome
-                finally:
-                    _CONTEXT.reset(token)
         except TimeoutError:
             # A sync tool may still run in its thread, and `_run_sync` must not score it after the step.
             self._cancelled = True
