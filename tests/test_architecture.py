@@ -14,7 +14,7 @@ import mcpenv_client
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 SOURCES = [Path(str(package.__file__)).parent for package in (mcpenv, mcpenv_client)]
-MOST_AT_THE_TOP = 13
+MOST_AT_THE_TOP = 11
 """Entries of ``mcpenv/`` that are no packages."""
 
 OPENENV_CHILD = "extensions/openenv/child.py"

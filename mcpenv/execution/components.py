@@ -15,6 +15,3 @@ class CompletingProvider(Provider):
     ) -> CompletionValues:
         """Return suggestions, or None if the reference is not one of this provider."""
         return None
-
-
-__all__ = ["CompletingProvider"]

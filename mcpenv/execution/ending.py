@@ -97,6 +97,3 @@ def hand_over(instance: Instance, reason: str | None = None) -> None:
         instance.sink.episode_over(trajectory, episode.outputs.all())
     if instance.observer is not None:
         instance.observer.episode_over(trajectory)
-
-
-__all__ = ["end", "finish", "hand_over"]

@@ -447,6 +447,3 @@ def _ended(task: asyncio.Task[Any]) -> None:
     _OUTLIVING.discard(task)
     if not task.cancelled() and (error := task.exception()) is not None:
         logger.info("a call whose client had left ended with %s", type(error).__name__)
-
-
-__all__ = ["AgentCall", "Execution"]

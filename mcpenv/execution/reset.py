@@ -79,6 +79,3 @@ async def run_reset(
         raise environment_failure("reset", wrong) from wrong
     instance.episode.reset_number = instance.episode.number
     return observation
-
-
-__all__ = ["reset", "run_reset"]

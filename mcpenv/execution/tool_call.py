@@ -222,6 +222,3 @@ def asked_for_input(step: Step, asked: InputRequiredResult) -> ToolOutcome:
         raise InputRequired(asked)
     message = "The tool asks its MCP client for input, but this call did not come from one."
     return ToolOutcome(error=ToolFailure(error_type=ToolErrorType.EXECUTION_ERROR, message=message))
-
-
-__all__ = ["InputRequired", "TimedOut", "ToolRun", "asked_for_input", "not_found", "run_tool"]

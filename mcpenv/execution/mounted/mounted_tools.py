@@ -127,6 +127,3 @@ def _read(name: str, given: ToolSettings | Mapping[str, Any]) -> ToolSettings:
         return ToolSettings.model_validate(dict(given))
     except ValidationError as error:
         raise InvalidTool(name, describe_faults(error)) from error
-
-
-__all__ = ["MountedTools"]

@@ -151,6 +151,3 @@ def _plain(space: spaces.Space[Any], value: Any) -> Any:
     if isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary):
         return value.tolist()
     return int(value) if isinstance(space, spaces.Discrete) else str(value)
-
-
-__all__ = ["GymnasiumEnvironment", "load"]

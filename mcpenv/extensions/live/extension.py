@@ -174,6 +174,3 @@ def media(data: bytes, media_type: str) -> Response:
         media_type = "application/octet-stream"
         headers["Content-Disposition"] = "attachment"
     return Response(data, 200, headers, media_type)
-
-
-__all__ = ["Live", "media"]

@@ -176,6 +176,3 @@ class _View:
     @property
     def _id(self) -> str:
         return f"{self._key}.{self._seen}"
-
-
-__all__ = ["Position", "begun_trajectory", "events_of", "key_of", "shown_step", "without_steps"]

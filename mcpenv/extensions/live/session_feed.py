@@ -159,6 +159,3 @@ async def _plain(rows: list[SessionInfo]) -> list[dict[str, Any]]:
         if number % CHUNK == 0:
             await asyncio.sleep(0)
     return plain
-
-
-__all__ = ["SessionFeed"]

@@ -138,6 +138,3 @@ def _filled(name: str, value: str) -> str:
 
 def _is_url(place: str) -> bool:
     return place.startswith(("http://", "https://"))
-
-
-__all__ = ["OpenAPIEnvironment", "load"]

@@ -180,6 +180,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {str(name): _plain(item) for name, item in value.items()}
     return str(value)
-
-
-__all__ = ["PostgresWorld"]

@@ -286,6 +286,3 @@ def _hash_of(file: Path) -> str:
     state: Mapping[str, Any] = json.loads(file.read_bytes())
     world = {name: value for name, value in state.items() if name not in _NOT_THE_WORLD}
     return hashlib.sha256(json.dumps(world, sort_keys=True).encode()).hexdigest()
-
-
-__all__ = ["Tau2Environment", "load"]

@@ -127,6 +127,3 @@ def any_of(classes: list[Any], mode: JsonSchemaMode) -> dict[str, Any]:
         return TypeAdapter(union).json_schema(mode=mode, schema_generator=_Lenient)
     except (PydanticInvalidForJsonSchema, PydanticSchemaGenerationError):
         return {"anyOf": [schema_of(cls, mode) for cls in classes]}
-
-
-__all__ = ["Description", "any_of", "schema_of"]

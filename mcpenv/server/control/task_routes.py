@@ -179,6 +179,3 @@ def _split(split: Any) -> dict[str, Any]:
 async def _json(data: Any, status: int = 200) -> Response:
     """Return a JSON response. It is encoded in a thread, because a listing may be large."""
     return Response(await THREADS.run(encode, data, "reply"), status, media_type="application/json")
-
-
-__all__ = ["MAX_LISTED", "RangeBody", "ServedTasks", "SplitBody", "TaskBody", "TaskRoutes", "task_source_of"]

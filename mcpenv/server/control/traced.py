@@ -41,6 +41,3 @@ class Traced:
 def _context_of(scope: Scope) -> dict[str, str]:
     """Return the headers of a request that name the span of its caller."""
     return {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"] if name in _CONTEXT}
-
-
-__all__ = ["Traced"]

@@ -42,6 +42,3 @@ class VersionCheck:
             await refusal(refused)(scope, receive, named)
             return
         await self._app(scope, receive, named)
-
-
-__all__ = ["VersionCheck"]

@@ -39,6 +39,3 @@ def around(route: BaseRoute, middleware: Sequence[Callable[..., ASGIApp]]) -> Ba
     for wrap in reversed(middleware):
         route.app = wrap(route.app)
     return route
-
-
-__all__ = ["add_lifespan", "application", "around"]

@@ -39,6 +39,3 @@ class Replay:
     async def __call__(self) -> Message:
         """Return the next message."""
         return self._messages.pop() if self._messages else await self._receive()
-
-
-__all__ = ["Replay", "read_body"]

@@ -29,6 +29,3 @@ def tuned_gc() -> Iterator[None]:
         if before[0] and gc.get_threshold() == THRESHOLDS:
             gc.set_threshold(*before)
         gc.unfreeze()
-
-
-__all__ = ["tuned_gc"]

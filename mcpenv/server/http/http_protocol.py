@@ -78,6 +78,3 @@ class HTTPProtocol(HttpToolsProtocol):
             return
         self.transport.write(_REFUSAL)
         self.transport.close()
-
-
-__all__ = ["MAX_HEAD_BYTES", "HTTPProtocol"]

@@ -51,6 +51,3 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
     def _abort_later(self) -> None:
         if self.transport.get_write_buffer_size() > 0:
             self.loop.call_later(self.ping_timeout or self.close_timeout, self.transport.abort)
-
-
-__all__ = ["WebSocketProtocol"]

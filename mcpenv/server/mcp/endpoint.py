@@ -369,6 +369,3 @@ def _initializes(body: bytes) -> bool:
     except ValueError:
         return False
     return isinstance(message, dict) and message.get("method") == "initialize"
-
-
-__all__ = ["PING_S", "STREAM", "LateStream", "MCPEndpoint", "OtherOrMCP", "SharedRoute", "lend_stream"]

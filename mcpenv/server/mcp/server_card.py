@@ -166,6 +166,3 @@ def _namespace(host: str) -> str:
 
 def _slug(name: str) -> str:
     return re.sub(r"[^a-zA-Z0-9._-]+", "-", name).strip("-") or "environment"
-
-
-__all__ = ["PATHS", "ServerCard", "card", "identity_of", "registry_entry"]

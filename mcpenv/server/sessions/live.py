@@ -66,6 +66,3 @@ class Live:
             if len(self._encoded) > MAX_ENCODED:
                 del self._encoded[next(iter(self._encoded))]
         return found
-
-
-__all__ = ["Live"]

@@ -56,6 +56,3 @@ class Pause:
     async def _begin(self) -> None:
         await self.lock.acquire()
         self.begun = True
-
-
-__all__ = ["MAX_PAUSE_S", "Pause"]

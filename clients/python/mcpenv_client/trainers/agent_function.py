@@ -151,6 +151,3 @@ class EpisodeAgent:
         api_key = given.get("api_key") or os.environ.get("OPENAI_API_KEY") or "none"
         ending = await self.play(data, base_url, api_key=api_key, http_client=given.get("http_client"))
         return reward_of(ending)
-
-
-__all__ = ["EpisodeAgent"]

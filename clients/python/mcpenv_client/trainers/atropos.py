@@ -195,6 +195,3 @@ def _logprobs(sample: Sample) -> list[float]:
 def _task(played: Played) -> dict[str, Any]:
     task = None if played.trajectory is None else played.trajectory.task
     return {} if task is None else {"task": task.name}
-
-
-__all__ = ["AtroposGroups", "Sample"]

@@ -33,6 +33,3 @@ async def begun(conversation: Conversation, row: Mapping[str, Any], retries: int
                 raise
             logger.warning("attempt %d to begin an episode of %s failed: %s", attempt + 1, named, error)
     return None
-
-
-__all__ = ["begun"]

@@ -84,6 +84,3 @@ def refuse_names(library: str, tools: Iterable[Tool]) -> None:
     names = [tool.name for tool in tools if not WORDS.admits(tool.name)]
     if names:
         raise ToolNotExpressible(library, dict.fromkeys(names, "models' APIs refuse this name; rename it"))
-
-
-__all__ = ["UNSCORED", "EndpointFailed", "EpisodeFailed", "refuse_names", "reward_of", "warn_of_mask"]

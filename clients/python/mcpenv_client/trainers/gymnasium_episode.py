@@ -169,6 +169,3 @@ def _told(ending: Ending) -> dict[str, Any]:
         "return": ending.reward,
         "parts": dict(ending.parts),
     }
-
-
-__all__ = ["Call", "GymnasiumEpisode", "Rules", "Step"]

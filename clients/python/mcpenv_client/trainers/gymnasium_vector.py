@@ -153,6 +153,3 @@ class McpenvVectorEnv(VectorEnv[Any, Any, Any]):
                 made.setdefault(name, np.full(self.num_envs, None, dtype=object))[at] = value
                 made.setdefault(f"_{name}", np.zeros(self.num_envs, dtype=np.bool_))[at] = True
         return made
-
-
-__all__ = ["McpenvVectorEnv"]

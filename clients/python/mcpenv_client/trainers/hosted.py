@@ -75,6 +75,3 @@ def _parts(record: Trajectory) -> dict[str, float]:
     for reward in (*(step.reward for step in record.steps), record.end_reward):
         parts.update(reward.components if reward else {})
     return dict(parts)
-
-
-__all__ = ["HostedEpisode"]

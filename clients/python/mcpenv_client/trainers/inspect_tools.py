@@ -103,6 +103,3 @@ def left_out(schema: Mapping[str, Any], path: str) -> Iterator[str]:
 def current() -> SampleEpisode:
     """Return the episode of the running sample."""
     return SampleEpisode.by_sample[store().get(KEY)]
-
-
-__all__ = ["KEY", "EpisodeTools", "SampleEpisode", "current", "left_out"]

@@ -58,6 +58,3 @@ def rows(
             }
         )
     return made
-
-
-__all__ = ["rows"]

@@ -142,6 +142,3 @@ class Sessions:
         if self.remote:
             return rows_of(self.run(lambda: session.get_tasks(split, 0, stop)))
         return rows_of(session.env.get_tasks(split, 0, stop))
-
-
-__all__ = ["Place", "Sessions"]

@@ -184,6 +184,3 @@ def _user(message: Mapping[str, Any]) -> dict[str, Any]:
     if message["role"] != "tool":
         return dict(message)
     return {"role": "user", "content": f"<tool_response>\n{message['content']}\n</tool_response>"}
-
-
-__all__ = ["McpenvTextEnv", "register", "rows"]

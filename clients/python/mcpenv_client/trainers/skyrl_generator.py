@@ -40,6 +40,3 @@ class RetryingGenerator(SkyRLGymGenerator):
             except (EpisodeFailed, WireError, ConnectionFailed) as error:
                 logger.warning("attempt %d of a rollout of %s failed: %s", attempt + 1, env_class, error)
         return await super().agent_loop(prompt, env_class, dict(env_extras), *args, **kwargs)
-
-
-__all__ = ["RetryingGenerator"]

@@ -55,6 +55,3 @@ def _leaves(value: Any, path: str, named: bool = False) -> Iterator[tuple[str, A
 def _forms(value: Any) -> set[str]:
     """Return the texts that stand for a value: itself, as JSON without quotes, as Python."""
     return {str(value), json.dumps(value, ensure_ascii=False).strip('"'), json.dumps(value).strip('"')}
-
-
-__all__ = ["left_out"]

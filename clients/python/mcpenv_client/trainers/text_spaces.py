@@ -42,6 +42,3 @@ class AnyJSON(AnyText):
         return isinstance(other, AnyJSON)
 
     __hash__ = None
-
-
-__all__ = ["AnyJSON", "AnyText"]

@@ -104,6 +104,3 @@ def _named(answer: dict[str, Any], names: Mapping[str, str]) -> Message:
     if answer["role"] == "tool":
         message["name"] = names[answer["tool_call_id"]]
     return message
-
-
-__all__ = ["EpisodeMessages"]

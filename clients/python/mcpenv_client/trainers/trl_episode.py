@@ -95,6 +95,3 @@ def _part(part: dict[str, Any]) -> dict[str, Any]:
     from PIL import Image  # a model that accepts images needs it
 
     return {"type": "image", "image": Image.open(io.BytesIO(base64.b64decode(block["data"])))}
-
-
-__all__ = ["ToolSchema", "TrainedEpisode"]

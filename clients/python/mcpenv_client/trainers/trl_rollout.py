@@ -112,6 +112,3 @@ def _answer_tokens(trainer: Any, message: Mapping[str, Any], answers: Sequence[M
     if after[: len(before)] != before:
         raise ValueError("the chat template has no end marks, and writes the model's message anew; use McpenvSpec")
     return after[len(before) :]
-
-
-__all__ = ["Rollout"]

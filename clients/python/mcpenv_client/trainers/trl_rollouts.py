@@ -126,6 +126,3 @@ def episode_return(episode_reward: list[float | None], **columns: Any) -> list[f
 
 def _as_list(value: Any) -> list[int]:
     return list(value) if isinstance(value, list | tuple) else [value]
-
-
-__all__ = ["McpenvRollouts", "generate"]

@@ -145,6 +145,3 @@ class McpenvTaskset(vf.Taskset[McpenvTask, McpenvConfig]):
 
 def _text_of(prompt: Any) -> str:
     return prompt[0]["content"] if prompt else ""
-
-
-__all__ = ["McpenvConfig", "McpenvTask", "McpenvTaskset"]

@@ -173,6 +173,3 @@ def rows(url: str, split: str | None = "train", num_tasks: int | None = None, **
         }
         for at, row in enumerate(found)
     ]
-
-
-__all__ = ["McpenvLoop", "rows"]
