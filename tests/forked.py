@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import os
@@ -95,7 +96,8 @@ def _serve() -> None:
         order = json.loads(line)
         if new := [name for name in order["imports"] if name not in sys.modules]:
             for name in new:
-                __import__(name)
+                with contextlib.suppress(ImportError):  # the program reports it
+                    __import__(name)
             _freeze()
         child = os.fork()
         if child == 0:
