@@ -78,6 +78,58 @@ class EnvironmentContract:
 
     _contract: ClassVar[Contract]
 
+    def test_constructor(self) -> None:
+        """Run `Contract.constructor`. The other tests run the checks of their names."""
+        self._check("constructor")
+
+    def test_reset(self) -> None:  # noqa: D102
+        self._check("reset")
+
+    def test_state(self) -> None:  # noqa: D102
+        self._check("state")
+
+    def test_close(self) -> None:  # noqa: D102
+        self._check("close")
+
+    def test_end(self) -> None:  # noqa: D102
+        self._check("end")
+
+    def test_names(self) -> None:  # noqa: D102
+        self._check("names")
+
+    def test_schemas(self) -> None:  # noqa: D102
+        self._check("schemas")
+
+    def test_descriptions(self) -> None:  # noqa: D102
+        self._check("descriptions")
+
+    def test_calls(self) -> None:  # noqa: D102
+        self._check("calls")
+
+    def test_bad_calls(self) -> None:  # noqa: D102
+        self._check("bad_calls")
+
+    def test_rewards(self) -> None:  # noqa: D102
+        self._check("rewards")
+
+    def test_tasks(self) -> None:  # noqa: D102
+        self._check("tasks")
+
+    def test_verify(self) -> None:  # noqa: D102
+        self._check("verify")
+
+    def test_determinism(self) -> None:  # noqa: D102
+        self._check("determinism")
+
+    def test_threads(self) -> None:  # noqa: D102
+        self._check("threads")
+
+    def test_event_loop(self) -> None:  # noqa: D102
+        self._check("event_loop")
+
+    def test_sharing(self) -> None:  # noqa: D102
+        self._check("sharing")
+
     def _check(self, name: str) -> None:
         finding = self._contract_of_class().find(name)
         if finding.verdict is Verdict.FAILED:
@@ -96,16 +148,3 @@ class EnvironmentContract:
             made_by = factory.__func__ if isinstance(factory, staticmethod) else factory
             cls._contract = Contract(Subject(made_by, **settings))
         return cls._contract
-
-
-def _test_of(check: str) -> Callable[[EnvironmentContract], None]:
-    def test(self: EnvironmentContract) -> None:
-        self._check(check)
-
-    test.__name__, test.__doc__ = f"test_{check}", f"Run `Contract.{check}`."
-    test.__qualname__ = f"{EnvironmentContract.__qualname__}.{test.__name__}"
-    return test
-
-
-for _check in CHECKS:
-    setattr(EnvironmentContract, f"test_{_check}", _test_of(_check))

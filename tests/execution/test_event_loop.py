@@ -161,9 +161,11 @@ def test_eight_threads_on_one_environment_lose_no_step(tools: tuple[str, ...]) -
     env = CounterEnvironment(target=10**9)
     env.reset()
     problems: list[BaseException] = []
+    together = threading.Barrier(8)  # a thread that ends before another starts gives it its number
 
     def work(number: int) -> None:
         try:
+            together.wait(30)
             for turn in range(50):
                 observation = env.call_tool(tools[(number + turn) % len(tools)])
                 assert observation.error is None

@@ -30,7 +30,7 @@ from pool_worlds import (
 )
 
 from mcpenv.trajectories.fingerprint import digest_of
-from mcpenv_client.pool import EnvPool, Limits, Played, PolicyFailed, PoolError, actors
+from mcpenv_client.pool import EnvPool, Limits, Played, PolicyFailed, PoolError, places
 
 TASKS = [f"t{number}" for number in range(6)]
 
@@ -168,7 +168,7 @@ def iter_of_nothing() -> Any:
 
 
 async def main(directory: Path) -> dict[str, Any]:
-    actors.GRACE_S = 1.0
+    places.GRACE_S = 1.0
     async with EnvPool(Dice, 4) as pool:
         expected = digests(await pool.rollout(five_rolls, TASKS, n=20, seed=5))
         once = digests(await pool.rollout(five_rolls, TASKS, seed=5))
