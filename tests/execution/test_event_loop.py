@@ -228,6 +228,8 @@ def test_environments_that_one_thread_made_do_not_wait_for_each_other_in_threads
         thread.start()
     for thread in threads:
         thread.join(30)
+    for env in envs:
+        env.close()  # gives the loop back to where it is from
     assert texts == ["met"] * 4
 
 
