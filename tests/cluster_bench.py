@@ -40,8 +40,7 @@ class Server:
 
     def workers(self) -> set[int]:
         """The processes of its workers that live."""
-        forking = [child for child in children_of(self.process.pid) if "forkserver" in command_of(child)]
-        return {worker for each in forking for worker in children_of(each)}
+        return workers_of(self.process.pid)
 
     def capacity(self) -> dict[str, Any]:
         answer: dict[str, Any] = httpx.get(self.control + "/capacity", timeout=PATIENCE_S).json()
@@ -67,6 +66,12 @@ def is_over(process: int) -> bool:
         return state in ("Z", "X") and len(os.listdir(f"/proc/{process}/task")) <= 1
     except (FileNotFoundError, ProcessLookupError):
         return True
+
+
+def workers_of(pid: int) -> set[int]:
+    """Return the processes of the workers of a server, which its fork server has started (Linux)."""
+    forking = [child for child in children_of(pid) if "forkserver" in command_of(child)]
+    return {worker for each in forking for worker in children_of(each)}
 
 
 def children_of(pid: int) -> set[int]:

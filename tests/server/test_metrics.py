@@ -15,6 +15,7 @@ from typing import Any
 
 import httpx
 import pytest
+from cluster_bench import workers_of
 from command_line import TIMEOUT_S, started, write
 from fastmcp import Client
 
@@ -226,9 +227,7 @@ def test_counters_do_not_fall_when_a_worker_is_killed(tmp_path: Path) -> None:
         url = process.url()
         for _ in range(4):
             play(url, 5)
-        children = Path(f"/proc/{process.popen.pid}/task/{process.popen.pid}/children").read_text().split()
-        workers = [int(each) for each in children if b"spawn_main" in Path(f"/proc/{each}/cmdline").read_bytes()]
-        os.kill(workers[0], signal.SIGKILL)
+        os.kill(min(workers_of(process.popen.pid)), signal.SIGKILL)
         process.wait_for("ended unexpectedly")
         assert scraped(url)[completed] == 20
         play(url, 1)
