@@ -211,7 +211,7 @@ def test_an_episode_is_shown_as_a_page(folder: Path, capfd: pytest.CaptureFixtur
         "1. roll(times=2)",
         "execution_error: ",
         "not with these dice",
-        "reward -0.5  (effort 0.5)",
+        "reward -0.5 (effort 0.5)",
     ):
         assert said in page
     assert page.splitlines()[0] == "bare  Dice 0.1.0"
