@@ -171,7 +171,17 @@ def test_the_kernel_works_without_an_extension(name: str, tmp_path: Path) -> Non
     if TESTS_TOO:
         shutil.copytree(ROOT / "tests", tmp_path / "tests", ignore=shutil.ignore_patterns("__pycache__", "extensions"))
         shutil.copy(ROOT / "pyproject.toml", tmp_path)
-        run(tmp_path, "-m", "pytest", "-q", *KERNEL_TESTS, timeout_s=7000)
+        run(
+            tmp_path,
+            "-m",
+            "pytest",
+            "-n",
+            "auto",
+            "-rfE",
+            "--tb=no",
+            *(f"tests/{name}" for name in KERNEL_TESTS),
+            timeout_s=7000,
+        )
 
 
 def test_extensions_that_need_others_are_found() -> None:
