@@ -27,9 +27,6 @@ GRACE_S = 5.0
 STEP_S = 300.0
 """Seconds for a reset, and for a step without a deadline."""
 
-IN_FLIGHT = 2
-"""Concurrent calls of a place with a plain function as policy, so that it never waits for the next."""
-
 UNKNOWN_S = 0.02
 """The assumed duration of a share in seconds, before one was measured."""
 
@@ -137,11 +134,14 @@ class PlacesBackend(ABC):
     Attributes:
         kind: the word for a place in messages.
         batch: maximum shares of one call.
+        in_flight: concurrent calls of a place with a plain function as policy. With 1, a lost place loses only what it
+            was playing; with more, it does not wait for the next call.
         advice: the remedy for a policy that cannot be sent to a place.
     """
 
     kind: ClassVar[str]
     batch: ClassVar[int]
+    in_flight: ClassVar[int]
     advice: ClassVar[str]
 
     def __init__(self, size: int, warm: int) -> None:
@@ -192,7 +192,7 @@ class PlacesBackend(ABC):
 
     def _calls_of(self, place: Place) -> int:
         """Return the maximum of concurrent calls of a place. A call of an async policy is one share."""
-        return place.environments + -(-self._warm // len(self._places)) if self._is_async else IN_FLIGHT
+        return place.environments + -(-self._warm // len(self._places)) if self._is_async else self.in_flight
 
     async def close(self) -> None:
         """Kill the places."""
