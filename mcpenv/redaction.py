@@ -75,7 +75,7 @@ class Secrets:
             # The longest first, because one secret may begin with another.
             ordered = sorted(self._forms, key=len, reverse=True)
             self._known = re.compile("|".join(map(re.escape, ordered)))
-        redacted_name.cache_clear()
+        _redacted_name.cache_clear()
 
     def without_known(self, text: str) -> str:
         """Return the text without the secrets that were added."""
@@ -164,10 +164,13 @@ def redact(text: str) -> str:
     return _secrets.redact(text)
 
 
-@lru_cache(maxsize=1024)
 def redacted_name(name: str) -> str:
     """Return a name as the lines of a log show it: of at most `MAX_NAME` printable characters, and without secrets."""
-    name = name[:MAX_NAME]
+    return _redacted_name(name[:MAX_NAME])  # cut before: an agent may send names of megabytes, which a cache would keep
+
+
+@lru_cache(maxsize=1024)
+def _redacted_name(name: str) -> str:
     return redact(name if name.isprintable() else ascii(name)[1:-1])
 
 

@@ -140,16 +140,16 @@ async def step(
             finally:
                 # -- settle: the episode, the observer and the sink get the record
                 current.reset(token)
+                if record is not None and now.ran:
+                    record.scoring_s = max(0.0, time.perf_counter() - now.clock - now.tool_s)
+                if now.trace is not None:
+                    now.trace.over(record)
                 if record is not None:
-                    if now.ran:
-                        record.scoring_s = max(0.0, time.perf_counter() - now.clock - now.tool_s)
                     dropped = episode.add(record, env.max_kept_steps)
                     if at.observer is not None:
                         at.observer.step_over(record)
                     if dropped and at.sink is not None and episode.trajectory is not None:
                         at.sink.spill(episode.trajectory, dropped)
-                if now.trace is not None:
-                    now.trace.over(record)
         finally:
             at.last_active = time.monotonic()
             if episode.state is EpisodeState.DONE or at.tools.version != at.told_version:

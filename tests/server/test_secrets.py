@@ -9,6 +9,7 @@ import json
 import logging
 import re
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,7 +22,7 @@ from fastmcp import Client
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
-from mcpenv.redaction import HIDDEN, Redacting, Secrets, redact
+from mcpenv.redaction import HIDDEN, Redacting, Secrets, redact, redacted_name
 from mcpenv_client import EnvClient
 
 CONTROL, ADA, WRONG = "control-secret-Q7", "ada's=secret/Q8", "wrong-secret-Q9-of-somebody"
@@ -224,3 +225,10 @@ def test_tracebacks_are_redacted_for_every_handler() -> None:
         record.exc_info = (ValueError, error, error.__traceback__)
     assert Redacting().filter(record)
     assert "abcdefgh" not in logging.Formatter().format(record)
+
+
+def test_a_long_name_is_cut_for_the_log_and_not_kept() -> None:
+    name = "x" * 1_000_000
+    before = sys.getrefcount(name)
+    assert redacted_name(name) == "x" * 100
+    assert sys.getrefcount(name) == before
