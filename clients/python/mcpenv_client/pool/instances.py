@@ -28,6 +28,11 @@ class Instances(Protocol):
         ...
 
 
+def modules_of_makers() -> list[str]:
+    """Return the modules that `instances_of` imports, so that a process can import them before it forks."""
+    return [entry.module for entry in entry_points(group=ENTRY_POINTS)]
+
+
 def instances_of(target: Target, settings: Sequence[str] = ()) -> Instances:
     """Return the maker of environments of a target.
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from .assignment import Share
 from .backend import PoolError, all_of
-from .instances import Target
+from .instances import Target, modules_of_makers
 from .places import GRACE_S, Place, PlacesBackend, Rollout
 from .playing import TIMEOUT
 from .process_worker import main
@@ -60,7 +60,7 @@ class ProcessBackend(PlacesBackend):
         super().__init__(size, warm)
         self._number = min(size, workers or len(os.sched_getaffinity(0)))
         self._context = multiprocessing.get_context("forkserver")
-        preload = ["mcpenv", "mcpenv.in_process", "mcpenv_client.pool.process_worker"]
+        preload = ["mcpenv_client.pool.process_worker", *modules_of_makers()]
         module = getattr(target, "__module__", None)
         if module not in (None, "__main__"):
             preload.append(module)
