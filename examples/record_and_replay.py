@@ -44,7 +44,7 @@ with tempfile.TemporaryDirectory() as folder:
     print("first call:", first_call["name"], first_call["arguments"])
     assert json.loads(first_call["arguments"]) == {"number": 50}
 
-    # `mcpenv replay` does this for a whole record.
+    # `mcpenv trajectories replay` does this for a whole record.
     for episode in episodes:
         played = replay(GuessNumber(), episode)
         assert played.verdict is Verdict.AGREES and played.recorded_hash == played.replayed_hash

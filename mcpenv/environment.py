@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
+import warnings
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypedDict, TypeVar, Unpack, overload
@@ -29,7 +30,17 @@ from mcpenv_client.wire.protocol import ActionTypes, action_type
 from .errors import InvalidTool, Misuse
 from .execution.ending import finish
 from .execution.execution import Execution
-from .execution.hooks import NOTHING, AuthorHooks, around_close, around_reset, around_state, warn_of_near_misses
+from .execution.hooks import (
+    NOTHING,
+    OWN,
+    AuthorHooks,
+    OwnProperty,
+    around_close,
+    around_reset,
+    around_state,
+    check_setting,
+    warn_of_near_misses,
+)
 from .execution.lifespan import IN_PROCESS, UNSET, being_made
 from .execution.mcp_server import AgentServer, Finder, OnlyExecution
 from .execution.mounted.mounted_server import MountedServer
@@ -80,8 +91,15 @@ class _TaskOfEpisode:
     """The attribute ``task`` of instances. An author's attribute of that name overrides it."""
 
     def __get__(self, instance: Any, owner: type) -> Any:
+        if instance is not None and "task" in instance.__dict__:
+            return instance.__dict__["task"]
         trajectory = None if instance is None else instance._execution.episode.trajectory
         return None if trajectory is None else trajectory.task
+
+    def __set__(self, instance: Any, value: Any) -> None:
+        text = f"{type(instance).__name__}.task hides the task of the episode, which mcpenv sets. Use another name"
+        warnings.warn(text, stacklevel=2)
+        instance.__dict__["task"] = value
 
 
 class MCPEnvironment:
@@ -107,6 +125,8 @@ class MCPEnvironment:
     """Allow concurrent calls where episodes have no orchestrator (plain ``/mcp``, production)."""
     SURVIVES_TIMEOUT: ClassVar[bool] = False
     """An async tool that is cancelled at its deadline leaves a usable world. If False, the episode is truncated."""
+    RESET_TIMEOUT_S: ClassVar[float | None] = None
+    """Maximum seconds of a reset that may take longer than a step, such as to build an image; None: as a step."""
     DYNAMIC_TOOLS: ClassVar[bool] = False
     """Tools depend on the instance. No prototype is made: a listing creates the session's own environment."""
     EXPOSED_NAME: ClassVar[str | None] = None
@@ -145,6 +165,9 @@ class MCPEnvironment:
     Above the maximum the oldest records are dropped and counted in ``trajectory.dropped``. They are dropped in batches
     of a 64th of the maximum, at most 256 records, so the maximum may be exceeded by one batch. A record on disk has
     every step."""
+    max_kept_bytes: int = 32 * 1024 * 1024
+    """The approximate maximum size of these records, in bytes; images and audio count an eighth. The oldest are dropped
+    as above. May be set per instance."""
 
     long_outputs: ClassVar[OutputPolicy | None] = None
     """The policy for long results, such as ``LongOutputs()`` of `mcpenv.extensions.long_outputs`: cut them, keep the
@@ -204,6 +227,9 @@ class MCPEnvironment:
             )
         if cls.tasks is not None and not isinstance(cls.tasks, TaskSet):
             raise TypeError(f"{cls.__name__}.tasks is a {type(cls.tasks).__name__}. Make it a TaskSet")
+        for name in ("max_steps", "rubric"):
+            if name in own:
+                check_setting(cls.__name__, name, own[name])
         if isinstance(own.get("rubric"), Rubric):
             refuse_silent(own["rubric"])
         warn_of_near_misses(cls)
@@ -237,7 +263,8 @@ class MCPEnvironment:
     def score(self, call: ToolCall, outcome: ToolOutcome) -> Reward | float | Any | None:
         """Return the reward of a step, or None if it is not scored. Override it, sync or async.
 
-        It runs where the tool ran: for an async tool on the event loop, so a slow score must be ``async def``. If it
+        It runs where the tool ran: for an async tool, or a refused call, on the event loop unless the class is
+        ``THREAD_AFFINE``, so a slow score must be ``async def``. If it
         raises, the step fails with an error of the environment; the reward is not 0.
         """
         return None
@@ -362,7 +389,9 @@ class MCPEnvironment:
         plain = name is None and description is None and timeout_s is None and not (terminal or concurrent or fastmcp)
         options = PLAIN if plain else ToolOptions(name, description, timeout_s, terminal, concurrent, fastmcp)
         if fn is None:
-            return functools.partial(self._register, mode=mode, options=options, auth=auth)
+            return self._execution.tools.decorator(
+                functools.partial(self._register, mode=mode, options=options, auth=auth), name, sys._getframe(1)
+            )
         return self._register(fn, mode=mode, options=options, auth=auth)
 
     def remove_tool(self, name: str) -> None:
@@ -618,7 +647,8 @@ class MCPEnvironment:
 
     def _register(self, fn: F, *, mode: Mode | str | None, options: ToolOptions, auth: AuthChecks | None = None) -> F:
         if not callable(fn):
-            raise InvalidTool(options.name or repr(fn), f"a {type(fn).__name__} cannot be called")
+            how = "Register the function itself: self.tool(self.method), not self.tool(self.method())"
+            raise InvalidTool(options.name or repr(fn)[:80], f"a {type(fn).__name__} cannot be called. {how}")
         target: Any = fn
         while isinstance(target, functools.partial):
             target = target.func
@@ -682,3 +712,5 @@ def agent_server(
 MCPEnvironment.reset = around_reset(MCPEnvironment.reset)  # type: ignore[method-assign]
 MCPEnvironment.close = around_close(MCPEnvironment.close)  # type: ignore[method-assign]
 MCPEnvironment.author_hooks = AuthorHooks.of(MCPEnvironment, MCPEnvironment)
+for _name in OWN:
+    setattr(MCPEnvironment, _name, OwnProperty(vars(MCPEnvironment)[_name].fget))

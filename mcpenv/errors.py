@@ -12,18 +12,29 @@ McpenvError (mcpenv_client)
 ├── UserFailed            the simulated user of an environment gave no answer; the episode has no score
 ├── InvalidVerifier       a verifier of a task cannot be used: an unknown kind, an invalid pattern
 ├── VerifierFailed        a verifier gave no result: a limit, a crash, not a number; there is no score
+├── WorldUnreadable       a world cannot be captured because of its content: damage, a size limit, no JSON form
 ├── InvalidTool           a tool cannot be registered: a reserved name, a bad signature, an unknown mode
 └── Misuse                a method was called where it has no meaning, such as finish() outside a step
+
+`describe` and `place_of` show an exception of user code, as text and by its place in the user's files.
 """
 
 from __future__ import annotations
 
+import functools
+import importlib.util
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mcpenv_client.errors import McpenvError
 
 if TYPE_CHECKING:
     from mcpenv_client.types.users import UserTurn
+
+TARGET_FOLDERS: set[Path] = set()
+"""The folders with the code of the targets that this process has loaded, or tried to load."""
 
 
 class StartupError(McpenvError):
@@ -158,5 +169,80 @@ class VerifierFailed(McpenvError, RuntimeError):
     """Raised if a verifier gave no result: it exceeded a limit, crashed, or returned no number. There is no score."""
 
 
+class WorldUnreadable(McpenvError, RuntimeError):
+    """Raised if a world cannot be captured because of its content: damage, a size limit, a value without a JSON form.
+
+    At the end of an episode its agent has caused it, so that the end is worth the bottom of the task's range.
+    """
+
+
 class Misuse(McpenvError, RuntimeError):
     """Raised if a method was called where it has no meaning. The text names the alternative."""
+
+
+# -- exceptions of user code
+
+
+def describe(error: BaseException, folder: Path | None = None) -> str:
+    """Return an exception of user code as one line: its type, its text, and its place in the user's files.
+
+    Args:
+        error: the exception.
+        folder: the folder of the user's files; None for all files that belong to no installed package.
+    """
+    try:
+        text = error.msg if isinstance(error, SyntaxError) else str(error)
+    except Exception:  # noqa: BLE001 - an exception whose text cannot be made is still an exception
+        text = ""
+    message = " ".join(text.split())
+    line = f"{type(error).__name__}: {message}" if message else type(error).__name__
+    where = place_of(error, folder)
+    return f"{line} ({where})" if where else line
+
+
+def place_of(error: BaseException, folder: Path | None = None) -> str | None:
+    """Return ``file:line`` of a syntax error, or of the last frame in the user's files; None if there is none."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{_shown(Path(error.filename))}:{error.lineno}"
+    found = None
+    for file, line in _frames(error):
+        if folder is None:
+            is_users = not any(map(file.is_relative_to, _installed()))
+        else:
+            is_users = file.is_relative_to(folder) and "site-packages" not in file.relative_to(folder).parts
+        if is_users and not any(map(file.is_relative_to, _own())):
+            found = f"{_shown(file)}:{line}"
+    return found
+
+
+def place_in_target(error: BaseException) -> str | None:
+    """Return ``file:line`` of the last frame of an exception in the code of a target; None if there is none."""
+    found = (place_of(error, folder) for folder in TARGET_FOLDERS if folder.name != "site-packages")
+    return next(filter(None, found), None)
+
+
+def _frames(error: BaseException) -> Iterator[tuple[Path, int]]:
+    traceback = error.__traceback__
+    while traceback is not None:
+        file = Path(traceback.tb_frame.f_code.co_filename)
+        if file.is_absolute():  # others are made up, such as "<string>"
+            yield file, traceback.tb_lineno
+        traceback = traceback.tb_next
+
+
+@functools.cache
+def _own() -> tuple[Path, ...]:
+    """Return the folders of mcpenv and its client."""
+    specs = map(importlib.util.find_spec, ("mcpenv", "mcpenv_client"))
+    return tuple(Path(spec.origin).parent for spec in specs if spec is not None and spec.origin)
+
+
+@functools.cache
+def _installed() -> tuple[Path, ...]:
+    """Return the folders of the standard library and of installed packages."""
+    paths = sysconfig.get_paths()
+    return tuple(Path(paths[name]) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+
+
+def _shown(file: Path) -> str:
+    return str(file.relative_to(Path.cwd())) if file.is_relative_to(Path.cwd()) else str(file)

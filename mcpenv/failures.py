@@ -10,10 +10,11 @@ import asyncio
 import logging
 import re
 import secrets
+from collections.abc import Sequence
 
 from fastmcp.exceptions import ToolError
 
-from mcpenv.errors import JudgeFailed, VerifierFailed
+from mcpenv.errors import JudgeFailed, VerifierFailed, describe
 from mcpenv.redaction import without_known
 from mcpenv_client.errors import (
     ExecutionError,
@@ -32,6 +33,12 @@ logger = logging.getLogger("mcpenv")
 MAX_MESSAGE = 2000
 """Maximum characters of an exception's text that a client may read."""
 
+MAX_SHOWN_NAME = 200
+"""Maximum characters of an unknown tool's name in a message."""
+
+NAMED = 20
+"""Maximum tools that the refusal of an unknown tool names."""
+
 _PATH = re.compile(
     r"""
       (?P<quote>['"`]) (?:~|[A-Za-z]:)? [\\/] [^'"`\n]* [\\/] [^'"`\n]* (?P=quote)   # in quotes, also with spaces
@@ -42,6 +49,18 @@ _PATH = re.compile(
     """,
     re.VERBOSE,
 )
+
+_MISUSES = frozenset({("sqlite3", "ProgrammingError"), ("greenlet", "error")})
+"""The exceptions, by module and name, that SQLite and greenlet (sync Playwright) raise for use in another thread.
+
+They raise them for other misuse too. Nothing but the text tells these apart, so that the remedy names its condition.
+"""
+
+AFFINITY = (
+    "If it was made in another thread, set THREAD_AFFINE = True in the environment's class, so that all of its sync "
+    "code runs in one thread (async code runs on the event loop)"
+)
+"""The remedy for an object that user code may use in one thread only."""
 
 
 def is_no_failure(error: BaseException, *, inline: bool) -> bool:
@@ -132,6 +151,7 @@ def execution_failure(name: str, error: BaseException, mode: Mode, shown: str | 
         return error.failure
     if isinstance(error, ToolError):
         return ToolFailure(error_type=ToolErrorType.EXECUTION_ERROR, message=_text_of(error) or "The tool failed.")
+    _advise(error)
     incident = new_incident()
     logger.error("incident %s: tool %r raised %s", incident, name, type(error).__name__, exc_info=error)
     if mode is Mode.PRODUCTION:
@@ -141,29 +161,55 @@ def execution_failure(name: str, error: BaseException, mode: Mode, shown: str | 
     return UnexpectedFailure(error_type=ToolErrorType.EXECUTION_ERROR, message=f"{message} (incident {incident})")
 
 
+def _advise(error: BaseException) -> None:
+    """Add a note with the remedy to an error that may come from an object of another thread.
+
+    An error with a code of SQLite comes from the database, which was reached.
+    """
+    kind = type(error)
+    misused = (kind.__module__, kind.__name__) in _MISUSES and not hasattr(error, "sqlite_errorcode")
+    if misused and AFFINITY not in getattr(error, "__notes__", ()):
+        error.add_note(AFFINITY)
+
+
+def unknown_tool(name: str, existing: Sequence[str]) -> ToolFailure:
+    """Return the failure for a tool that does not exist in this mode.
+
+    Args:
+        existing: the names of the tools that the caller may use. The message has the first `NAMED`.
+    """
+    names = ", ".join(existing[:NAMED]) or "none"
+    more = f", and {len(existing) - NAMED} more" if len(existing) > NAMED else ""
+    message = f"Unknown tool: {name[:MAX_SHOWN_NAME]!r}. The tools are: {names}{more}"
+    return ToolFailure(error_type=ToolErrorType.TOOL_NOT_FOUND, message=message)
+
+
 def unusable_result(name: str, reason: str) -> ToolFailure:
-    """Log and return the failure for a return value without a JSON form."""
-    logger.error("tool %r returned a value without a JSON form: %s", name, reason)
-    return UnexpectedFailure(
-        error_type=ToolErrorType.EXECUTION_ERROR, message=f"The tool returned a value that has no JSON form: {reason}"
-    )
+    """Log and return the failure for a return value that has no JSON form, or does not fit its output schema."""
+    message = f"The result of {name!r} cannot be used: {reason}"
+    logger.error(message)
+    return UnexpectedFailure(error_type=ToolErrorType.EXECUTION_ERROR, message=message)
 
 
 def environment_failure(stage: str, error: BaseException) -> WireError:
     """Return the wire error for an exception in user code: ``reset``, ``score``, ``user``, ``close``, ...
 
     The traceback is logged. A `WireError` that the framework raised inside (a nested refusal) is returned unchanged.
+    In process, a traceback of the error ends with the exception's text, file and line, which the wire does not carry.
     """
     if isinstance(error, WireError):
         return error
+    _advise(error)
     incident = new_incident()
     logger.error("incident %s: %s raised %s", incident, stage, type(error).__name__, exc_info=error)
-    return ExecutionError(
+    failure = ExecutionError(
         f"the environment's {stage} raised {type(error).__name__} (incident {incident})",
         incident=incident,
         stage=stage,
         status=stage_status(stage, error).to_plain(),
     )
+    failure.add_note(describe(error))
+    return failure
 
 
 def stage_timeout(stage: str, limit_s: float | None) -> OperationTimeout:
@@ -206,6 +252,8 @@ def own_words(error: BaseException) -> str:
     # The text of an OSError names the file; strerror does not.
     text = error.strerror or "" if isinstance(error, OSError) else _text_of(error)
     message = _without_paths(text)
+    if AFFINITY in getattr(error, "__notes__", ()):
+        message += f". {AFFINITY}"
     return f"{type(error).__name__}: {message}" if message else type(error).__name__
 
 

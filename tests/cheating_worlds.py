@@ -51,6 +51,12 @@ class Office(MCPEnvironment):
             return "written"
 
         @self.tool
+        def grow(path: str, size: int) -> None:
+            """Make a sparse file."""
+            with (self.folder / Path(path).name).open("wb") as file:
+                file.truncate(size)
+
+        @self.tool
         def link(path: str, target: str) -> str:
             """Make a link."""
             os.symlink(target, self.folder / path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import socket
 import stat
@@ -46,6 +47,12 @@ class World(MCPEnvironment):
             for number in range(times):
                 await ctx.report_progress(number + 1, times)
             return os.getpid()
+
+        @self.tool
+        async def stick(gate: str) -> int:
+            """Block the event loop in C, for ever, once a file beside ``gate`` says so."""
+            note(gate)
+            return sum(itertools.repeat(0))
 
         @self.tool
         def burn(seconds: float) -> int:

@@ -27,6 +27,7 @@ import pytest
 import uvicorn.server
 from forked import FORKING, Forks, forks
 
+import mcpenv
 import mcpenv.server.serve
 
 # How long an example takes says nothing on a loaded machine.
@@ -68,6 +69,11 @@ MAY_START_PROCESSES = ("process", "smoke", "slow", "world")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    installed = {path.name for path in Path(mcpenv.__file__).with_name("extensions").iterdir()}
+    for item in items:
+        for needed in item.iter_markers("extension"):
+            if needed.args[0] not in installed:
+                item.add_marker(pytest.mark.skip(reason=f"the extension {needed.args[0]} is not installed"))
     if WORKERS > 1:
         for item in items:
             marker = item.get_closest_marker("one_worker")

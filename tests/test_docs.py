@@ -121,6 +121,12 @@ def test_what_pages_link_to_is_there() -> None:
     assert links and dead == []
 
 
+def test_the_first_page_leads_to_every_guide() -> None:
+    linked = set(re.findall(r"\]\(([^)#]+)\)", (ROOT / "docs/start.md").read_text(encoding="utf-8")))
+    guides = {str(page.relative_to(ROOT / "docs")) for page in PAGES}
+    assert {page for page in guides if page.startswith(("how-to/", "tutorials/", "explanation/"))} <= linked
+
+
 def test_the_modules_and_tests_that_pages_name_exist() -> None:
     assert {name_of(page): missing for page in PAGES if (missing := names_of_nothing(page))} == {}
 
@@ -150,7 +156,7 @@ NO_MODULES = {
     *(f"mcpenv.{name}" for name in ATTRIBUTES),
 }
 """The groups of entry points, a label, a subprotocol, and attributes of spans."""
-READERS_FILES = {"FILE.py", "package/environment.py"}
+READERS_FILES = {"FILE.py", "my_agent.py", "package/environment.py"}
 """The files that a reader makes."""
 
 
@@ -200,7 +206,7 @@ COMMAND_LINE = "reference/command-line.md"
         ("`mcpenv play`", ("play",)),
         ("`mcpenv deploy k8s`", ("deploy k8s",)),
         ("`mcpenv build`", ("build",)),
-        ("`mcpenv push` and `mcpenv fork`", ("push", "fork")),
+        ("`mcpenv share push` and `mcpenv share fork`", ("push", "fork")),
     ],
     ids=[
         "run",
@@ -267,11 +273,12 @@ def test_every_row_of_a_table_names_its_test_and_every_test_has_a_row(page: str,
     _, _, tables = text.partition("## Faults" if page == "faults.md" else "## Attacks")
     rows = [line for line in tables.splitlines() if line.startswith("|") and not line.startswith("|---")]
     headings = [
-        row for row in rows if row.endswith(("| seen in |", "| test |")) or re.fullmatch(r"\| \*\*.*\*\* \| \| \|", row)
+        row for row in rows if row.endswith(("| seen in |", "| test |")) or re.match(r"\| \*\*.* \| \| \|", row)
     ]
     in_rows = [re.findall(r"`(test_\w+)`", row.rsplit("|", 2)[1]) for row in rows if row not in headings]
     assert [row for row in in_rows if len(row) != 1] == []
     named = [name for row in in_rows for name in row]
     files = [*(ROOT / "tests").rglob("test_*.py")]
-    assert sorted(named) == sorted(defined_in(file for file in files if file.name == proof))
+    assert len(named) == len(set(named))
+    assert defined_in(file for file in files if file.name == proof) - set(named) == set()
     assert set(re.findall(r"`(test_\w+)`", text)) <= defined_in(files)

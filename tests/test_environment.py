@@ -1210,3 +1210,49 @@ def test_tools_are_called_by_coroutines_too() -> None:
         await env.close_async()
 
     asyncio.run(main())
+
+
+def test_an_observation_that_is_returned_again_changes_no_record() -> None:
+    class Trail(Observation):
+        places: list[str] = []
+        lock: Any = None
+
+    class Walk(MCPEnvironment):
+        action_types = (Move,)
+
+        def __init__(self) -> None:
+            self.trail = Trail()
+
+        def act(self, action: Action) -> Observation:
+            assert isinstance(action, Move)
+            self.trail.places.append("there")
+            return self.trail
+
+    env = Walk()
+    env.reset()
+    first = env.step(Move(by=1))
+    env.step(Move(by=1))
+    assert env.trajectory is not None
+    kept = [step.outcome.value.places for step in env.trajectory.steps]
+    assert kept == [["there"], ["there", "there"]]
+    assert isinstance(first, Trail) and first.places == ["there"]
+    env.trail.lock = threading.Lock()  # it has no copy
+    assert env.step(Move(by=1)).model_dump(include={"places"}) == {"places": ["there"] * 3}
+
+
+def test_a_reason_and_a_component_that_are_no_utf_8_are_kept_readable() -> None:
+    class Odd(MCPEnvironment):
+        def __init__(self) -> None:
+            self.tool(self.leave)
+
+        def leave(self) -> str:
+            """Leave."""
+            self.finish(Reward(1.0, {"tidy \ud800": 1.0}), reason="left \ud800")
+            return "left"
+
+    env = Odd()
+    env.reset()
+    env.call_tool("leave")
+    assert env.trajectory is not None and env.trajectory.total_reward == 1.0
+    assert env.trajectory.reason == "left \ufffd"
+    assert env.trajectory.steps[0].reward == Reward(1.0, {"tidy \ufffd": 1.0})

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import traceback
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
@@ -356,3 +357,39 @@ def test_what_is_no_path_of_this_machine_stays(text: str) -> None:
     from mcpenv.failures import own_words
 
     assert own_words(ValueError(text)) == f"ValueError: {text}"
+
+
+class Broken(MCPEnvironment):
+    """An environment whose reset and verify raise."""
+
+    def __init__(self, stage: str) -> None:
+        self.stage = stage
+
+        @self.tool
+        def fine() -> str:
+            """Do not raise."""
+            return "fine"
+
+    def _fail(self) -> None:
+        raise LookupError("no table 'orders'")
+
+    def reset(self, seed: int | None = None, episode_id: str | None = None) -> None:
+        if self.stage == "reset":
+            self._fail()
+
+    def verify(self, evidence: Any) -> float:
+        self._fail()
+        return 0.0
+
+
+@pytest.mark.parametrize("stage", ["reset", "verify"])
+def test_in_process_a_failed_stage_ends_with_the_text_file_and_line_of_the_cause(stage: str) -> None:
+    env = Broken(stage)
+    with pytest.raises(ExecutionError) as raised:
+        env.reset()
+        env.end()
+    env.close()
+    line = Broken._fail.__code__.co_firstlineno + 1
+    last = traceback.format_exception(raised.value)[-1].strip()
+    assert last.endswith(f"test_failures.py:{line})") and last.startswith("LookupError: no table 'orders' (")
+    assert "orders" not in str(raised.value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 import subprocess
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from mcpenv import FilesWorld, ObjectWorld, SQLiteWorld, World
+from mcpenv.errors import WorldUnreadable
 from mcpenv.worlds import capture, held
 
 
@@ -178,7 +180,7 @@ def test_a_database_that_another_process_writes_is_seen_by_path(tmp_path: Path, 
 
 def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
     (tmp_path / "shop.db").write_text("x" * 5000)
-    with pytest.raises(sqlite3.DatabaseError, match=r"shop\.db: file is not a database"):
+    with pytest.raises(WorldUnreadable, match=r"shop\.db: file is not a database"):
         SQLiteWorld(tmp_path / "shop.db").capture()
 
 
@@ -215,3 +217,112 @@ def test_a_temporary_table_of_the_same_name_does_not_stand_in_front(database: sq
     database.execute("CREATE TEMP TABLE accounts (id INTEGER PRIMARY KEY, balance REAL)")
     database.execute("INSERT INTO temp.accounts VALUES (1, 1000000)")
     assert SQLiteWorld(database).capture() == seen
+
+
+@pytest.mark.parametrize("stored", ["x'ff'", "x'eda080'", "x'6100ff'"])
+def test_a_text_that_is_not_utf8_is_replaced(database: sqlite3.Connection, stored: str) -> None:
+    database.execute(f"UPDATE accounts SET owner = CAST({stored} AS TEXT) WHERE id = 1")
+    (owner,) = {row["owner"] for key, row in SQLiteWorld(database).capture()["accounts"].items() if key == "1"}
+    assert "\ufffd" in owner and owner.encode()
+
+
+def test_what_a_connection_converts_is_captured_as_it_is_stored() -> None:
+    sqlite3.register_converter("doubled", lambda stored: b"twice")
+    connection = sqlite3.connect(":memory:", detect_types=sqlite3.PARSE_DECLTYPES | sqlite3.PARSE_COLNAMES)
+    connection.text_factory = bytes
+    connection.row_factory = sqlite3.Row
+    connection.executescript(
+        """
+        CREATE TABLE odd (c DOUBLED PRIMARY KEY, "a [doubled]" TEXT, "rowid" TEXT);
+        INSERT INTO odd VALUES ('key', 'text', 'own'), ('b', x'00', NULL);
+        CREATE VIEW broken AS SELECT lost FROM nowhere;
+        CREATE TABLE "keyed" (b, c, PRIMARY KEY (c, b));
+        INSERT INTO "keyed" VALUES (2, 1), (1, 2);
+        """
+    )
+    assert SQLiteWorld(connection).capture() == {
+        "odd": {
+            "b": {"c": "b", "a [doubled]": "AA==", "rowid": None},
+            "key": {"c": "key", "a [doubled]": "text", "rowid": "own"},
+        },
+        "keyed": {"1,2": {"b": 2, "c": 1}, "2,1": {"b": 1, "c": 2}},
+    }
+    assert connection.text_factory is bytes
+    assert connection.execute("""SELECT 'x' AS "x [doubled]" """).fetchone()[0] == b"twice"
+
+
+def test_a_default_that_makes_each_row_large_is_refused(database: sqlite3.Connection) -> None:
+    longest = database.getlimit(sqlite3.SQLITE_LIMIT_LENGTH)
+    database.execute(f"ALTER TABLE accounts ADD COLUMN large TEXT DEFAULT '{'x' * 600_000}'")
+    with pytest.raises(WorldUnreadable, match="the database has more than 1 MiB; max_bytes"):
+        SQLiteWorld(database, max_bytes=1 << 20).capture()
+    assert len(SQLiteWorld(database).capture()["accounts"]) == 2
+    assert database.getlimit(sqlite3.SQLITE_LIMIT_LENGTH) == longest
+
+
+def test_a_capture_of_a_database_ends_in_its_time(database: sqlite3.Connection) -> None:
+    database.execute("CREATE TABLE many (text TEXT)")
+    database.execute(
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 300000) INSERT INTO many SELECT i FROM n"
+    )
+    begun = time.monotonic()
+    with pytest.raises(WorldUnreadable, match="takes too long"):
+        capture(SQLiteWorld(database), within_s=0.05)
+    assert time.monotonic() - begun < 5
+    assert len(capture(SQLiteWorld(database))["many"]) == 300_000
+
+
+def test_a_locked_database_is_waited_for_within_the_time(tmp_path: Path) -> None:
+    other = sqlite3.connect(tmp_path / "shop.db", isolation_level=None)
+    other.execute("CREATE TABLE notes (text)")
+    other.execute("BEGIN EXCLUSIVE")
+    with pytest.raises(WorldUnreadable, match="locked"):
+        capture(SQLiteWorld(tmp_path / "shop.db"), within_s=0.1)
+    other.close()
+
+
+def test_a_sparse_file_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    with (tmp_path / "a").open("wb") as file:
+        file.truncate(1 << 42)
+    world = FilesWorld(tmp_path)
+    for read in (world.capture, world.save):
+        begun = time.monotonic()
+        with pytest.raises(WorldUnreadable, match="the folder has more than 1024 MiB; max_bytes"):
+            read()
+        assert time.monotonic() - begun < 5
+    with (tmp_path / "a").open("wb") as file:
+        file.truncate(1 << 30)
+    with pytest.raises(WorldUnreadable, match="takes too long"):
+        capture(world, within_s=0.05)
+
+
+def test_many_texts_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mcpenv.worlds.files.MAX_TREE", 1 << 20)
+    for number in range(8):
+        (tmp_path / str(number)).write_bytes(b"x" * 200_000)
+    with pytest.raises(WorldUnreadable, match="the text of the folder has more than 1 MiB"):
+        FilesWorld(tmp_path).capture()
+
+
+def test_names_that_are_not_utf8_and_long_paths_are_captured(tmp_path: Path) -> None:
+    (tmp_path / os.fsdecode(b"a\xff")).write_text("one")
+    (tmp_path / os.fsdecode(b"a\xfe")).write_text("other")
+    (tmp_path / "link").symlink_to(os.fsdecode(b"\xff"))
+    here = Path.cwd()
+    os.chdir(tmp_path)
+    try:
+        for _ in range(30):
+            os.mkdir("d" * 200)
+            os.chdir("d" * 200)
+    finally:
+        os.chdir(here)
+    seen = FilesWorld(tmp_path).capture()
+    assert {content["text"] for path, content in seen.items() if path.startswith("a\ufffd")} == {"one", "other"}
+    assert seen["link"] == {"link": "\ufffd"}
+    (unreadable,) = (content for path, content in seen.items() if path.startswith("d"))
+    assert unreadable == {"unreadable": os.strerror(errno.ENAMETOOLONG)}
+
+
+def test_an_object_without_a_json_form_is_unreadable() -> None:
+    with pytest.raises(WorldUnreadable, match=r"(?i)nan"):
+        ObjectWorld(lambda: {"value": float("nan")}).capture()

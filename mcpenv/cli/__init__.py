@@ -1,8 +1,8 @@
 """The command line. Its commands are in `mcpenv.cli.commands`.
 
 Exit status 0: success. 1: the environment's code failed (a tool, a reset). 2: the command was refused before it ran
-(usage, TARGET, configuration, connection). 130: Ctrl-C. A failure prints one line on stderr, and with ``--json`` one
-JSON object on stdout; ``--debug`` adds the traceback.
+(usage, TARGET, configuration, connection). 130: Ctrl-C, SIGTERM or SIGHUP. A failure prints one line on stderr, and
+with ``--json`` one JSON object on stdout; ``--debug`` adds the traceback.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ import sys
 import traceback
 from collections.abc import Sequence
 
-from cyclopts import App, CycloptsError
+from cyclopts import App, CycloptsError, UnknownCommandError
 
 from mcpenv import __version__
-from mcpenv.errors import InvalidTasks, StartupError
+from mcpenv.errors import InvalidTasks, StartupError, place_in_target
+from mcpenv.server.signals import end_as_by_ctrl_c
 from mcpenv_client.errors import ConnectionFailed, ListingFailed, McpenvError
 
-from .commands import add_commands
+from .commands import add_commands, new_name_of
 from .failure import USAGE, Failures, asks_for_json
 from .output import settle_streams, short_warnings
 
@@ -52,6 +53,7 @@ def command_line() -> App:
 
 def main() -> None:
     """Run the command line of this process and exit with its status."""
+    end_as_by_ctrl_c()
     status = execute(sys.argv[1:])
     gc.freeze()  # at exit the interpreter would garbage-collect all imports, for some 0.3 s
     sys.exit(status)
@@ -71,10 +73,13 @@ def execute(arguments: Sequence[str]) -> int:
 
 
 def _run(arguments: Sequence[str], failures: Failures) -> int:
+    old = next(iter(arguments), "")
+    if (new := new_name_of(old)) is not None and not asks_for_json(arguments):
+        print(f"hint: mcpenv {old} is now mcpenv {new}; the old name works until the next version", file=sys.stderr)
     try:
         command, bound, _ = command_line().parse_args(list(arguments), print_error=False, exit_on_error=False)
     except CycloptsError as error:
-        return failures.print(f"{error} (see --help)", USAGE, REFUSED)
+        return failures.print(f"{error} (see --help){_list_in_place_of(error)}", USAGE, REFUSED)
     except (ImportError, AttributeError) as error:  # as cyclopts loads a command by its import path
         cause = error if error.__cause__ is None else error.__cause__
         if "--debug" in arguments:
@@ -91,13 +96,24 @@ def _run(arguments: Sequence[str], failures: Failures) -> int:
         if debug:
             traceback.print_exception(error)
         return failures.print(str(error), error, REFUSED if isinstance(error, _REFUSALS) else FAILED)
-    except Exception as error:  # noqa: BLE001 - the command line's boundary: a bug in the command
+    except Exception as error:  # noqa: BLE001 - the command line's boundary: user code, or a bug in the command
         if debug:
             traceback.print_exception(error)
         owner = getattr(command, "__module__", None) or __name__
-        text = f"{type(error).__name__}: {error} (a bug in {owner.partition('.')[0]}; --debug shows the traceback)"
+        where = place_in_target(error) or f"a bug in {owner.partition('.')[0]}"
+        text = f"{type(error).__name__}: {error} ({where}; --debug shows the traceback)"
         return failures.print(text, error, FAILED)
     return int(status or 0)
+
+
+def _list_in_place_of(error: CycloptsError) -> str:
+    """Return the ``list`` of a group as a hint, if what the group was given may be what it lists."""
+    group, given = error.command_chain, error.unused_tokens
+    if not isinstance(error, UnknownCommandError) or error.app is None or not group or not given:
+        return ""
+    if given[0].startswith("-") or "list" not in error.app:
+        return ""
+    return f". To list those of {given[0]}: mcpenv {' '.join(group)} list {given[0]}"
 
 
 __all__ = ["command_line", "execute", "main"]

@@ -19,9 +19,9 @@ from mcpenv_client.types.records import StepResult
 from mcpenv_client.types.tools import Mode, ToolErrorType, ToolFailure, ToolResult
 
 from .instance import instance
-from .mode import mode_for
 from .output import author_output, note, print_json, quiet_logs, report, shown_parts
 from .remote import Bearer, connected, list_tools
+from .run_request import mode_for
 from .tokens import AgentToken
 from .tool_arguments import Given, find_tool, given_arguments, tool_arguments
 

@@ -33,6 +33,8 @@ class Command:
         order: the place in the help. Commands of the same order are sorted by name.
         takes_target: explain TARGET at the end of the command's help.
         is_app: ``run`` names an `App` of cyclopts with sub-commands of its own, which has its own texts.
+        moved: the new name of a command that is kept under its old one for one version: ``trajectories replay``. The
+            old name is not in the help, and prints a hint.
     """
 
     help: str
@@ -40,23 +42,23 @@ class Command:
     order: int = 100
     takes_target: bool = False
     is_app: bool = False
+    moved: str | None = None
 
 
 KERNEL = {
     "run": Command(
         help="Serve an environment over HTTP or stdio.", run="mcpenv.cli.run:run", order=1, takes_target=True
     ),
-    "inspect": Command(
-        help="Show tools, schemas and modes.", run="mcpenv.cli.inspect:inspect", order=2, takes_target=True
-    ),
     "call": Command(help="Call one tool.", run="mcpenv.cli.call:call", order=3, takes_target=True),
-    "tasks": Command(help="Show the tasks of an environment.", order=4, takes_target=True),
-    "tasks.list": Command(help="List tasks.", run="mcpenv.cli.tasks:list_tasks", order=1, takes_target=True),
-    "tasks.show": Command(help="Show one task in full.", run="mcpenv.cli.tasks:show_task", order=2, takes_target=True),
-    "manifest": Command(help="Show the format of mcpenv.yaml.", order=19),
-    "manifest.schema": Command(help="Print its JSON Schema for editors.", run="mcpenv.cli.manifest:schema"),
 }
 """The commands of the kernel. No entry point replaces one of them."""
+
+
+def new_name_of(name: str) -> str | None:
+    """Return the new name of a command that is kept under its old one; None for any other word."""
+    entry = entries_of(ENTRY_POINTS).get(name)
+    command = KERNEL.get(name) or (None if entry is None else _loaded(entry))
+    return command.moved if isinstance(command, Command) else None
 
 
 def add_commands(app: App) -> None:
@@ -83,7 +85,8 @@ def _groups(commands: Mapping[str, Command | ConfigurationError]) -> Iterator[tu
         if not isinstance(group, Command):
             group = Command(help="")
         if group.run is None:
-            yield name, App(name=name, help=group.help, sort_key=group.order, **_texts(group))
+            shown = group.moved is None
+            yield name, App(name=name, help=group.help, sort_key=group.order, show=shown, **_texts(group))
 
 
 def _add(app: App, name: str, command: Command | ConfigurationError) -> None:
@@ -91,7 +94,8 @@ def _add(app: App, name: str, command: Command | ConfigurationError) -> None:
         app.command(_refusing(command), name=name, help="(cannot be loaded)", help_epilogue="")
     elif command.run is not None:
         texts = {} if command.is_app else _texts(command)
-        app.command(command.run, name=name, help=command.help, sort_key=command.order, **texts)
+        shown = command.moved is None
+        app.command(command.run, name=name, help=command.help, sort_key=command.order, show=shown, **texts)
 
 
 def _texts(command: Command) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Make and close an instance of an environment for one command."""
+"""Make and close instances of an environment for one command."""
 
 from __future__ import annotations
 
@@ -6,11 +6,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from mcpenv.environment import MCPEnvironment
+from mcpenv.errors import describe
 from mcpenv.execution.lifespan import IN_PROCESS
 from mcpenv.targets.target import Target
-from mcpenv.targets.user_error import describe
 from mcpenv_client.errors import ExecutionError
 from mcpenv_client.types.tools import Mode
+
+
+@contextmanager
+def own_instances() -> Iterator[None]:
+    """Leave the lifespans of all classes after a block that makes and closes instances itself."""
+    try:
+        yield
+    finally:
+        IN_PROCESS.leave()
 
 
 @contextmanager

@@ -16,10 +16,8 @@ from mcpenv_client.types.tools import Mode
 
 from .output import Page
 from .ready_file import write_ready_file
-from .run_options import Addresses
+from .run_options import LOOPBACK, Addresses
 from .tokens import AGENT_TOKEN
-
-LOOPBACK = "127.0.0.1"
 
 
 @dataclass(frozen=True)
@@ -92,7 +90,7 @@ class Introduction:
             page.line("agents   ", (f"mcpenv connect claude-code {public}/mcp{bearer}", "cyan"), indent=2)
             page.line("         ", ("or another host: mcpenv connect --help", "dim"), indent=2)
         if self._controlled:
-            token = ', headers={"Authorization": "Bearer ..."}' if config.control_token is not None else ""
+            token = ', token="..."' if config.control_token is not None else ""
             page.line("Python   ", (f'EnvClient("http://{control}"{token}).sync()', "cyan"), indent=2)
         page.line()
         for line in self._notes():

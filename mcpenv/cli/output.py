@@ -23,7 +23,9 @@ from rich.text import Text
 from mcpenv.redaction import Redacting
 
 if TYPE_CHECKING:
-    from mcpenv.trajectories import TornTail
+    from pathlib import Path
+
+    from mcpenv.trajectories import Lost, TornTail
 
 T = TypeVar("T")
 
@@ -132,6 +134,11 @@ def note_torn(tail: TornTail) -> None:
     """Print a note that an unfinished episode at the end of a file is skipped."""
     lost = number_of(tail.size, "byte")
     note(f"{tail.path.name}: skipped the last {lost}, an unfinished episode")
+
+
+def note_lost(path: Path, lost: Lost) -> None:
+    """Print a note about episodes that were lost."""
+    note(f"{path.name}: {lost}")
 
 
 def print_json(value: Any) -> None:

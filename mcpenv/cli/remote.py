@@ -1,4 +1,4 @@
-"""Access to a server at a URL: over MCP, and by ``/metadata`` and ``/schema`` if it is a server of mcpenv."""
+"""Access to a server at a URL over MCP."""
 
 from __future__ import annotations
 
@@ -152,14 +152,3 @@ async def list_tools(client: Client[Any], url: str, bearer: Bearer) -> list[Tool
             raise bearer.refusal(url) from error
         raise ListingFailed(url, bearer.reason or str(error)) from error
     return [Tool.from_mcp(tool.model_dump(mode="json", by_alias=True, exclude_none=True)) for tool in listed]
-
-
-async def description(url: str, path: str) -> dict[str, Any] | None:
-    """Return the JSON object at ``/metadata`` or ``/schema``; None if the server has none, like other MCP servers."""
-    async with httpx.AsyncClient(timeout=CONNECT_S, trust_env=not is_loopback(url)) as http:
-        try:
-            reply = await http.get(base_url(url) + path)
-            body = reply.json() if reply.status_code == httpx.codes.OK else None
-        except (httpx.HTTPError, ValueError):
-            return None
-    return body if isinstance(body, dict) else None

@@ -8,19 +8,22 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
 from urllib.parse import urlsplit
 
 from cyclopts import Group, Parameter
-from fastmcp.server.auth import AuthProvider
 
 from mcpenv.errors import ConfigurationError
-from mcpenv.server.config import ServerConfig, Wire
-from mcpenv.server.security.agent_auth import Algorithm, agent_auth_from
+from mcpenv.server.config import Algorithm, ServerConfig, Wire
 from mcpenv.targets.manifest import Manifest
 from mcpenv_client.types.tools import Mode
 
 from .tokens import AGENT_TOKEN, CONTROL_TOKEN, METRICS_TOKEN, Secret, agent_scopes, agent_tokens, forget, read_token
+
+if TYPE_CHECKING:
+    from fastmcp.server.auth import AuthProvider
+
+LOOPBACK = "127.0.0.1"
 
 _DEFAULTS = ServerConfig()
 
@@ -141,6 +144,8 @@ class Credentials(Given):
         Raises:
             ConfigurationError: a token cannot be read or used.
         """
+        from mcpenv.server.security.agent_auth import agent_auth_from
+
         # A server does not use a client's token, but processes that its tools start could use it to act as that agent.
         forget(AGENT_TOKEN)
         if self.agent_oauth and config.public_url is None:

@@ -1,27 +1,31 @@
-"""The options of one ``mcpenv run`` or ``mcpenv dev``, and the pairs of them that are refused."""
+"""The options of one ``mcpenv run`` or ``mcpenv dev``, and the pairs of them that are refused.
+
+The help of these commands imports this module. It loads the server only when the options are used: that takes 2 s of a
+processor.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
 from mcpenv.errors import ConfigurationError
-from mcpenv.server.config import ServerConfig
-from mcpenv.server.logs import LogFormat
-from mcpenv.server.serve import Listening
-from mcpenv.targets.manifest import Manifest
-from mcpenv.targets.target import Target, load_target
+from mcpenv.server.config import MODE_VARIABLE, LogFormat, ServerConfig, mode_from
+from mcpenv.targets.manifest import MANIFEST, Manifest
 from mcpenv_client.types.tools import Mode
 
-from .introduction import LOOPBACK
-from .mode import mode_for
 from .output import author_output
-from .run_options import Addresses, Credentials, Flag, Limits, Sessions, Several, config_from, with_manifest
+from .run_options import LOOPBACK, Addresses, Credentials, Flag, Limits, Sessions, Several, config_from, with_manifest
+
+if TYPE_CHECKING:
+    from mcpenv.server.serve import Listening
+    from mcpenv.targets.target import Target
 
 REFUSED = (
     ("record", "stdio", "--record: there are no episodes to record over stdio"),
@@ -47,7 +51,9 @@ class RunOptions:
         transport: http for many clients, stdio for the client that starts this command.
         settings: name=value for the environment's constructor, or for mcpenv in a JSON file. May be
             given several times.
-        tasks: Tasks to use instead of the environment's own: a .jsonl file, a .parquet file or a dataset's folder.
+        tasks: Tasks to use instead of the environment's own: a file of JSON or Parquet, or a dataset's folder.
+        columns: Columns of that file by the fields of a task, such as prompt=question,answer=solution. A field that
+            tasks do not have is in the metadata, as columns are that are not named.
         record: Folder to write every episode to; see: mcpenv trajectories --help
         console: Serve the console at /console. Default: MCPENV_CONSOLE, or in simulation only. In production it needs a
             control token.
@@ -65,6 +71,7 @@ class RunOptions:
     transport: Literal["http", "stdio"] = "http"
     settings: Annotated[list[str] | None, Parameter(name="--set", negative=())] = None
     tasks: Path | None = None
+    columns: str | None = None
     record: Path | None = None
     console: Annotated[bool | None, Parameter(show_default=False)] = None
     workers: int = 1
@@ -105,6 +112,8 @@ class RunRequest(RunOptions):
     @property
     def listening(self) -> Listening:
         """The addresses on which to listen."""
+        from mcpenv.server.serve import Listening
+
         given = self.addresses
         return Listening(
             given.host, given.port, given.control_host or LOOPBACK, given.control_port, self.credentials.insecure
@@ -116,8 +125,10 @@ class RunRequest(RunOptions):
         Raises:
             StartupError: as `load_target`.
         """
+        from mcpenv.targets.target import load_target
+
         with author_output():
-            return load_target(self.target, self.settings or (), self.tasks)
+            return load_target(self.target, self.settings or (), self.tasks, self.columns)
 
     def refuse_env(self) -> None:
         """Raise if there are environment variables for a container, and no container.
@@ -157,3 +168,24 @@ class RunRequest(RunOptions):
             yield "extensions"
         if self.reload:
             yield "reload"
+
+
+def mode_for(mode: str | None, manifest: Manifest | None) -> Mode:
+    """Return the mode to serve in: the given one, else ``MCPENV_MODE``, else the first that a manifest allows.
+
+    Simulation comes first.
+
+    Raises:
+        ConfigurationError: there is no such mode, or the manifest does not allow it.
+    """
+    if manifest is None:
+        return mode_from(mode)
+    chosen = mode_from(mode)
+    if mode is None and not os.environ.get(MODE_VARIABLE) and chosen.value not in manifest.modes:
+        return Mode(manifest.modes[0])
+    if chosen.value not in manifest.modes:
+        raise ConfigurationError(
+            f"the mode is {chosen.value}, and the environment's {MANIFEST} allows {' and '.join(manifest.modes)}; "
+            f"choose that, or add {chosen.value} to modes there"
+        )
+    return chosen

@@ -11,8 +11,9 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from mcpenv.errors import ConfigurationError
-from mcpenv.server.security.control_auth import check_token
+from mcpenv.server.config import check_token
 from mcpenv.targets.place import is_url
+from mcpenv_client.connection.handshake import may_have_token
 
 CONTROL_TOKEN = "MCPENV_CONTROL_TOKEN"
 """The environment variable with the control token."""
@@ -29,10 +30,15 @@ AGENT_TOKEN = "MCPENV_AGENT_TOKEN"
 Secret = Annotated[str | None, Parameter(allow_leading_hyphen=True)]
 
 
-def read_token(option: str, variable: str, given: str | None, file: Path | None) -> str | None:
+def read_token(
+    option: str, variable: str, given: str | None, file: Path | None, *, url: str | None = None
+) -> str | None:
     """Return the token of an option, of ``OPTION-file``, or else of the environment variable; None if there is none.
 
     The environment variable is removed.
+
+    Args:
+        url: the server that gets the token, which must be one that may have the variable's.
 
     Raises:
         ConfigurationError: both options are given, the file cannot be read, or the token cannot be used.
@@ -44,7 +50,9 @@ def read_token(option: str, variable: str, given: str | None, file: Path | None)
         return check_token(given, option)
     if file is not None:
         return check_token(read_text(f"{option}-file", file).strip(), f"{option}-file {file}: the token")
-    return None if inherited is None else check_token(inherited.strip(), variable)
+    if inherited is None or (url is not None and not may_have_token(url)):
+        return None
+    return check_token(inherited.strip(), variable)
 
 
 def forget(variable: str) -> None:
@@ -167,10 +175,10 @@ class ControlToken:
     control_token: Secret = None
     control_token_file: Path | None = None
 
-    def read(self) -> str | None:
-        """Return the token; None if there is none.
+    def read(self, url: str) -> str | None:
+        """Return the token for a server; None if there is none.
 
         Raises:
             ConfigurationError: a token cannot be read or used.
         """
-        return read_token("--control-token", CONTROL_TOKEN, self.control_token, self.control_token_file)
+        return read_token("--control-token", CONTROL_TOKEN, self.control_token, self.control_token_file, url=url)

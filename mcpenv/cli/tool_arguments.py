@@ -31,13 +31,18 @@ def json_object(option: str, text: str | None) -> dict[str, Any]:
     return value
 
 
-def given_arguments(pairs: Sequence[str], json_arguments: str | None = None) -> Given:
+def given_arguments(
+    pairs: Sequence[str], json_arguments: str | None = None, *, option: str = "--json-arguments"
+) -> Given:
     """Return the arguments of ``key=value`` pairs and of a JSON object.
+
+    Args:
+        option: where the user wrote the JSON, for the error.
 
     Raises:
         ConfigurationError: they cannot be parsed.
     """
-    values, texts = json_object("--json-arguments", json_arguments), {}
+    values, texts = json_object(option, json_arguments), {}
     for pair in pairs:
         name, equals, text = pair.partition("=")
         if not equals or not name:

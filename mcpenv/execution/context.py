@@ -17,7 +17,10 @@ from mcp.server.session import ServerSession
 from mcp_types import ClientCapabilities, LoggingLevel, RequestId, ServerNotification
 from mcp_types.version import LATEST_HANDSHAKE_VERSION, MODERN_PROTOCOL_VERSIONS
 
+from mcpenv_client.errors import NotSerializable
 from mcpenv_client.types.records import LogEntry
+from mcpenv_client.types.texts import well_formed
+from mcpenv_client.types.values import to_plain
 
 from .current_step import Step
 from .notifications import Subscribers
@@ -152,7 +155,7 @@ class AnnouncingSession(ServerSession):
         if self._logs is not None:
             self._logs.append(LogEntry(level, str(getattr(data, "msg", data))))
         if self._level is None or _LEVELS.index(level) >= _LEVELS.index(self._level):
-            await super().send_log_message(level, data, logger, related_request_id)
+            await super().send_log_message(level, _sent(data), logger, related_request_id)
 
     async def send_progress_notification(
         self,
@@ -163,6 +166,7 @@ class AnnouncingSession(ServerSession):
         related_request_id: str | None = None,
     ) -> None:
         """Report progress to the record, and to the client if it asked for it."""
+        message = None if message is None else well_formed(message)
         if self._logs is not None:
             self._logs.append(LogEntry("progress", message, progress, total))
         if progress_token != NOT_ASKED:
@@ -175,6 +179,14 @@ class AnnouncingSession(ServerSession):
         if self._changes.announce(notification) and self.protocol_version in MODERN_PROTOCOL_VERSIONS:
             return
         await super().send_notification(notification, related_request_id)
+
+
+def _sent(data: Any) -> Any:
+    """Return the data of a log message as plain JSON data; as a text if it has no JSON form."""
+    try:
+        return to_plain(data)
+    except NotSerializable:
+        return well_formed(str(getattr(data, "msg", data)))
 
 
 class EnvironmentContext(Context):
@@ -228,10 +240,11 @@ class EnvironmentContext(Context):
         """Log to the step's record, and to the MCP client if there is one."""
         self._mcpenv_step.logs.append(LogEntry(level or "info", message))
         if self._has_client:
-            await super().log(message, level, logger_name, extra)
+            await super().log(well_formed(message), level, logger_name, None if extra is None else _sent(extra))
 
     async def report_progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
         """Report progress to the step's record, and to the MCP client if it asked for it."""
+        message = None if message is None else well_formed(message)
         self._mcpenv_step.logs.append(LogEntry("progress", message, progress, total))
         if self._has_client:
             await super().report_progress(progress, total, message)

@@ -10,6 +10,7 @@ from mcpenv.failures import environment_failure
 from mcpenv_client.errors import ErrorCode, WireError, status_of_code
 from mcpenv_client.types.records import Reward, reward_of
 from mcpenv_client.types.status import Stage, Status, StatusCode
+from mcpenv_client.types.texts import well_formed
 from mcpenv_client.wire.protocol import EpisodeState, Event, next_state
 
 from .current_step import Step, current
@@ -25,6 +26,7 @@ async def end(instance: Instance, truncated: bool, reason: str | None) -> None:
         ExecutionError: scoring the end failed; the episode is over regardless.
     """
     episode, scoring = instance.episode, instance.scoring
+    reason = None if reason is None else well_formed(reason)
     if episode.state is EpisodeState.DONE:
         return  # the step that held the lock has ended it
     next_state(episode.state, Event.END)
@@ -46,7 +48,7 @@ async def end(instance: Instance, truncated: bool, reason: str | None) -> None:
             trajectory.end_scoring_s = time.perf_counter() - clock
             if not scored:
                 episode.end(None, truncated, reason, code, status)
-        trajectory.verified = ended.verified
+        episode.take_verification(ended)
     episode.end(reward, truncated, reason)
 
 
@@ -63,7 +65,7 @@ def finish(instance: Instance, reward: Any, truncated: bool, reason: str | None)
     if (step is None or step.settled) and not in_reset:
         raise Misuse("finish() has a meaning only inside a tool, score, act or reset of its environment")
     try:
-        said = Finish(reward_of(reward), truncated, reason)
+        said = Finish(reward_of(reward), truncated, None if reason is None else well_formed(reason))
     except (TypeError, ValueError) as error:
         failure = environment_failure("finish", error)
         failure.__cause__ = error

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import secrets
+import sys
 import time
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
+
+from pydantic_core import to_json
 
 from mcpenv.tasks.assignment import Assignment, copied
 from mcpenv.tools.outputs import KeptOutputs
@@ -31,6 +37,17 @@ DROPPED_PART, DROPPED_MOST = 64, 256
 """The size of a batch of dropped records: this fraction of the maximum, and at most this number. Dropping moves all
 remaining records. After each step that would take longer than the step."""
 
+_RECORD_BYTES = 1_000
+"""The bytes of a record without its arguments and its result."""
+
+_ITEM_BYTES = 64
+"""The bytes of a value in a list or an object, in addition to its text in JSON."""
+
+_MEDIA = 8
+"""The divisor of the size of images and audio. An episode has many of them, and the environment makes them."""
+
+_SMALL = frozenset({bool, int, float, type(None)})
+
 OVER = "The episode is over."
 """The text that an agent reads when it calls a tool after the end."""
 
@@ -42,6 +59,13 @@ class Finish:
     reward: Reward | None
     truncated: bool
     reason: str | None
+
+    def problems(self, by: str) -> list[str]:
+        """Return why the episode is worth nothing, if its reward is 0 or less, as sentences."""
+        if self.reward is None or self.reward.value > 0:
+            return []
+        because = "" if self.reason is None else f": {self.reason}"
+        return [f"{by} ended the episode with reward {self.reward.value:g}{because}"]
 
 
 class Episode:
@@ -64,14 +88,17 @@ class Episode:
         watchers: the coroutines that wait for the end.
         reset_finish: the arguments of ``finish(...)`` inside the reset.
         scored: True if the reset, a step or the end had a reward. Until then the return is None, not 0.
+        sizes: the approximate bytes of each record in the trajectory, and `kept_bytes` their sum.
     """
 
     __slots__ = (
         "_opened_at",
+        "_rest",
         "first",
         "handed_over",
         "id",
         "kept",
+        "kept_bytes",
         "last",
         "number",
         "orchestrated",
@@ -79,6 +106,7 @@ class Episode:
         "reset_finish",
         "reset_number",
         "scored",
+        "sizes",
         "state",
         "step_count",
         "trajectory",
@@ -100,6 +128,9 @@ class Episode:
         self.last: Observation | None = None
         self.handed_over = False
         self.scored = False
+        self._rest = 0.0
+        self.sizes: deque[int] = deque()
+        self.kept_bytes = 0
         self.watchers = Watchers()
         self._opened_at = 0.0
 
@@ -119,6 +150,8 @@ class Episode:
         self.last = None
         self.handed_over = False
         self.scored = False
+        self._rest = 0.0
+        self.sizes, self.kept_bytes = deque(), 0
         self._opened_at = time.monotonic()
         options = copied(assigned.options)
         if assigned.task is not None and options.get("task") is assigned.task:
@@ -145,17 +178,19 @@ class Episode:
         if self.orchestrated:
             if said is not None:
                 update["truncated" if said.truncated else "terminated"] = True
+                if problems := said.problems("the reset"):
+                    trajectory.problems = problems
+                    update["info"]["problems"] = [*problems]
                 if observation.reward is None and said.reward is not None:
                     update["reward"] = said.reward.value
             observation = observation.model_copy(update=update)
+            self._earn(observation.reward)
             if observation.terminated or observation.truncated:
                 self._end(observation.terminated, observation.truncated, said.reason if said else None)
+                observation.info["return"] = self.earned
                 self.add_status(observation.info)
         else:
             observation = observation.model_copy(update=update)
-        if self.orchestrated and observation.reward is not None:
-            trajectory.total_reward += observation.reward
-            self.scored = True
         self.first = observation
         try:
             trajectory.observation = to_plain(observation, "observation", exclude={"info"})
@@ -171,9 +206,11 @@ class Episode:
             then, episode_id=episode_id, steps=[*then.steps], forked_from=Fork(then.episode_id, step)
         )
         self.step_count, self.kept, self.reset_finish = step, kept, None
+        self.sizes = deque(bytes_of(step) for step in then.steps)
+        self.kept_bytes = sum(self.sizes)
         if held.outputs is not None:
             self.outputs = held.outputs.copy()
-        self.scored = held.scored
+        self.scored, self._rest = held.scored, held.rest
         self._opened_at = time.monotonic() - held.elapsed_s
         self.first = _renamed(held.first, episode_id)
         self.last = None if held.last is None else _renamed(held.last, episode_id)
@@ -188,6 +225,11 @@ class Episode:
             return True
         ended_at = None if self.trajectory is None else self.trajectory.ended_at
         return self.state is EpisodeState.DONE and ended_at is not None and ended_at >= when
+
+    @property
+    def rest(self) -> float:
+        """What rounding has taken from the sum of the rewards; a snapshot keeps it."""
+        return self._rest
 
     @property
     def done(self) -> bool | None:
@@ -235,6 +277,8 @@ class Episode:
         own = None if type(outcome.value) in PLAIN_TYPES else outcome.observation
         if finish is not None:
             record.truncated, record.terminated, record.reason = finish.truncated, not finish.truncated, finish.reason
+            assert self.trajectory is not None
+            self.trajectory.problems = finish.problems(f"the tool {record.call.name!r}")
         elif terminal and outcome.result is not None and not outcome.result.is_error:
             record.terminated = True
         elif own is not None and own.done:
@@ -258,7 +302,7 @@ class Episode:
         return replace(
             trajectory,
             steps=[*trajectory.steps, record],
-            total_reward=trajectory.total_reward + (0.0 if record.reward is None else record.reward.value),
+            total_reward=self._plus(0.0 if record.reward is None else record.reward.value)[0],
             terminated=record.terminated,
             truncated=record.truncated,
             reason=record.reason,
@@ -274,6 +318,12 @@ class Episode:
             truncated=truncated,
             reason=reason,
         )
+
+    def take_verification(self, ended: Trajectory) -> None:
+        """Set what verification found in a copy of the trajectory that was made for it."""
+        trajectory = self.trajectory
+        assert trajectory is not None
+        trajectory.verified, trajectory.problems, trajectory.changes = ended.verified, ended.problems, ended.changes
 
     def end(
         self,
@@ -293,9 +343,7 @@ class Episode:
         assert trajectory is not None
         trajectory.end_reward, trajectory.fault = reward, fault
         trajectory.status = trajectory.status or status
-        if reward is not None:
-            trajectory.total_reward += reward.value
-            self.scored = True
+        self._earn(None if reward is None else reward.value)
         info: dict[str, Any] = {"episode_id": trajectory.episode_id}
         if fault is None:
             info["return"] = self.earned
@@ -303,6 +351,8 @@ class Episode:
             info["fault"] = fault  # the worth is unknown
         if reward is not None and reward.components:
             info["reward"] = dict(reward.components)
+        if trajectory.problems:
+            info["problems"] = [*trajectory.problems]
         if reason is not None:
             info["reason"] = reason
         self.last = Observation(
@@ -311,11 +361,12 @@ class Episode:
         self._end(not truncated, truncated, reason)
         self.add_status(self.last.info)
 
-    def add(self, record: StepRecord, keep: int) -> Sequence[StepRecord]:
+    def add(self, record: StepRecord, keep: int, keep_bytes: int) -> Sequence[StepRecord]:
         """Add a scored step to the trajectory. A record that is marked as the end ends the episode.
 
         Args:
             keep: maximum number of records. Batches of dropped records let the number exceed it by a few.
+            keep_bytes: maximum bytes of all records but the last.
 
         Returns:
             The records that were dropped.
@@ -324,18 +375,28 @@ class Episode:
             return ()
         trajectory = self.trajectory
         assert trajectory is not None
-        dropped: Sequence[StepRecord] = ()
-        if record.reward is not None:
-            trajectory.total_reward += record.reward.value
-            self.scored = True
+        self._earn(None if record.reward is None else record.reward.value)
         if record.fault is not None and (trajectory.status is None or trajectory.status.usable):
             trajectory.status = record.status  # the return is unknown from here on
         steps = trajectory.steps
         steps.append(record)
+        size = bytes_of(record)
+        self.sizes.append(size)
+        self.kept_bytes += size
         over = len(steps) - keep
-        if over > 0 and over > min(keep // DROPPED_PART, DROPPED_MOST):
+        if over <= min(keep // DROPPED_PART, DROPPED_MOST):
+            over = 0
+        left = self.kept_bytes - sum(itertools.islice(self.sizes, over)) if over > 0 else self.kept_bytes
+        while left > keep_bytes and over < len(steps) - 1:
+            left -= self.sizes[over]
+            over += 1
+        dropped: Sequence[StepRecord] = ()
+        if over > 0:
             dropped = steps[:over]
             del steps[:over]  # moves all remaining records
+            for _ in range(over):
+                self.sizes.popleft()
+            self.kept_bytes = left
             trajectory.dropped += over
         # Several concurrent steps may be marked as the end. The first that is added ends the episode.
         if (record.terminated or record.truncated) and self.state is EpisodeState.RUNNING:
@@ -382,6 +443,8 @@ class Episode:
                 info["return"] = trajectory.total_reward if self.scored else None
             if record.reward is not None and record.reward.components:
                 info["reward"] = dict(record.reward.components)
+            if record.done and trajectory.problems:
+                info["problems"] = [*trajectory.problems]
             if record.reason is not None:
                 info["reason"] = record.reason
             if trajectory.implicit_reset and record.call.step == 1:
@@ -445,6 +508,27 @@ class Episode:
             return TIME_LIMIT if self.elapsed_s >= limits.timeout_s else None
         return None
 
+    def _earn(self, reward: float | None) -> None:
+        if reward is not None:
+            assert self.trajectory is not None
+            self.trajectory.total_reward, self._rest = self._plus(reward)
+            self.scored = True
+
+    def _plus(self, reward: float) -> tuple[float, float]:
+        """Return the sum with one more reward, and what rounding takes from it.
+
+        Two floats are added as in Dekker 1971, doi:10.1007/BF01397083.
+        """
+        assert self.trajectory is not None
+        before = self.trajectory.total_reward
+        total = before + reward
+        if not math.isfinite(total):
+            return total, 0.0
+        part = total - before
+        rest = self._rest + ((before - (total - part)) + (reward - part))
+        rounded = total + rest
+        return rounded, rest - (rounded - total)
+
     def _end(self, terminated: bool, truncated: bool, reason: str | None) -> None:
         self.state = next_state(self.state, Event.END)
         assert self.trajectory is not None
@@ -457,3 +541,39 @@ def _renamed(observation: Observation, episode_id: str) -> Observation:
     """Return an observation of the previous episode under the id and the address of its continuation."""
     info = {name: value for name, value in observation.info.items() if name != "mcp_url"}
     return observation.model_copy(update={"info": {**info, "episode_id": episode_id}})
+
+
+def bytes_of(record: StepRecord) -> int:
+    """Return the approximate memory of a record, with an eighth of its images and audio."""
+    call, outcome = record.call, record.outcome
+    size = _RECORD_BYTES + len(call.name)
+    for name, value in call.arguments.items():
+        size += len(name)
+        if type(value) not in _SMALL:
+            size += _bytes_of(value)
+    if record.logs:
+        size += sum(_RECORD_BYTES + _bytes_of(entry.message) for entry in record.logs)
+    if outcome.error is not None:
+        size += sys.getsizeof(outcome.error.message) + _bytes_of(outcome.error.errors)
+    elif type(outcome.value) is str:
+        size += sys.getsizeof(outcome.value)
+    elif type(outcome.value) not in _SMALL and outcome.result is not None:
+        size += _bytes_of(outcome.result.structured_content) + _bytes_of(outcome.result.meta)
+        for block in outcome.result.content:
+            whole = sum(map(_bytes_of, block.values()))
+            size += whole if block.get("type") == "text" else whole // _MEDIA
+    return size
+
+
+def _bytes_of(value: Any) -> int:
+    """Return the approximate memory of a value. Long texts take no more time than short ones."""
+    kind = type(value)
+    if kind is str or kind is bytes:
+        return sys.getsizeof(value)
+    if kind in _SMALL or not value:
+        return 0
+    try:
+        text = to_json(value, fallback=repr)
+    except ValueError:  # a lone surrogate, or a value that contains itself
+        return sys.getsizeof(repr(value))
+    return len(text) + _ITEM_BYTES * (text.count(b",") + text.count(b"[") + text.count(b"{"))

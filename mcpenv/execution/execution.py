@@ -25,7 +25,7 @@ from mcpenv_client.types.observations import ListToolsObservation, Observation
 from mcpenv_client.types.records import Plane, StepRecord
 from mcpenv_client.types.state import State
 from mcpenv_client.types.tools import Tool
-from mcpenv_client.types.values import to_plain
+from mcpenv_client.types.values import read_json, to_plain, to_recorded, write_json
 from mcpenv_client.wire.protocol import EpisodeState, Event, action_type, next_state
 
 from . import closing
@@ -46,6 +46,21 @@ T = TypeVar("T")
 
 STATE_ABANDONED = "state could not be stopped"
 """The reason of an episode that was truncated because reading `state` could not be stopped."""
+
+_SCALARS = frozenset({bool, int, type(None)})
+
+
+def as_sent(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return a copy of arguments as the reader of their JSON text has them. Of plain scalars no text is made.
+
+    Raises:
+        ValueError, TypeError: as `write_json` and `read_json`, without the name of the field.
+    """
+    for name, value in arguments.items():
+        scalar = type(value) in _SCALARS or (type(value) is str and value.isascii())
+        if not scalar or type(name) is not str or not name.isascii():
+            return read_json(write_json(arguments))  # type: ignore[no-any-return]
+    return {**arguments}
 
 
 class Execution(Instance):
@@ -116,8 +131,14 @@ class Execution(Instance):
             as `call_tool` and `act`.
         """
         if isinstance(action, CallToolAction):
+            try:
+                # A copy, because a caller in process may change the arguments, and values that need not be JSON.
+                arguments = as_sent(action.arguments)
+            except (ValueError, TypeError):
+                to_recorded(action.arguments, "arguments")  # raises, and names the field
+                raise
             record = await self.call_tool(
-                action.tool_name, action.arguments, plane=plane, principal=principal, timeout_s=timeout_s
+                action.tool_name, arguments, plane=plane, principal=principal, timeout_s=timeout_s
             )
         elif isinstance(action, ListToolsAction):
             return ListToolsObservation(tools=await self.list_tools())

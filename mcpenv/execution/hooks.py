@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from mcpenv.rewards.rubrics import Rubric
 from mcpenv.tasks.reset_options import ResetOptions
 from mcpenv_client.types.state import State
 
@@ -140,7 +141,36 @@ def around_state(body: property) -> property:
             missing["done"] = self._execution.episode.done
         return value.model_copy(update=missing) if missing else value
 
-    return property(state, body.fset, body.fdel)
+    return OwnProperty(state) if body.fset is None else property(state, body.fset, body.fdel)
+
+
+OWN = ("state", "mode", "step_count", "shared", "episode_id", "trajectory", "mcp")
+"""The properties of environments that mcpenv sets."""
+
+
+class OwnProperty(property):
+    """A property of environments that authors cannot set. The error says so at their line."""
+
+    def __set__(self, instance: Any, value: Any) -> None:
+        """Refuse the assignment."""
+        name, cls = getattr(self.fget, "__name__", "it"), type(instance).__name__
+        advice = "Override it as a property, with state_type" if name == "state" else "Use another name"
+        raise AttributeError(f"{cls}.{name} is a property of MCPEnvironment and cannot be set. {advice}")
+
+
+def check_setting(owner: str, name: str, value: Any) -> None:
+    """Check the value of `max_steps` or `rubric`.
+
+    Raises:
+        TypeError, ValueError: naming the attribute.
+    """
+    if name == "max_steps" and value is not None and not hasattr(value, "__get__"):
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise TypeError(f"{owner}.max_steps is {value!r}. Make it an int, or None for no limit")
+        if value < 1:
+            raise ValueError(f"{owner}.max_steps is {value}. An episode has at least 1 step; None is no limit")
+    if name == "rubric" and isinstance(value, type) and issubclass(value, Rubric):
+        raise TypeError(f"{owner}.rubric is the class {value.__name__}. Make it an instance: {value.__name__}()")
 
 
 SETTINGS = (
@@ -148,6 +178,7 @@ SETTINGS = (
     "THREAD_AFFINE",
     "CONCURRENT_CALLS",
     "SURVIVES_TIMEOUT",
+    "RESET_TIMEOUT_S",
     "DYNAMIC_TOOLS",
     "EXPOSED_NAME",
     "action_types",
@@ -155,6 +186,7 @@ SETTINGS = (
     "state_type",
     "max_steps",
     "max_kept_steps",
+    "max_kept_bytes",
     "save_state",
     "load_state",
     "task_source",

@@ -57,6 +57,8 @@ class Instance:
         traces: True if steps and resets make spans. Set at each reset.
         max_calls: maximum number of calls that run or wait; None: no limit.
         last_active: the time at which an operation last ended (``time.monotonic``, seconds).
+        closing: True once its session ends: a step that is cancelled then does not end the episode.
+        played_by_agents: False in the checks of `mcpenv.testing`: a failure of verification is never an agent's.
         told_version: the version of the tools at the last notification of subscribers.
     """
 
@@ -80,6 +82,8 @@ class Instance:
     traces: bool = field(default_factory=tracing.enabled)
     max_calls: int | None = None
     last_active: float = field(default_factory=time.monotonic)
+    closing: bool = False
+    played_by_agents: bool = True
     told_version: int = 0
 
     def __post_init__(self) -> None:

@@ -45,6 +45,7 @@ from mcp_types import (
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from mcpenv import tracing
+from mcpenv.failures import unknown_tool
 from mcpenv.tools.access import AuthChecks, Listing, admits
 from mcpenv.tools.results import to_fastmcp
 from mcpenv_client.errors import (
@@ -252,7 +253,7 @@ class AgentServer(FastMCP):
             listed = tools.version
             tool = tools.by_mode[target.execution.mode].get(name)
             if tool is not None and tool.auth is not None and not await admits(self, tool.auth, tool.kind.component):
-                raise MCPError(code=INVALID_PARAMS, message=f"Unknown tool: {name!r}")
+                raise await self._not_found(name)
             client = AgentCall()
             record = await client.result(
                 target.execution.call_tool(
@@ -280,8 +281,13 @@ class AgentServer(FastMCP):
             assert result is not None
             return to_fastmcp(result)
         if failure.error_type is ToolErrorType.TOOL_NOT_FOUND:
-            raise MCPError(code=INVALID_PARAMS, message=failure.message)
+            raise await self._not_found(name)
         raise ToolError(failure.message)
+
+    async def _not_found(self, name: str) -> MCPError:
+        """Return the refusal of an unknown tool, with the names of those that this agent may use."""
+        names = [tool.name for tool in await self.list_tools()]
+        return MCPError(code=INVALID_PARAMS, message=unknown_tool(name, names).message)
 
 
 class _Environments(Provider):

@@ -14,6 +14,7 @@ from mcpenv.tasks.assignment import Assignment
 from mcpenv_client.types.observations import Observation
 
 from .ending import hand_over
+from .hooks import check_setting
 from .instance import Instance
 from .scoring import Scoring
 
@@ -30,6 +31,12 @@ async def reset(
         ExecutionError: the user's reset raised; the environment is NEW.
         OperationTimeout: the reset passed its deadline.
     """
+    instance.tools.check()
+    try:
+        for name in ("max_steps", "rubric"):
+            check_setting(type(instance.env).__name__, name, getattr(instance.env, name))
+    except (TypeError, ValueError) as error:
+        raise environment_failure("reset", error) from error
     # Before `open`, which replaces the trajectory.
     hand_over(instance, "reset")
     if instance.sink is not None and assigned.seed is None and instance.hooks.options.takes_seed:
@@ -71,7 +78,8 @@ async def run_reset(
     if hooks.reset is not None:
         arguments = hooks.options.arguments(assigned.seed, episode_id, assigned.options)
         body = functools.partial(hooks.reset, instance.env, **arguments)
-        observation = await user_code.stage("reset", lambda: user_code.call(body), timeout_s)
+        at_least = instance.env.RESET_TIMEOUT_S
+        observation = await user_code.stage("reset", lambda: user_code.call(body), timeout_s, at_least)
     if observation is None:
         observation = Observation()
     if not isinstance(observation, Observation):

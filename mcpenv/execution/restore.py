@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from mcpenv.tasks.assignment import Assignment
+from mcpenv.tasks.assignment import Assignment, assignment_of
 from mcpenv_client.errors import InvalidMessage, NotSupported
 from mcpenv_client.types.records import Trajectory
 from mcpenv_client.types.tools import Mode
@@ -73,6 +73,7 @@ async def take_snapshot(instance: Instance, timeout_s: float | None) -> Snapshot
         instance.tools.save(),
         None if instance.sink is None else instance.sink.spilled(trajectory),
         episode.outputs.copy(),
+        episode.rest,
     )
     cls = type(env)
     size += state.bytes + episode.outputs.bytes + (0 if held.spilled is None else held.spilled.bytes)
@@ -90,7 +91,7 @@ async def restore(instance: Instance, snapshot: Snapshot, timeout_s: float | Non
     """
     held, episode = snapshot.episode, instance.episode
     next_state(episode.state, Event.RESET)
-    assigned = held.assignment(declares_task=instance.hooks.options.declares("task"))
+    assigned = assignment_of(held.trajectory, declares_task=instance.hooks.options.declares("task"))
     same_reset = held.reset_of == (instance.session_id, episode.reset_number)
     if not same_reset:  # this instance lacks the objects that the reset made
         _open_instead(instance, assigned)

@@ -4,35 +4,75 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from mcpenv.errors import InvalidVerifier
+from mcpenv.errors import InvalidVerifier, VerifierFailed, WorldUnreadable
 from mcpenv.failures import environment_failure
 from mcpenv.rewards.rubrics import Rubric
 from mcpenv.rewards.rubrics.episode_rubric import EpisodeRubric
 from mcpenv.rewards.rubrics.rubric import is_async
 from mcpenv.rewards.verifiers import Evidence, Verdict, check, of_verdict, run
+from mcpenv.rewards.verifiers.specs import refuse_huge
+from mcpenv.tasks.assignment import assignment_of
 from mcpenv.tracing import part
 from mcpenv.worlds import Tree, capture
-from mcpenv_client.errors import InvalidMessage
-from mcpenv_client.types.records import Reward, ToolOutcome, Trajectory, reward_of, total
+from mcpenv.worlds.world import OF_CONTENT
+from mcpenv_client.errors import InvalidMessage, OperationTimeout
+from mcpenv_client.types.records import Reward, ToolCall, ToolOutcome, Trajectory, reward_of, total
 from mcpenv_client.types.tasks import Task
+from mcpenv_client.types.texts import well_formed
 
 from .concurrency.threads import THREADS
 from .current_step import NOT_SCORED, Step
+from .second_instance import works_after_reset
 from .snapshots.snapshot import HeldEpisode
 
 if TYPE_CHECKING:
     from .instance import Instance
 
+logger = logging.getLogger("mcpenv")
+
 VERIFIED = "verified"
 """The component of the reward that verification gives."""
 
 
+MAX_PROBLEMS, MAX_CHANGES, MAX_SENTENCE = 21, 50, 500
+"""Maximum number of problems and of changes that an episode keeps, and maximum characters of each."""
+
+CAPTURE_SHARE = 0.7
+"""The part of the deadline of a verification that capturing the world may take."""
+
+BROKEN_BY_CONTENT = (*OF_CONTENT, AssertionError, VerifierFailed, WorldUnreadable)
+"""The exceptions of a verification that the content of the world may cause."""
+
+UNREADABLE = (ArithmeticError, AttributeError, LookupError, RecursionError, ValueError, WorldUnreadable)
+"""The exceptions of a capture that the content of the world may cause."""
+
+OF_STATE = (*OF_CONTENT, AssertionError, OperationTimeout)
+"""The exceptions of a verification that the environment's other state may cause: its attributes and files."""
+
 _REWARDS = (Reward, float, int, type(None))
 """The types of most scores, none of which is awaitable."""
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One run of the verifier.
+
+    Attributes:
+        evidence: the captured world; None if it could not be captured.
+        reward: the result.
+        error: the exception with which it failed, which the content of the world may have caused.
+    """
+
+    evidence: Evidence | None = None
+    reward: Reward | None = None
+    error: Exception | None = None
 
 
 class Scoring:
@@ -42,17 +82,21 @@ class Scoring:
         ended: True if scoring of the end has begun. No further step may begin.
         before: the world after the reset; None without a world, or if nothing verifies the end.
         problems: the reasons why the end failed verification, as sentences.
+        changes: the changes of the world that verification saw, as sentences.
     """
 
     __slots__ = (
         "_env",
         "_hooks",
+        "_of_agents",
         "_rubric",
         "_task",
         "_traces",
         "_user_code",
         "_verifies",
+        "_within_s",
         "before",
+        "changes",
         "ended",
         "problems",
     )
@@ -63,10 +107,12 @@ class Scoring:
         self._rubric: EpisodeRubric | None = None
         self._task: Task | None = None
         self._verifies = False
-        self._traces = at.traces
+        self._traces, self._of_agents = at.traces, at.played_by_agents
+        self._within_s: float | None = None
         self.before: Tree | None = None
         self.ended = False
         self.problems: list[str] = []
+        self.changes: list[str] = []
 
     async def begin(self, task: Task | None, timeout_s: float | None) -> None:
         """Begin an episode, after the user's reset.
@@ -80,6 +126,7 @@ class Scoring:
         self._task = task
         self._verifies = self._hooks.verifies or self._spec is not None
         if self._verifies:
+            self._within_s = _share(self._user_code.limit(timeout_s))
             self.before = await self._user_code.stage(
                 "verify", lambda: self._user_code.call(self._world_to_verify), timeout_s
             )
@@ -123,9 +170,9 @@ class Scoring:
             if scored is NOT_SCORED:
                 if self._traces:
                     with part("score"):
-                        scored = await _awaited(self._env.score(step.call, outcome))
+                        scored = await _awaited(await self._score(step.call, outcome))
                 else:
-                    scored = self._env.score(step.call, outcome)
+                    scored = await self._score(step.call, outcome)
             if not isinstance(scored, _REWARDS):
                 scored = await _awaited(scored)
         except BaseException as error:
@@ -148,11 +195,17 @@ class Scoring:
         except (TypeError, ValueError) as error:
             raise environment_failure("score", error) from error
 
+    async def _score(self, call: ToolCall, outcome: ToolOutcome) -> Any:
+        """Call `score` after an async tool, or after a call that was refused before its tool ran."""
+        if self._user_code.affine:
+            return await self._user_code.hand_over(None, self._env.score, call, outcome)
+        return self._env.score(call, outcome)
+
     async def of_end(self, trajectory: Trajectory) -> Reward | None:
         """Return the reward of the end, by rubric and verifier.
 
         Args:
-            trajectory: the whole episode. Its ``verified`` is set here.
+            trajectory: the whole episode. Its ``verified``, ``problems`` and ``changes`` are set here.
 
         Raises:
             ExecutionError, OperationTimeout: the rubric or the verifier failed.
@@ -160,7 +213,9 @@ class Scoring:
         # First, because the end is scored once: a failure must not lead to another try.
         self.ended = True
         if self._verifies:
-            trajectory.verified = await self._verify()
+            trajectory.verified = await self._verify(trajectory)
+            trajectory.problems = [*trajectory.problems, *_readable(self.problems, MAX_PROBLEMS)]
+            trajectory.changes = self.changes
         if self._rubric is None:
             return trajectory.verified
         reward = await self._ask_rubric(self._rubric.of_trajectory, trajectory)
@@ -189,9 +244,6 @@ class Scoring:
 
     def _episode_rubric(self) -> EpisodeRubric:
         rubric = self._env.rubric
-        if isinstance(rubric, type):
-            name = rubric.__name__
-            raise TypeError(f"rubric is the class {name}; it is a Rubric, such as {name}(...), or None")
         if not isinstance(rubric, Rubric):
             raise TypeError(f"rubric is a {type(rubric).__name__}; it is a Rubric or None")
         return EpisodeRubric(rubric, self._env)
@@ -218,17 +270,77 @@ class Scoring:
                 check(spec, has_world=world is not None)
             except InvalidVerifier as error:
                 raise InvalidMessage(f"task {task.id!r}: {error}") from error
-        return None if world is None else capture(world)
+        return None if world is None else capture(world, self._within_s)
 
-    async def _verify(self) -> Reward | None:
+    async def _verify(self, trajectory: Trajectory) -> Reward | None:
+        self._within_s = _share(self._user_code.limit())
         with part("verify") if self._traces else nullcontext():
-            reward: Reward | None = await self._user_code.stage("verify", self._ask_verifier)
+            reward = await self._ask_verifier(trajectory)
         return None if reward is None else Reward(reward.value, _named(reward))
 
-    async def _ask_verifier(self) -> Reward | None:
-        spec = self._spec
-        evidence = await self._user_code.call(self._evidence)
-        self.problems = evidence.said
+    async def _ask_verifier(self, trajectory: Trajectory) -> Reward | None:
+        """Return the reward of the end. If what the agent did breaks verification, it is the lowest."""
+        first = await self.attempt()
+        error, reward = first.error, first.reward
+        if first.evidence is None and isinstance(error, UNREADABLE):
+            # It was captured after the reset, so that the agent's changes are the cause.
+            return self._broken(f"the world cannot be read: {error}", error)
+        if error is not None:
+            # Never an escape from a low reward: an episode without one is left out of its group.
+            if not await self._agent_is_cause(error, trajectory):
+                if isinstance(error, OperationTimeout):
+                    raise error
+                raise environment_failure("verify", error) from error
+            reward = self._broken(f"verification fails on this world: {type(error).__name__}: {error}", error)
+        if first.evidence is not None and not self._user_code.abandoned:
+            self.changes = await self._user_code.hand_over(None, _changes_of, first.evidence)
+        return reward
+
+    def _broken(self, problem: str, error: Exception) -> Reward:
+        logger.warning("the agent has broken its verification: %s", problem, exc_info=error)
+        self.problems = [problem]
+        return of_verdict(False, self._task)
+
+    async def _agent_is_cause(self, error: Exception, trajectory: Trajectory) -> bool:
+        """Return True if verification works on the state after the reset, and fails as before on the present one."""
+        if not self._of_agents:
+            return False
+        if self._user_code.abandoned and self._user_code.affine:
+            return False  # unknown: the only thread that may run this code does not return
+        works = self.before is not None and (await self.attempt(of_reset=True)).error is None
+        if not works and isinstance(error, OF_STATE):
+            # Verifiers also read the environment's attributes and files, which only another instance has as they were.
+            assigned = assignment_of(trajectory, declares_task=self._hooks.options.declares("task"))
+            works = await works_after_reset(self._env, replace(assigned, task=self._task))
+        return works and type((await self.attempt()).error) is type(error)
+
+    async def attempt(self, *, of_reset: bool = False) -> Attempt:
+        """Verify once, within the deadline: the present world, or the one after the reset.
+
+        Raises:
+            ExecutionError: an exception that is never caused by the content of a world.
+        """
+        tried = Attempt()
+
+        async def verify() -> None:
+            try:
+                tried.evidence = await self._user_code.call(self._evidence, of_reset)
+            except UNREADABLE as error:
+                tried.error = error
+                return
+            try:
+                tried.reward = await self._judge(tried.evidence)
+            except BROKEN_BY_CONTENT as error:
+                tried.error = error
+
+        try:
+            await self._user_code.stage("verify", verify)
+        except OperationTimeout as error:
+            tried.error = error
+        return tried
+
+    async def _judge(self, evidence: Evidence) -> Reward | None:
+        spec, self.problems = self._spec, evidence.said
         if spec is not None:
             return await run(spec, evidence, THREADS.run)
         if self._hooks.verify_is_async:
@@ -240,10 +352,37 @@ class Scoring:
             raise TypeError("verify gave an awaitable; declare it `async def`")
         return _worth(found, evidence)
 
-    def _evidence(self) -> Evidence:
-        world = self._env.world
-        after = None if world is None else capture(world)
-        return Evidence(self._task, self.before, after, named=isinstance(world, Mapping))
+    def _evidence(self, of_reset: bool) -> Evidence:
+        world, before, after = self._env.world, self.before, None
+        if of_reset:
+            # `verify` may change its evidence.
+            before, after = copy.deepcopy(before), copy.deepcopy(before)
+        elif world is not None:
+            after = capture(world, self._within_s)
+        return Evidence(self._task, before, after, named=isinstance(world, Mapping))
+
+
+def _changes_of(evidence: Evidence) -> list[str]:
+    """Return the first changes of the world; none if it is too large to look for them."""
+    if evidence.before is None or evidence.after is None:
+        return []
+    try:
+        refuse_huge(evidence.before, evidence.after)
+        found = evidence.changes
+    except (ValueError, VerifierFailed):
+        return []
+    more = [f"and {len(found) - MAX_CHANGES} more"] if len(found) > MAX_CHANGES else []
+    return [*_readable([change.sentence for change in found[:MAX_CHANGES]], MAX_CHANGES), *more]
+
+
+def _readable(sentences: Iterable[Any], count: int) -> list[str]:
+    """Return the first sentences, cut to `MAX_SENTENCE`, without lone surrogates."""
+    return [well_formed(str(sentence)[:MAX_SENTENCE]) for sentence in islice(sentences, count)]
+
+
+def _share(limit_s: float | None) -> float | None:
+    """Return the part of a time limit that a capture may use, so that it stops by itself."""
+    return None if limit_s is None else CAPTURE_SHARE * limit_s
 
 
 async def _awaited(value: Any) -> Any:
@@ -251,12 +390,14 @@ async def _awaited(value: Any) -> Any:
 
 
 def _worth(found: Any, evidence: Evidence) -> Reward | None:
-    """Convert the result of an environment's own `verify` to a reward. Keep the sentences of a verdict."""
+    """Convert the result of an environment's own `verify` to a reward. Keep the reasons for a low one."""
     if isinstance(found, Verdict):
         evidence.said.extend(found.problems)
-    if isinstance(found, bool | Verdict):
-        return of_verdict(bool(found), evidence.task)
-    return reward_of(found)
+    judged = isinstance(found, bool | Verdict)
+    worth = of_verdict(bool(found), evidence.task) if judged else reward_of(found)
+    if worth is not None and not evidence.said and (worth.value <= 0 or (judged and not found)):
+        evidence.said.append(f"verify returned {bool(found) if judged else f'{worth.value:g}'}")
+    return worth
 
 
 def _named(reward: Reward) -> dict[str, float]:

@@ -54,6 +54,10 @@ class EpisodeSink(Protocol):
         """
         ...
 
+    def played_by(self, episode_id: str | None, agent: str) -> None:
+        """Note the agent that plays an episode. `agent`, where it is set, has priority."""
+        ...
+
     def another(self, tools: ToolRegistry, mode: Mode) -> EpisodeSink:
         """Return a sink for another instance of the environment.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from mcp.shared.exceptions import MCPError
@@ -145,7 +146,7 @@ async def step(
                 if now.trace is not None:
                     now.trace.over(record)
                 if record is not None:
-                    dropped = episode.add(record, env.max_kept_steps)
+                    dropped = episode.add(record, env.max_kept_steps, env.max_kept_bytes)
                     if at.observer is not None:
                         at.observer.step_over(record)
                     if dropped and at.sink is not None and episode.trajectory is not None:
@@ -211,7 +212,11 @@ async def run_action(at: Instance, action: Action, now: Step) -> ToolOutcome:
     if not isinstance(observation, Observation):
         wrong = TypeError(f"act returned a {type(observation).__name__}; return an Observation")
         raise environment_failure("act", wrong)
-    return ToolOutcome(None, None, observation, time.perf_counter() - clock)
+    duration_s = time.perf_counter() - clock
+    # The author may return the same observation again, with other contents. What has no copy is kept as it is.
+    with suppress(Exception):
+        observation = observation.model_copy(deep=True)
+    return ToolOutcome(None, None, observation, duration_s)
 
 
 async def _traced(now: Step, run: Run) -> ToolOutcome:
@@ -236,8 +241,7 @@ async def _score_end(at: Instance, scores: Scoring, now: Step, record: StepRecor
     await at.lock.alone()  # concurrent tools would change the world that is scored
     ended = at.episode.with_last(record)
     of_end = await scores.of_end(ended)
-    assert at.episode.trajectory is not None
-    at.episode.trajectory.verified = ended.verified
+    at.episode.take_verification(ended)
     record.reward = scores.total(record.reward, of_end)
 
 
@@ -257,7 +261,9 @@ def _failed(now: Step, scores: Scoring | None, error: BaseException) -> StepReco
         record.terminated, record.truncated, record.reason = decided.terminated, decided.truncated, decided.reason
         unscored = True
     else:
-        ends = at.episode.judge(record, now.finish, now.terminal, now.env, abandoned=at.user_code.abandoned)
+        # The close ends the episode, for its own reason.
+        abandoned = at.user_code.abandoned and not at.closing
+        ends = at.episode.judge(record, now.finish, now.terminal, now.env, abandoned=abandoned)
         unscored = ends and scores is not None and scores.owes_end
     if unscored and record.fault is None:
         record.fault = ErrorCode.CANCELLED.value

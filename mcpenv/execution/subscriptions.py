@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
 from fastmcp.server.dependencies import FastMCPRequestContext, bind_request_context, fastmcp_request_ctx
@@ -36,6 +36,9 @@ from .notifications import Ending
 
 MAX_URIS = 1_000
 """Maximum resources that one handshake connection may subscribe to."""
+
+MAX_URI = 2_048
+"""Maximum characters of the URI of a resource to subscribe to."""
 
 _FOLLOWER = "mcpenv.follower"
 
@@ -78,6 +81,7 @@ class Subscriptions:
         Raises:
             MCPError: if the episode is over, or there are too many subscriptions.
         """
+        _check_uris(params.notifications.resource_subscriptions or ())
         watched = await self._watched(request)
         changes = watched.execution.subscribers
         if changes.full:
@@ -97,6 +101,7 @@ class Subscriptions:
         Raises:
             MCPError: if the episode is over, or the client is subscribed to too many resources.
         """
+        _check_uris([str(params.uri)])
         watched = await self._watched(request)
         follower = _Follower.of(_connection_of(request))
         if len(follower.uris) >= MAX_URIS:
@@ -129,6 +134,11 @@ class Subscriptions:
         if watched.episode_id is not None and watched.execution.episode.state is EpisodeState.DONE:
             raise MCPError(INVALID_REQUEST, OVER)
         return watched
+
+
+def _check_uris(uris: Sequence[str]) -> None:
+    if len(uris) > MAX_URIS or any(len(uri) > MAX_URI for uri in uris):
+        raise MCPError(INVALID_REQUEST, f"a client subscribes to at most {MAX_URIS} URIs of {MAX_URI} characters")
 
 
 class _Follower:

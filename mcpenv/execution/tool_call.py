@@ -18,7 +18,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import MISSING_REQUIRED_CLIENT_CAPABILITY, InputRequiredResult
 from pydantic import ValidationError
 
-from mcpenv.failures import UnexpectedFailure, environment_failure, execution_failure, unusable_result
+from mcpenv.failures import UnexpectedFailure, environment_failure, execution_failure, unknown_tool, unusable_result
 from mcpenv.tools.registry import BoundTool
 from mcpenv.tools.results import outcome_of
 from mcpenv_client.errors import NotSerializable
@@ -48,11 +48,6 @@ class TimedOut(Exception):
         super().__init__(f"{name}: no result within {limit_s:g} s" + (f" (incident {incident})" if incident else ""))
 
 
-def not_found(name: str) -> ToolFailure:
-    """Return the failure for a tool that does not exist in this mode."""
-    return ToolFailure(error_type=ToolErrorType.TOOL_NOT_FOUND, message=f"Unknown tool: {name!r}")
-
-
 def run_tool(at: Instance, tool: BoundTool | None, scores: bool, step: Step) -> Awaitable[ToolOutcome]:
     """Run the own tool of a step.
 
@@ -67,7 +62,8 @@ def run_tool(at: Instance, tool: BoundTool | None, scores: bool, step: Step) -> 
 
 
 async def _refused(step: Step) -> ToolOutcome:
-    return ToolOutcome(error=not_found(step.call.name))
+    at = step.owner
+    return ToolOutcome(error=unknown_tool(step.call.name, list(at.tools.by_mode[at.mode])))
 
 
 class ToolRun:
@@ -193,13 +189,12 @@ class ToolRun:
             self._step.status = REFUSED_CALL
         try:
             return outcome_of(kind, value, duration_s)
-        except NotSerializable as error:
+        except (NotSerializable, ToolError) as error:
             failure = unusable_result(kind.name, str(error))
         except BaseException as error:  # serializers are user code too
             if self._at.user_code.runner.inline and isinstance(error, KeyboardInterrupt | GeneratorExit):
                 raise
             raised = execution_failure(kind.name, error, self._at.mode)
-            # Also a `ToolError`, which FastMCP raises for a value that does not fit the tool's output schema.
             failure = UnexpectedFailure(error_type=raised.error_type, message=raised.message)
         return ToolOutcome(error=failure, duration_s=duration_s)
 

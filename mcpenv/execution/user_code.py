@@ -109,9 +109,13 @@ class UserCode:
         """Drop the reference to the owner. No further user code may run."""
         self._owner = None
 
-    def limit(self, *limits: float | None) -> float | None:
-        """Return the shortest of the limits that are set, the step deadline included; seconds."""
-        shortest = self.deadline_s
+    def limit(self, *limits: float | None, at_least: float = 0.0) -> float | None:
+        """Return the shortest of the limits that are set, the step deadline included; seconds.
+
+        Args:
+            at_least: seconds to which a shorter step deadline is raised.
+        """
+        shortest = None if self.deadline_s is None else max(self.deadline_s, at_least)
         for limit in limits:
             if limit is not None and (shortest is None or limit < shortest):
                 shortest = limit
@@ -122,15 +126,23 @@ class UserCode:
         return Deadline(self.limit(*limits))
 
     async def stage(
-        self, name: str, make: Callable[[], Coroutine[Any, Any, Any]], timeout_s: float | None = None
+        self,
+        name: str,
+        make: Callable[[], Coroutine[Any, Any, Any]],
+        timeout_s: float | None = None,
+        at_least: float | None = None,
     ) -> Any:
         """Run one stage (reset, act, state, close).
+
+        Args:
+            timeout_s: maximum seconds.
+            at_least: seconds to which a shorter step deadline is raised.
 
         Raises:
             OperationTimeout: the code passed its deadline.
             ExecutionError: the code raised; ``__cause__`` is the exception.
         """
-        deadline = self.deadline(timeout_s)
+        deadline = Deadline(self.limit(timeout_s, at_least=at_least or 0.0))
         # Inside a step the variable keeps the `Step`: `finish` and the log read it.
         token = current.set(self._owner) if current.get() is None or not inside(self._owner) else None
         try:

@@ -16,6 +16,7 @@ from mcpenv_client.types.tools import Mode
 
 from .config import ConcurrencyConfig, ServerConfig, config_from, mode_from
 from .control import descriptions as doc
+from .control.http import plain_json
 from .extension import Access, ServerRoute, extensions_of
 from .http.application import add_lifespan, application, around
 from .mcp.server_card import PATHS as CARD_PATHS
@@ -103,7 +104,7 @@ class EnvServer:
         self.source, self.pool, self.description = parts.source, parts.pool, parts.description
         self.collection, self.control, self.tasks = parts.collection, parts.control, parts.tasks
         self._extensions = extensions_of(self, console=console)
-        self.access = AccessChecks(config, [extension.admits for extension in self._extensions])
+        self.access = AccessChecks(config, [extension.admits for extension in self._extensions], parts.static_tokens)
         self.middleware = [each for extension in self._extensions for each in extension.middleware]
         self.control.table = self._control_table([route for each in self._extensions for route in each.routes()])
 
@@ -120,9 +121,10 @@ class EnvServer:
     def applications(self, *, split: bool) -> list[Starlette]:
         """Return the running server's application at one address, or one for agents and one for the control plane."""
         if not split:
-            return [application([*self.routes(), *self.mounted_routes()], None, self.middleware)]
-        agents = [*self.probe_routes(), *self.agent_routes(), *self.mounted_routes()]
-        control = [*self.socket_routes(), *self.control_routes()]
+            mounted = self.mounted_routes()
+            return [application([*self.routes(), *mounted, *self._root()], None, self.middleware)]
+        agents = [*self.probe_routes(), *self.agent_routes(), *self.mounted_routes(), *self._root(control=False)]
+        control = [*self.socket_routes(), *self.control_routes(), *self._root(agents=False)]
         return [application(routes, None, self.middleware) for routes in (agents, control)]
 
     def socket_routes(self) -> list[BaseRoute]:
@@ -145,6 +147,16 @@ class EnvServer:
             *self.access.routes(ServerRoute(path, self._parts.card.answer, Access.PUBLIC) for path in cards),
             *map(self.access.guarded, self._parts.auth_routes()),
         ]
+
+    def _root(self, *, agents: bool = True, control: bool = True) -> list[BaseRoute]:
+        """Return the route ``/`` of an address. It comes last, so that a mounted server may have its own."""
+        body = {"server": "mcpenv", "mode": self.config.mode.value, "health": "/health"}
+        if agents:
+            body["mcp"] = "the mcp_url of an episode" if self.config.require_handle else "/mcp"
+        if control:
+            body |= {"description": "/metadata", "routes": "/docs"}
+        answer = plain_json(body)
+        return self.access.routes([ServerRoute("/", answer, Access.GUARDED)])
 
     def mounted_routes(self) -> list[BaseRoute]:
         """Return the routes of the mounted server.

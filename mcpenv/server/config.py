@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mcpenv.errors import ConfigurationError
+from mcpenv.redaction import hide
 from mcpenv_client.types.tools import Mode
 from mcpenv_client.wire.protocol import describe_faults
 
@@ -28,8 +29,29 @@ CONSOLE_VARIABLE = "MCPENV_CONSOLE"
 Wire = Literal["nemo-gym", "ors"]
 """Protocols of trainers that a server speaks on request, beside its own and OpenEnv's."""
 
+LogFormat = Literal["text", "json"]
+"""The formats of log lines."""
+
+Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
+"""The signature algorithms of JSON Web Tokens that are accepted. None of them shares a secret with the server."""
+
+MIN_TOKEN = 8
+"""Minimum length of a token, in characters."""
+
 MANY_SESSIONS = 1024
 """``max_concurrent_envs`` of environments that support several sessions."""
+
+
+def check_token(token: str, what: str) -> str:
+    """Return a token that is usable, and keep it out of the logs.
+
+    Raises:
+        ConfigurationError: the token is shorter than `MIN_TOKEN` or not printable ASCII.
+    """
+    if len(token) < MIN_TOKEN or not (token.isascii() and token.isprintable()) or " " in token:
+        raise ConfigurationError(f"{what} needs {MIN_TOKEN} or more printable ASCII characters without blanks")
+    hide(token)
+    return token
 
 
 class ConcurrencyConfig(BaseModel):
@@ -191,6 +213,11 @@ class ServerConfig:
     def has_control(self) -> bool:
         """True if there is a control plane: always in simulation, in production with a control token."""
         return self.mode is Mode.SIMULATION or self.control_token is not None
+
+    @property
+    def reserves_sessions(self) -> bool:
+        """True if a share of the sessions is for orchestrators alone: where a token tells them from agents."""
+        return self.mode is Mode.SIMULATION and self.control_token is not None
 
     def with_console(self) -> ServerConfig:
         """Return these settings with `console` decided.

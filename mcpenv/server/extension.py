@@ -2,8 +2,8 @@
 
 An extension is an entry point of the group ``mcpenv.server``: a class, or a function, that is called with the
 `EnvServer` and returns an `Extension`. Settings choose the extensions by name; no other one is imported. The entries
-``workers`` (a `Runner`), ``reload`` (runs a command's request), ``hosts`` (prints lines for MCP hosts) and ``traces``
-(exports spans) are no extensions in this sense.
+``workers`` (a class of `Workers`), ``reload`` (runs a command's request), ``hosts`` (prints lines for MCP hosts) and
+``traces`` (exports spans) are no extensions in this sense.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from importlib.metadata import EntryPoint
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from mcpenv.entry_points import entries_of, load_entry
 from mcpenv.errors import ConfigurationError
@@ -162,44 +162,38 @@ class Extension:
         """Release everything. Called once after a `start` that returned, before the sessions are closed."""
 
 
-class Runner(Protocol):
-    """The entry ``workers``, which is no `Extension`: it runs a server of several workers.
+@dataclass(frozen=True)
+class Workers:
+    """A server of several workers. The entry ``workers`` is a subclass, and no `Extension`.
 
-    The arguments are alike: ``load`` returns what each worker serves, ``doors`` are the listening sockets of agents
-    and, if it is separate, of the control plane; ``anonymous`` is True if agents need no token.
+    Attributes:
+        load: returns what each worker serves. It is pickled, and called in each process.
+        count: number of workers.
+        doors: the listening sockets of agents and, if it is separate, of the control plane.
+        anonymous: True if agents need no token.
     """
 
-    def serve_in_processes(
-        self,
-        load: Callable[[], Served],
-        config: ServerConfig,
-        count: int,
-        doors: Sequence[socket.socket],
-        *,
-        anonymous: bool,
-        on_started: Callable[[], None],
-    ) -> None:
+    load: Callable[[], Served]
+    config: ServerConfig
+    count: int
+    doors: Sequence[socket.socket]
+    anonymous: bool
+
+    def serve(self, on_started: Callable[[], None]) -> None:
         """Serve with processes until a signal comes; call ``on_started`` once, when all of them serve.
 
         Raises:
             StartupError: a process did not start.
         """
+        raise NotImplementedError
 
-    def serving_in_thread(
-        self,
-        load: Callable[[], Served],
-        config: ServerConfig,
-        count: int,
-        doors: Sequence[socket.socket],
-        *,
-        anonymous: bool,
-    ) -> AbstractContextManager[None]:
-        """Serve with workers in a thread of this process while the block runs.
+    def in_thread(self) -> AbstractContextManager[None]:
+        """Serve in a thread of this process while the block runs. For tests.
 
         Raises:
             StartupError: a worker did not start.
         """
-        ...
+        raise NotImplementedError
 
 
 @functools.cache

@@ -7,13 +7,13 @@ import json
 import logging
 import time
 import warnings
-from typing import Any, Literal
+from typing import Any
 
 from mcp import MCPDeprecationWarning
 
 from mcpenv.redaction import RedactedRecord, Redacting, redacted_name
 
-LogFormat = Literal["text", "json"]
+from .config import LogFormat
 
 ACCESS = "mcpenv.access"
 """The name of the logger of tool calls."""

@@ -7,11 +7,12 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Literal
 
-from fastmcp.server.auth import AuthProvider
+from fastmcp.server.auth import AuthProvider, MultiAuth
 from starlette.routing import BaseRoute, Match, Route
 
 from mcpenv.environment import agent_server
 from mcpenv.errors import ConfigurationError
+from mcpenv.execution.blocked_loop import BlockedLoop
 from mcpenv.execution.mcp_server import AgentServer
 
 from .config import ServerConfig
@@ -26,6 +27,7 @@ from .mcp.connections import RESOURCE
 from .mcp.endpoint import MCPEndpoint, lend_stream
 from .mcp.server_card import ServerCard
 from .metrics.collection import Collection
+from .security.control_auth import AgentTokens
 from .sessions.factory import EnvFactory, EnvironmentFactory
 from .sessions.membership import Membership
 from .sessions.pool import SessionPool
@@ -99,6 +101,7 @@ class Parts:
                 # It ends last, when every session is closed.
                 await stack.enter_async_context(self.source.recording())
             await stack.enter_async_context(self.source.running())
+            stack.enter_context(BlockedLoop().watch())
             self._make_agent_server()
             for check in checks:
                 check()
@@ -114,6 +117,12 @@ class Parts:
     def stop_streams(self) -> None:
         """End the open streams to MCP clients, so that shutdown does not wait for them."""
         self.mcp.stop()
+
+    @property
+    def static_tokens(self) -> AgentTokens | None:
+        """The static tokens of the operator's authentication; None if it has none."""
+        verifiers = self._auth.verifiers if isinstance(self._auth, MultiAuth) else [self._auth]
+        return next((each for each in verifiers if isinstance(each, AgentTokens)), None)
 
     def auth_routes(self) -> list[Route]:
         """Return the routes of the operator's authentication, such as those of OAuth."""

@@ -7,24 +7,21 @@ import contextlib
 import functools
 import ipaddress
 import logging
-import os
-import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 
-from mcpenv import tracing
 from mcpenv.errors import ConfigurationError
 from mcpenv_client.types.tools import Mode
 
 from .app import AgentAuth, EnvServer
-from .config import ConcurrencyConfig, ServerConfig
-from .extension import Runner, installed
+from .config import ConcurrencyConfig, LogFormat, ServerConfig
+from .extension import Workers, installed
 from .extension import load as extension
 from .http.gc_tuning import tuned_gc
-from .logs import LogFormat, configure_logging
+from .logs import configure_logging
 from .security.host_check import is_loopback
 from .sessions.factory import EnvFactory
 from .uvicorn_server import Ending, HTTPServer, listen, loop_factory, serve_doors, settings_of
@@ -33,6 +30,8 @@ logger = logging.getLogger("mcpenv")
 
 OnStarted = Callable[[int, int, bool], None]
 """Called with the port of the agent plane, that of the control plane, and True if agents need a token."""
+
+ENDED = "this server has ended"
 
 
 @dataclass(frozen=True)
@@ -94,6 +93,7 @@ def serve_http(
 
         with asyncio.Runner(loop_factory=loop_factory()) as runner, tuned_gc():
             runner.run(_serve(server, doors[0], doors[-1], started, check))
+    logger.info(ENDED)
 
 
 def serve_workers(
@@ -124,20 +124,16 @@ def serve_workers(
     configured = functools.partial(configure_process, log_level, log_format, access_log)
     configured()
     with listening.doors() as doors:
-        _runner().serve_in_processes(
-            functools.partial(_loaded, load, configured),
-            listening.with_address(config, doors),
-            workers,
-            doors,
-            anonymous=not agents_need_token,
-            on_started=lambda: on_started(_port(doors[0]), _port(doors[-1]), agents_need_token),
-        )
+        loaded = functools.partial(_loaded, load, configured)
+        server = _workers()(loaded, listening.with_address(config, doors), workers, doors, not agents_need_token)
+        server.serve(lambda: on_started(_port(doors[0]), _port(doors[-1]), agents_need_token))
+    logger.info(ENDED)
 
 
-def _runner() -> Runner:
+def _workers() -> type[Workers]:
     """Return the extension that serves with several processes."""
-    runner: Runner = extension("workers")
-    return runner
+    cls: type[Workers] = extension("workers")
+    return cls
 
 
 def configure_process(log_level: str, log_format: LogFormat, access_log: bool) -> None:
@@ -225,45 +221,6 @@ class Listening:
         return replace(config, public_url=f"http://{address_of(self.host, _port(doors[0]))}")
 
 
-def serve_stdio(
-    env_factory: EnvFactory,
-    config: ServerConfig,
-    *,
-    log_level: str = "info",
-    log_format: LogFormat = "text",
-    access_log: bool = True,
-) -> None:
-    """Serve one MCP client over stdin and stdout until it closes them.
-
-    Raises:
-        StartupError: the environment does not start.
-    """
-    configure_process(log_level, log_format, access_log)
-    server = EnvServer(env_factory, config=config)
-
-    with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        if runner.run(_serve_stdio(server)):
-            # A thread waits for the next line of stdin and cannot be stopped; everything else has ended.
-            tracing.flush()
-            os._exit(0)
-
-
-async def _serve_stdio(server: EnvServer) -> bool:
-    """Serve until stdin ends (False) or a signal comes (True)."""
-    stopped, loop = asyncio.Event(), asyncio.get_running_loop()
-    with contextlib.suppress(NotImplementedError):  # Windows
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, stopped.set)
-    async with server.running(http=False):
-        serving = asyncio.ensure_future(server.agent_server.run_stdio_async(show_banner=False))
-        stopping = asyncio.ensure_future(stopped.wait())
-        await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        if serving.done():
-            stopping.cancel()
-            serving.result()
-    return stopped.is_set()
-
-
 @contextlib.contextmanager
 def serving(
     env_factory: EnvFactory,
@@ -296,10 +253,7 @@ def serving(
     listening = listen("127.0.0.1", port)
     if workers > 1:
         served = Served(env_factory, auth)
-        with (
-            listening,
-            _runner().serving_in_thread(lambda: served, server.config, workers, [listening], anonymous=not auth),
-        ):
+        with listening, _workers()(lambda: served, server.config, workers, [listening], not auth).in_thread():
             yield f"http://127.0.0.1:{_port(listening)}"
         return
     started: Future[Ending] = Future()

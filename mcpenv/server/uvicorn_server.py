@@ -20,9 +20,11 @@ from mcpenv.errors import ConfigurationError
 
 from .app import EnvServer
 from .config import ServerConfig
-from .http.file_limits import allow_many
+from .http.file_limits import allow_many, connections_allowed
 from .http.http_protocol import HTTPProtocol
+from .http.open_connections import UNFINISHED_BODIES, OpenConnections
 from .http.websocket_protocol import WebSocketProtocol
+from .signals import ending_signals
 
 logger = logging.getLogger("mcpenv")
 
@@ -30,8 +32,10 @@ FRAME_HEADROOM = 4
 """Frames up to this many times the limit are answered with an error; larger ones close their connection."""
 
 KEEP_ALIVE_S = 75
-"""Seconds that an HTTP connection may be idle. Longer than the limit of clients: if the server closes while a client
-sends, the client cannot know if the request was read, and must not send a tool call twice."""
+"""Seconds that an HTTP connection may wait for its client: for a request or the rest of one, or for reading.
+
+It is longer than the limit of clients. If the server closes while a client sends, the client cannot know if the request
+was read, and must not send a tool call twice."""
 
 
 LOOK_S = 0.1
@@ -67,7 +71,13 @@ class HTTPServer(uvicorn.Server):
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
+        largest = config.ws_max_size // FRAME_HEADROOM
+        self.share(OpenConnections(connections_allowed(), largest * UNFINISHED_BODIES))
         self._on_answering: Callable[[], None] = lambda: None
+
+    def share(self, connections: OpenConnections) -> None:
+        """Count the connections of this server together with those of others."""
+        self.open_connections = self.server_state.open_connections = connections  # type: ignore[attr-defined]
 
     async def serve_at(self, door: socket.socket | None, on_answering: Callable[[], None]) -> None:
         """Serve until `should_exit` is set.
@@ -148,29 +158,14 @@ class Ending:
         """Do what Ctrl-C does; callable from any thread."""
         self._loop.call_soon_threadsafe(self.signalled)
 
-    @contextlib.contextmanager
-    def at_signals(self) -> Iterator[None]:
-        """Drain at the first signal, exit at once at the second. Only SIGTERM waits for episodes."""
-        if threading.current_thread() is not threading.main_thread():
-            yield  # only the main thread gets signals
-            return
-        caught = (signal.SIGINT, signal.SIGTERM)
-        try:
-            self._loop.add_signal_handler(signal.SIGINT, self.signalled)
-            self._loop.add_signal_handler(signal.SIGTERM, lambda: self.signalled(episodes=True))
-        except NotImplementedError:  # Windows
-            usual = [signal.signal(number, lambda *_: self.stop()) for number in caught]
-            try:
-                yield
-            finally:
-                for number, handler in zip(caught, usual, strict=True):
-                    signal.signal(number, handler)
-            return
-        try:
-            yield
-        finally:
-            for number in caught:
-                self._loop.remove_signal_handler(number)
+    def at_signals(self) -> contextlib.AbstractContextManager[None]:
+        """Drain at the first signal, exit at once at a later Ctrl-C. SIGTERM and SIGHUP wait for episodes."""
+        return at_ending_signals(self._received)
+
+    def _received(self, number: signal.Signals) -> None:
+        if self._draining is None:
+            log_end(number)
+        self.signalled(episodes=number != signal.SIGINT)
 
     def begin(self) -> None:
         """Begin what the first Ctrl-C begins, unless a signal has begun it. Called on the loop."""
@@ -182,13 +177,13 @@ class Ending:
         self._hurried.set()
 
     def signalled(self, *, episodes: bool = False) -> None:
-        """Drain, or at the second call exit at once. Called on the loop.
+        """Drain, or at a later call without ``episodes`` exit at once. Called on the loop.
 
         Args:
             episodes: wait for running episodes first.
         """
         if self._draining is not None:
-            for server in self._servers:
+            for server in () if episodes else self._servers:
                 server.force_exit = server.should_exit = True
             return
         if not episodes:
@@ -232,6 +227,41 @@ class Ending:
             logger.info("draining: all episodes ended after %.1f s", time.monotonic() - began)
 
 
+@contextlib.contextmanager
+def at_ending_signals(handle: Callable[[signal.Signals], None]) -> Iterator[None]:
+    """Call a function on the running loop at each of the signals while the block runs.
+
+    If one came, later SIGTERMs and SIGHUPs of this process are ignored: it ends, in order. Outside of the main thread,
+    which alone gets signals, this does nothing.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    loop, seen = asyncio.get_running_loop(), False
+
+    def received(number: signal.Signals) -> None:
+        nonlocal seen
+        seen = True
+        handle(number)
+
+    def wake(number: int, _: object) -> None:
+        loop.call_soon_threadsafe(received, signal.Signals(number))
+
+    # Not by the loop's methods: when it removes a handler, the next signal would end the process.
+    usual = {number: signal.signal(number, wake) for number in ending_signals()}
+    try:
+        yield
+    finally:
+        for number, handler in usual.items():
+            ignored = seen and number != signal.SIGINT
+            signal.signal(number, signal.SIG_IGN if ignored else handler or signal.SIG_DFL)
+
+
+def log_end(number: signal.Signals) -> None:
+    """Log that a signal ends the server."""
+    logger.info("%s: this server takes no new sessions, and ends", number.name)
+
+
 def listen(host: str, port: int) -> socket.socket:
     """Return a listening socket.
 
@@ -267,15 +297,13 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 async def serve_until_signal(app: ASGIApp, door: socket.socket, on_started: Callable[[], None]) -> None:
     """Serve an application that has no sessions until Ctrl-C or SIGTERM comes."""
-    server, loop = HTTPServer(settings_of(app, ServerConfig())), asyncio.get_running_loop()
+    server = HTTPServer(settings_of(app, ServerConfig()))
 
-    def stop() -> None:
+    def stop(_: signal.Signals) -> None:
         server.should_exit = True
 
-    with contextlib.suppress(NotImplementedError):  # Windows, where Ctrl-C raises KeyboardInterrupt
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, stop)
-    await server.serve_at(door, on_started)
+    with at_ending_signals(stop):
+        await server.serve_at(door, on_started)
 
 
 async def serve_doors(
@@ -288,6 +316,10 @@ async def serve_doors(
         on_started: called once, when all servers accept connections.
     """
     allow_many(served.pool.slots.limit)
+    connections = doors[0][0].open_connections
+    connections.most = connections_allowed()
+    for server, _ in doors:
+        server.share(connections)
 
     def answering() -> None:
         if all(server.started for server, _ in doors):

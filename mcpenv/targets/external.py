@@ -13,7 +13,7 @@ import functools
 import inspect
 import logging
 import typing
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -109,11 +109,12 @@ class ExternalTarget:
         """`Target.spec`."""
         return f"{self.prefix}{self.kind.absolute(self.rest) if self.path is None else self.path}"
 
-    def load(self, settings: Sequence[str]) -> type[MCPEnvironment]:
+    def load(self, settings: Sequence[str], values: Mapping[str, Any] | None = None) -> type[MCPEnvironment]:
         """Return the environment class.
 
         Args:
             settings: ``name=value`` each.
+            values: further settings as Python values.
 
         Raises:
             TargetError: the extension refuses the target, or returns something else.
@@ -122,7 +123,7 @@ class ExternalTarget:
         assert load is not None
         if isinstance(given, Path) and not self.rest:
             raise TargetError(self.target, f"nothing stands after {self.prefix}")
-        bound = bind(self.target, load, settings)
+        bound = bind(self.target, load, settings, values)
         try:
             cls = load(given, **bound)
         except StartupError as error:

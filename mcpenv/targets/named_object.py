@@ -12,7 +12,7 @@ from fastmcp import FastMCP
 from mcpenv.environment import MCPEnvironment
 from mcpenv.errors import TargetError
 
-from .place import Place, called
+from .place import Place, called, slug
 
 
 def pick(place: Place, module: ModuleType) -> Any:
@@ -36,12 +36,14 @@ def pick(place: Place, module: ModuleType) -> Any:
             "because every session needs its own instance",
         )
     if isinstance(made, FastMCP):
-        raise TargetError(
-            place.target,
-            f"{place.attribute} is a FastMCP server; pass it to an environment: super().__init__({place.attribute})",
-        )
+        return _environment_of(made, module)
     if isinstance(made, type) and (not issubclass(made, MCPEnvironment) or made is MCPEnvironment):
         raise TargetError(place.target, f"{place.attribute} is a class, but not a subclass of MCPEnvironment")
+    if type(made).__module__.startswith("mcp.server."):
+        raise TargetError(
+            place.target,
+            f"{place.attribute} is a server of the MCP SDK, not of FastMCP; serve it as a process: mcp:python FILE",
+        )
     if not callable(made):
         raise TargetError(
             place.target, f"{place.attribute} is a {type(made).__name__}, neither an MCPEnvironment class nor a factory"
@@ -60,9 +62,27 @@ def _only(place: Place, module: ModuleType, own: Mapping[str, type[MCPEnvironmen
             place.target,
             f"has several environments: {', '.join(classes)}; choose one, such as {place.target}:{next(iter(classes))}",
         )
+    servers = {id(value): value for value in vars(module).values() if isinstance(value, FastMCP)}
+    if not own and len(servers) == 1:
+        return _environment_of(next(iter(servers.values())), module)
     imported = [name for name in _classes(module) if name not in own]
     hint = f"; to use an imported one ({', '.join(imported)}), write {place.target}:{imported[0]}" if imported else ""
     raise TargetError(place.target, f"{called(place)} defines no MCPEnvironment subclass{hint}")
+
+
+def _environment_of(server: FastMCP, module: ModuleType) -> type[MCPEnvironment]:
+    """Return the environment of a FastMCP server as it is: its tools, without rewards. A reset leaves its state."""
+
+    def __init__(self: MCPEnvironment) -> None:
+        MCPEnvironment.__init__(self, server)
+
+    members = {
+        "__init__": __init__,
+        "__doc__": server.instructions or f"The tools of {server.name}.",
+        "__module__": module.__name__,
+        "EXPOSED_NAME": server.name,
+    }
+    return type(slug(server.name), (MCPEnvironment,), members)
 
 
 def _classes(module: ModuleType) -> dict[str, type[MCPEnvironment]]:

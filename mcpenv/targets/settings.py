@@ -22,17 +22,24 @@ _SECRET_NAME = re.compile(r"(?i)(token|secret|passw(or)?d|credential|api_?key|pr
 _SECRET_TYPES = {SecretStr, SecretBytes}
 
 
-def bind(target: str, made: Any, settings: Iterable[str]) -> dict[str, Any]:
+def bind(target: str, made: Any, settings: Iterable[str], values: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return keyword arguments from ``name=value`` texts. Values of secrets are kept out of the logs.
 
     A setting is secret if its type is `SecretStr` or `SecretBytes`, or if its name indicates a secret (``api_key``,
     ``password``). The annotation of ``**settings`` applies to settings without a parameter of their own.
 
+    Args:
+        values: further arguments as Python values, which are passed unchanged.
+
     Raises:
         TargetError: a name is unknown, a value is invalid, or a required argument has no value.
     """
     parameters, others = _parameters(made)
-    bound: dict[str, Any] = {}
+    bound: dict[str, Any] = dict(values or {})
+    known = ", ".join(parameters) or "none"
+    for name in bound:
+        if name not in parameters and others is None:
+            raise TargetError(target, f"there is no setting {name!r} (there are: {known})")
     for setting in settings:
         name, equals, text = setting.partition("=")
         if not equals or not name:
@@ -44,7 +51,6 @@ def bind(target: str, made: Any, settings: Iterable[str]) -> dict[str, Any]:
             if not text.isdecimal():
                 hide(text)
         if name not in parameters and others is None:
-            known = ", ".join(parameters) or "none"
             raise TargetError(target, f"--set {shown}: there is no setting {name!r} (there are: {known})")
         try:
             bound[name] = _value(Any if annotation is inspect.Parameter.empty else annotation, text)

@@ -8,15 +8,18 @@ add others: see `mcpenv.targets.external`.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from mcpenv.environment import MCPEnvironment
-from mcpenv.errors import TargetError
+from mcpenv.errors import ConfigurationError, InvalidTasks, TargetError, describe
 from mcpenv.tasks import TaskSet
+from mcpenv.tasks.columns import parse_columns
 from mcpenv_client.types.tools import Mode
 
 from .derived import with_manifest, with_tasks
@@ -27,7 +30,6 @@ from .named_object import pick
 from .place import Place, absolute, find_place, folder_with_manifest, is_url, slug, split_target
 from .requirements import refuse_unmet
 from .settings import bind
-from .user_error import describe
 from .user_module import is_part, load_module
 
 
@@ -86,25 +88,32 @@ class Target:
         return env
 
 
-def load_target(target: str, settings: Sequence[str] = (), tasks: str | Path | None = None) -> Target:
+def load_target(
+    target: str, settings: Sequence[str] = (), tasks: str | Path | None = None, columns: str | None = None
+) -> Target:
     """Find and load the environment that ``target`` names.
 
     A file in a folder with ``__init__.py`` is loaded as part of its package, so that relative imports work. For any
-    other file, its folder is put on ``sys.path``, so that it can import its siblings. Call this once per process: two
-    environments with siblings of the same name would share the first one's.
+    other file, its folder is put on ``sys.path``, so that it can import its siblings. A second environment in a process
+    is refused if it imports a sibling of the same name as one of the first.
 
     Args:
         target: as the user wrote it.
         settings: ``name=value`` each, for the constructor or factory. The parameter's annotation decides whether a
             value is read as JSON or as plain text. If a name is given twice, the last value is used.
         tasks: a file or folder of tasks, instead of the class's tasks.
+        columns: its columns by the fields of a task: ``prompt=question,answer=solution``.
 
     Raises:
+        ConfigurationError: there are columns, and no tasks.
         TargetError: the target is not found, it does not load (``__cause__``), a setting is invalid, or a requirement
             of its manifest is not met.
         InvalidTasks: the tasks cannot be read.
     """
-    task_set = None if tasks is None else TaskSet.from_path(tasks)
+    if columns is not None and tasks is None:
+        raise ConfigurationError("--columns names the columns of a file of tasks; give it with --tasks")
+    named = None if columns is None else parse_columns(columns)
+    task_set = None if tasks is None else TaskSet.from_path(tasks, columns=named)
     external = external_target(target)
     if external is not None:
         return _external(external, settings, task_set)
@@ -138,12 +147,15 @@ def load(target: str | Path, /, *, tasks: str | Path | None = None, **settings: 
         target: a folder with environment.py, a .py file, ``folder:Class``, ``module:Class``, ``module:factory``, or an
             installed name.
         tasks: a file or folder of tasks to use instead of the environment's own.
-        settings: arguments of the environment's constructor.
+        settings: arguments of the environment's constructor, or options of the target, as ``--set`` has them.
 
     Raises:
         TargetError: the target is not found or does not load (``__cause__``), or its constructor raised.
         InvalidTasks: the tasks cannot be read.
     """
+    external = external_target(str(target))
+    if external is not None:
+        return _external(external, (), None if tasks is None else TaskSet.from_path(tasks), settings).make()
     loaded = load_target(str(target), (), tasks)
     if settings:
         loaded = replace(loaded, factory=functools.partial(loaded.factory, **settings))
@@ -181,13 +193,31 @@ def _described(place: Place, manifest: Manifest, settings: Sequence[str], tasks:
             at = place_in(file, "tasks")
             raise TargetError(at, f"tasks: there is no file or folder {manifest.tasks} in its folder")
         tasks = TaskSet.from_path(place.folder / manifest.tasks)
+        _warn_of_two_sources(file, getattr(made, "tasks", None), tasks)
     spec = place.spec or str(place.folder)
     return _bound(place.target, made, settings, tasks, place.folder, spec, name=place.name, manifest=manifest)
 
 
-def _external(external: ExternalTarget, settings: Sequence[str], tasks: TaskSet | None) -> Target:
+def _warn_of_two_sources(file: Path, of_class: TaskSet | None, of_manifest: TaskSet) -> None:
+    """Warn if the class of a manifest has other tasks than the manifest names, because these count."""
+    if of_class is None or Path(of_class.source).resolve() == Path(of_manifest.source).resolve():
+        return
+    with suppress(InvalidTasks):  # whatever reads them reports it
+        if of_class.version == of_manifest.version:
+            return
+    path, _, line = place_in(file, "tasks").rpartition(":")
+    text = (
+        f"there are two sources of tasks, and {of_manifest.source} counts, which {MANIFEST} names; the tasks of the "
+        f"class ({of_class.source}) have no effect. Remove one of the two"
+    )
+    warnings.warn_explicit(text, UserWarning, path, int(line))
+
+
+def _external(
+    external: ExternalTarget, settings: Sequence[str], tasks: TaskSet | None, values: Mapping[str, Any] | None = None
+) -> Target:
     """Return the target of an extension."""
-    cls, path = external.load(settings), external.path
+    cls, path = external.load(settings, values), external.path
     folder = path if path is None or path.is_dir() else path.parent
     target = _bound(external.target, cls, (), tasks, folder, external.spec)
     return target if path is None or path.is_dir() else replace(target, readme=None)

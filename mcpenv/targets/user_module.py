@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import importlib.util
 import os
@@ -10,10 +11,15 @@ import zlib
 from pathlib import Path
 from types import ModuleType
 
-from mcpenv.errors import TargetError
+from mcpenv.errors import TARGET_FOLDERS, TargetError, describe
 
 from .place import Place
-from .user_error import describe
+
+_siblings: dict[str, Path] = {}
+"""The folders of modules that environments import from beside their files, by the name of the module.
+
+``sys.modules`` has one module of a name.
+"""
 
 
 def load_module(place: Place) -> ModuleType:
@@ -30,12 +36,14 @@ def load_module(place: Place) -> ModuleType:
         assert place.root is not None
         _refuse_taken_package(place)
         put_first(place.root)
+    folder = place.file.parent if place.file is not None else _folder_of_module(place.module)
+    if folder is not None:
+        TARGET_FOLDERS.add(folder)
     try:
         return importlib.import_module(place.module)
     except (Exception, SystemExit) as error:  # user code may raise anything
         if isinstance(error, ModuleNotFoundError) and place.file is None and is_part(error.name, place.module):
             raise TargetError(place.target, f"there is no module {error.name!r}") from error
-        folder = place.file.parent if place.file is not None else _folder_of_module(place.module)
         raise _not_loaded(place, error, folder) from error
 
 
@@ -48,6 +56,8 @@ def _load_file(place: Place, file: Path) -> ModuleType:
         name = f"{name}_{zlib.crc32(os.fsencode(file)):08x}"
         if name in sys.modules:
             return sys.modules[name]
+    _claim_siblings(place, file)
+    TARGET_FOLDERS.add(file.parent)
     spec = importlib.util.spec_from_file_location(name, file)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -59,6 +69,50 @@ def _load_file(place: Place, file: Path) -> ModuleType:
         del sys.modules[name]
         raise _not_loaded(place, error, file.parent) from error
     return module
+
+
+def _claim_siblings(place: Place, file: Path) -> None:
+    """Keep the names of the modules beside a file for its environment.
+
+    Raises:
+        TargetError: another environment of this process imports another module of that name.
+    """
+    imported = _imported_siblings(file)
+    for name in sorted(imported):
+        other = _siblings.get(name, file.parent)
+        if other != file.parent and str(other) in sys.path:
+            raise TargetError(
+                place.target,
+                f"its module {name!r} has the name of a module of the environment in {other}, which is loaded in this "
+                "process. Add an __init__.py to both folders and import with a dot (from . import "
+                f"{name}), or load each environment in a process of its own",
+            )
+    _siblings.update(dict.fromkeys(imported, file.parent))
+    _siblings.setdefault(file.stem, file.parent)
+
+
+def _imported_siblings(file: Path) -> set[str]:
+    """Return the names of modules beside a file that it imports, itself or through others of them."""
+    found: set[str] = set()
+    unread = [file]
+    while unread:
+        try:
+            tree = ast.parse(unread.pop().read_bytes())
+        except (OSError, SyntaxError, ValueError):
+            continue  # importing it tells why
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                names = [node.module or ""]
+            else:
+                continue
+            for name in {name.partition(".")[0] for name in names} - found:
+                beside = [file.parent / f"{name}.py", file.parent / name / "__init__.py"]
+                if any(path.exists() for path in beside) or any((file.parent / name).glob("*.py")):
+                    found.add(name)
+                    unread += beside
+    return found
 
 
 def _not_loaded(place: Place, error: BaseException, folder: Path | None) -> TargetError:

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from mcpenv.errors import InvalidTasks, InvalidVerifier
 from mcpenv.rewards.verifiers import check
 from mcpenv_client.errors import ExecutionError, InvalidMessage
+from mcpenv_client.types.records import Trajectory
 from mcpenv_client.types.tasks import Task
 from mcpenv_client.wire.protocol import describe_faults, faults
 
@@ -40,6 +41,18 @@ def copied(value: Any) -> Any:
     if type(value) in (list, tuple, set):
         return type(value)(copied(item) for item in value)
     return value
+
+
+def assignment_of(then: Trajectory, *, declares_task: bool) -> Assignment:
+    """Return the arguments with which the author's reset began an episode.
+
+    Args:
+        declares_task: True if the author's reset has a parameter ``task``.
+    """
+    options = copied(then.options)
+    if declares_task and then.task is not None:
+        options.setdefault("task", then.task)
+    return Assignment(then.task, then.seed, options)
 
 
 class Wanted:

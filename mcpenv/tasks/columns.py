@@ -107,6 +107,8 @@ class Columns:
             field, name = self._target(str(column))
             if field is None or (self._table and value is None):
                 continue
+            if field == "prompt" and name is None and isinstance(value, list):
+                value = _prompt_of(row, value)
             if name is not None:
                 named.setdefault(field, {})[name] = value
             else:
@@ -137,11 +139,51 @@ class Columns:
 
     def _fault(self, row: Row, error: ValidationError) -> InvalidTasks:
         first = faults(error)[0]
+        columns = list(row.data) if isinstance(row.data, Mapping) else []
+        if self._mapping is None and first["type"] == "missing" and not {"id", "prompt"} & set(columns):
+            shown = ", ".join(map(str, columns[:10]))
+            message = f"it has no id and no prompt. Say which of its columns ({shown}) is which, with columns="
+            return InvalidTasks(row.place, f"{message} (--columns prompt=NAME)")
         field = ".".join(map(str, first["loc"]))
         message = str(first["msg"])
         if first["type"] == "extra_forbidden" and len(first["loc"]) == 1:
             message = "a task has no such field. Put your own fields into metadata (from a file, with columns=)"
         return InvalidTasks(row.place, message, field=field)
+
+
+def _prompt_of(row: Row, chat: list[Any]) -> str:
+    """Return the text of a chat that the system and the user begin.
+
+    Raises:
+        InvalidTasks: it has other messages, or content that is no text.
+    """
+    asked = [each for each in chat if isinstance(each, Mapping) and each.get("role") in ("system", "user")]
+    texts = [str(each["content"]) for each in asked if isinstance(each.get("content"), str)]
+    if not chat or len(texts) < len(chat):
+        raise InvalidTasks(
+            row.place,
+            "a text is needed, or messages of the system and the user. Keep a chat with others in the metadata "
+            "(columns=, or --columns metadata.messages=NAME)",
+            field="prompt",
+        )
+    return "\n\n".join(texts)
+
+
+def parse_columns(text: str) -> dict[str, str | None]:
+    """Return the mapping that ``FIELD=COLUMN,FIELD=COLUMN`` describes. A FIELD that no task has is in the metadata.
+
+    Raises:
+        InvalidTasks: a part is not of this form.
+    """
+    mapping: dict[str, str | None] = {}
+    for part in filter(None, map(str.strip, text.split(","))):
+        field, equals, column = part.partition("=")
+        if not equals or not field or not column:
+            raise InvalidTasks("columns", f"{part!r}: write FIELD=COLUMN, such as prompt=question")
+        if column in mapping:
+            raise InvalidTasks("columns", f"the column {column!r} is named twice")
+        mapping[column] = field if _is_field(field) or "." in field else f"metadata.{field}"
+    return mapping
 
 
 def _text(row: Row, data: Any) -> bytes:

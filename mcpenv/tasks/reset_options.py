@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import logging
 import typing
@@ -11,6 +12,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, PydanticSchemaGenerationError, ValidationError, create_model
 
 from mcpenv_client.errors import InvalidMessage
+from mcpenv_client.types.json_types import reader_of, with_base64
 from mcpenv_client.wire.protocol import describe_faults, faults
 
 logger = logging.getLogger("mcpenv")
@@ -46,6 +48,7 @@ class ResetOptions:
         self._own = {name: p for name, p in self._named.items() if name not in FRAMEWORK}
         self._model = _model_of(body, self._own, self._takes_any)
         self._loose = _model_of(body, self._own, self._takes_any, all_optional=True)
+        self._read = reader_of(self._loose.__pydantic_core_schema__)
         self._told = False
 
     def declares(self, name: str) -> bool:
@@ -108,7 +111,7 @@ class ResetOptions:
             return {}
         self._refuse_unknown(options, tasks)
         try:
-            checked = self._loose.model_validate(dict(options))
+            checked = self._read(dict(options))
         except ValidationError as error:
             raise InvalidMessage(f"invalid reset options: {describe_faults(error)}", errors=faults(error)) from error
         if complete:
@@ -119,7 +122,7 @@ class ResetOptions:
     def schema(self, *, tasks: bool = False) -> dict[str, Any]:
         """Return the JSON Schema of a reset's ``data``. With ``tasks``, it includes the fields that select a task."""
         try:
-            own = self._model.model_json_schema(by_alias=True)
+            own = with_base64(self._model.model_json_schema(by_alias=True))
         except (PydanticSchemaGenerationError, ValueError, TypeError):
             own = {"properties": {name: {} for name in self._own}}
         properties = {
@@ -146,6 +149,9 @@ class ResetOptions:
                 of_tasks = "; 'task', or 'split' and 'index', choose a task"
             elif _TASK_SCHEMA.keys() & set(unknown):
                 of_tasks = "; it has no tasks"
+            close = difflib.get_close_matches(unknown[0][:100], ["seed", "episode_id", *self._own], n=1)
+            if close:
+                of_tasks += f". Did you mean {close[0]!r}?"
             raise InvalidMessage(
                 f"unknown reset option {', '.join(map(repr, unknown))}; this environment's options: {takes}{of_tasks}",
                 errors=[{"loc": [name], "msg": "unknown reset option", "type": "extra_forbidden"} for name in unknown],

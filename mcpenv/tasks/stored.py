@@ -80,10 +80,16 @@ class StoredTasks:
 
 
 class ListedRows:
-    """The rows that a Python program gives."""
+    """The rows that a Python program gives, or a file that is read at once.
 
-    def __init__(self, tasks: Iterable[Task | Mapping[str, Any]]) -> None:
+    Args:
+        tasks: the rows.
+        place: the words before the number of a row in errors.
+    """
+
+    def __init__(self, tasks: Iterable[Task | Mapping[str, Any]], place: str = "task") -> None:
         self._tasks = tasks
+        self._place = place
 
     def every(self) -> Iterator[Row]:
         """Return every row. The iterable is stored in a list, because it may be iterable only once."""
@@ -93,7 +99,7 @@ class ListedRows:
     def at(self, number: int) -> Row:
         """Return a row by number."""
         assert isinstance(self._tasks, list)
-        return Row(f"task {number}", self._tasks[number], index=number)
+        return Row(f"{self._place} {number}", self._tasks[number], index=number)
 
 
 def text_of(task: Task) -> bytes:

@@ -14,9 +14,10 @@ from mcpenv_client.errors import InvalidMessage
 from mcpenv_client.types.tasks import Task
 
 from .columns import Columns
+from .folder import FolderRows
 from .generated import GeneratedTasks, Maker
-from .jsonl import JsonlRows
-from .stored import ListedRows, StoredTasks
+from .jsonl import SUFFIXES, json_rows
+from .stored import ListedRows, Rows, StoredTasks
 
 if TYPE_CHECKING:
     from typing import Self
@@ -63,17 +64,18 @@ class TaskSet:
     """
 
     _make: Callable[[Path], _Tasks]
+    _source: str | Path
     _folder: Path | None
     _mutex: threading.Lock
     _made: _Tasks | None
 
     def __init__(self, tasks: Iterable[Task | Mapping[str, Any]]) -> None:
         rows = ListedRows(tasks)
-        self._prepare(lambda folder: StoredTasks(rows, Columns()))
+        self._prepare(lambda folder: StoredTasks(rows, Columns()), "a list in Python")
 
     @classmethod
     def from_jsonl(cls, path: str | Path, *, columns: ColumnMapping | None = None, split: str | None = None) -> Self:
-        """Return the tasks of a JSONL file: one object a line.
+        """Return the tasks of a JSON file: one object a line, or an array of objects. It may be compressed by gzip.
 
         Args:
             path: the file.
@@ -83,7 +85,7 @@ class TaskSet:
             split: the split of rows that name none; the default is ``train``.
         """
         as_fields = Columns(columns)
-        return cls._of(lambda folder: StoredTasks(JsonlRows(folder / path), as_fields, split))
+        return cls._of(lambda folder: StoredTasks(json_rows(folder / path), as_fields, split), Path(path))
 
     @classmethod
     def from_parquet(cls, path: str | Path, *, columns: ColumnMapping | None = None, split: str | None = None) -> Self:
@@ -99,46 +101,57 @@ class TaskSet:
         as_fields = Columns(columns, table=True)
 
         def read(folder: Path) -> StoredTasks:
-            rows = _optional("parquet", "pyarrow", "parquet").ParquetRows(folder / path)
-            return StoredTasks(rows, as_fields, split)
+            return StoredTasks(_file_rows(folder / path), as_fields, split)
 
-        return cls._of(read)
+        return cls._of(read, Path(path))
 
     @classmethod
     def from_dataset(cls, path: str | Path, *, columns: ColumnMapping | None = None, split: str | None = None) -> Self:
-        """Return the tasks of a Hugging Face dataset that ``save_to_disk`` wrote; needs ``mcpenv[datasets]``.
+        """Return the tasks of the folder of a Hugging Face dataset.
 
-        The splits of a ``DatasetDict`` are the splits of its tasks. Null means "not given", as in `from_parquet`.
+        It is one that ``save_to_disk`` wrote (needs ``mcpenv[datasets]``), or a copy of the hub's with files of Parquet
+        (needs ``mcpenv[parquet]``) or JSON, such as ``data/train-00000-of-00001.parquet``. Its splits are those of the
+        tasks. In tables null means "not given", as in `from_parquet`.
 
         Args:
             path: the folder.
             columns, split: as in `from_jsonl`.
         """
-        as_fields = Columns(columns, table=True)
+        as_fields, as_json = Columns(columns, table=True), Columns(columns)
 
         def read(folder: Path) -> StoredTasks:
-            rows = _optional("dataset", "datasets", "datasets").DatasetRows(folder / path)
-            return StoredTasks(rows, as_fields, split)
+            place = folder / path
+            if any((place / name).exists() for name in ("dataset_dict.json", "state.json")):
+                return StoredTasks(_optional("dataset", "datasets", "datasets").DatasetRows(place), as_fields, split)
+            rows = FolderRows(place, _file_rows)
+            return StoredTasks(rows, as_fields if rows.table else as_json, split)
 
-        return cls._of(read)
+        return cls._of(read, Path(path))
 
     @classmethod
-    def from_path(cls, path: str | Path) -> Self:
-        """Return the tasks of a JSONL file, a Parquet file or the folder of a dataset.
+    def from_path(cls, path: str | Path, *, columns: ColumnMapping | None = None) -> Self:
+        """Return the tasks of a file of JSON or Parquet, or of the folder of a dataset.
+
+        Args:
+            path: the file or folder.
+            columns: as in `from_jsonl`.
 
         Raises:
             InvalidTasks: if the path does not exist, or is of another kind.
         """
         place = Path(path).expanduser().absolute()
         if place.is_dir():
-            return cls.from_dataset(place)
+            return cls.from_dataset(place, columns=columns)
         if not place.exists():
             raise InvalidTasks(str(path), "there is no such file or folder")
-        if place.suffix in (".jsonl", ".ndjson"):
-            return cls.from_jsonl(place)
+        if place.name.endswith(SUFFIXES):
+            return cls.from_jsonl(place, columns=columns)
         if place.suffix in (".parquet", ".pq"):
-            return cls.from_parquet(place)
-        raise InvalidTasks(str(path), "this is not a .jsonl file, a .parquet file or the folder of a dataset")
+            return cls.from_parquet(place, columns=columns)
+        raise InvalidTasks(
+            str(path),
+            "this is not a .jsonl file, a .parquet file or the folder of a dataset, nor .json, .ndjson, .jsonl.gz",
+        )
 
     @classmethod
     def generate(cls, make: Maker, *, seed: int, sizes: Mapping[str, int]) -> Self:
@@ -152,7 +165,7 @@ class TaskSet:
             sizes: the number of tasks of each split.
         """
         wanted = dict(sizes)
-        return cls._of(lambda folder: GeneratedTasks(make, seed, wanted))
+        return cls._of(lambda folder: GeneratedTasks(make, seed, wanted), f"a generator with seed {seed}")
 
     def splits(self) -> list[str]:
         """Return the names of the splits."""
@@ -194,8 +207,13 @@ class TaskSet:
     def select(self, *, split: str) -> TaskSet:
         """Return the tasks of one split as a task set."""
         selected = TaskSet(())
-        selected._make = lambda folder: _OneSplit(self, split)
+        selected._prepare(lambda folder: _OneSplit(self, split), f"{split} of {self.source}")
         return selected
+
+    @property
+    def source(self) -> str:
+        """The file or folder, or else words for what makes the tasks. Nothing is read for it."""
+        return self._source if isinstance(self._source, str) else str((self._folder or Path.cwd()) / self._source)
 
     @property
     def version(self) -> str:
@@ -222,13 +240,14 @@ class TaskSet:
             self._folder = Path(file).absolute().parent
 
     @classmethod
-    def _of(cls, make: Callable[[Path], _Tasks]) -> Self:
+    def _of(cls, make: Callable[[Path], _Tasks], source: str | Path) -> Self:
         made = cls.__new__(cls)
-        made._prepare(make)
+        made._prepare(make, source)
         return made
 
-    def _prepare(self, make: Callable[[Path], _Tasks]) -> None:
+    def _prepare(self, make: Callable[[Path], _Tasks], source: str | Path) -> None:
         self._make = make
+        self._source = source
         self._folder = None
         self._mutex = threading.Lock()
         self._made = None
@@ -277,6 +296,13 @@ def _optional(module: str, package: str, extra: str) -> Any:
         if (error.name or "").partition(".")[0] != package:
             raise
         raise InvalidTasks(package, f"is needed to read these tasks. Run pip install 'mcpenv[{extra}]'") from error
+
+
+def _file_rows(file: Path) -> Rows:
+    if file.name.endswith(SUFFIXES):
+        return json_rows(file)
+    rows: Rows = _optional("parquet", "pyarrow", "parquet").ParquetRows(file)
+    return rows
 
 
 def _no_such(field: str, message: str) -> NoSuchTask:

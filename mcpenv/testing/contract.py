@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import unittest
 from collections.abc import Iterator
 from contextlib import suppress
@@ -12,6 +13,7 @@ import jsonschema  # type: ignore[import-untyped]
 
 from mcpenv.environment import MCPEnvironment
 from mcpenv.execution.mounted.mounted_server import MountedServer
+from mcpenv.failures import AFFINITY
 from mcpenv.rewards.verifiers import missing_here
 from mcpenv.tasks import TaskSet
 from mcpenv.tasks.assignment import Wanted
@@ -29,7 +31,7 @@ from mcpenv_client.wire.protocol import EpisodeState
 from .arguments import wrong_arguments
 from .findings import ContractViolation, ContractWarning, Finding, Verdict
 from .subject import Subject, run
-from .walk import Served, Trace, error_text
+from .walk import Crashes, Served, Trace, cause_of, error_text, place_of
 
 CHECKS = (
     "constructor",
@@ -49,8 +51,12 @@ CHECKS = (
     "threads",
     "event_loop",
     "sharing",
+    "episodes",
 )
 """The names of the checks, in the order in which they run; each is a method of `Contract`."""
+
+SET_LIVE = "set deterministic=False"
+"""The remedy of a world that cannot be repeated; a caller with other options replaces it."""
 
 GROUND = ("constructor", "reset")
 """Checks that all others depend on."""
@@ -60,6 +66,15 @@ MAX_TASKS = 1000
 
 MAX_VERIFIED = 3
 """Maximum tasks of a split for which an episode is verified."""
+
+SEEDS = 16
+"""Maximum number of seeds that are played, counted from the subject's own."""
+
+LEAST_SEEDS = 3
+"""Number of seeds that are played however long they take."""
+
+SEEDS_S = 5.0
+"""Seconds after which no further seed is played."""
 
 _UNKNOWN_TOOL = "mcpenv_no_such_tool"
 
@@ -75,9 +90,18 @@ class Contract:
 
     def __init__(self, subject: Subject) -> None:
         self.subject = subject
+        self._told: list[str] = []
+        """The problems that checks have reported."""
+        self._left_to_others: list[tuple[str, WireError]] = []
+        """The failures that checks came across, and that concern another check."""
 
     def find(self, check: str) -> Finding:
         """Run one of `CHECKS` and return its finding."""
+        finding = self._find(check)
+        self._told.append(finding.reason)
+        return finding
+
+    def _find(self, check: str) -> Finding:
         try:
             getattr(self, check)()
         except ContractViolation as violation:
@@ -307,7 +331,7 @@ class Contract:
                 raise ContractViolation(
                     f"two instances with seed {subject.seed} and the same calls differ at {one.label}: "
                     f"{_difference(mine, theirs)}. Draw from a random.Random(seed) made in reset. If the world cannot "
-                    "be repeated, set deterministic=False"
+                    f"be repeated, {SET_LIVE}"
                 )
 
     def threads(self) -> None:
@@ -358,13 +382,81 @@ class Contract:
                 "signature. Define it at module level"
             )
 
+    # -- failures that no other check has found
+
+    def episodes(self) -> None:
+        """Check that episodes of several seeds, one after the other on one instance, run to their ends.
+
+        Each has a call of each tool. A tool that raises with some seeds only is a warning. Failures of the author's
+        code that other checks came across and did not report fail this check.
+        """
+        for mode, walk in ((Mode.SIMULATION, self.subject.walk), (Mode.PRODUCTION, self.subject.production_walk)):
+            for number, trace in enumerate(walk):
+                if trace.error is None or (trace.action is not None and not isinstance(trace.error, ExecutionError)):
+                    continue
+                after = f" after {walk[number - 1].label}" if number else ""
+                failed = f"{trace.label}{after} failed in {mode.value}"
+                if mode is Mode.PRODUCTION and trace.label == "reset" and "task" in self.subject.reset_options:
+                    raise ContractWarning(
+                        f"{failed}: {error_text(trace.error)}. No client chooses a task there: begin an episode "
+                        "without one"
+                    )
+                self._expect_told(failed, trace.error)
+        for failed, error in self._left_to_others:
+            self._expect_told(failed, error)
+        known = {trace.label for trace in self.subject.walk if trace.crash is not None}
+        raised: dict[str, str] = {}
+        env, began, first = self.subject.make(), time.monotonic(), self.subject.seed
+        env._execution.user_code.deadline_s = self.subject.call_timeout_s
+        try:
+            for seed in range(first, first + SEEDS):
+                if seed - first >= LEAST_SEEDS and time.monotonic() - began > SEEDS_S:
+                    break
+                what = f"episode {seed - first + 1} of an instance, with seed {seed},"
+                for label, crash in self._play_episode(env, seed):
+                    if label not in known:
+                        raised.setdefault(label, f"{label} with seed {seed} raised {error_text(crash)}")
+            what = "close after these episodes"
+            env.close()
+        except WireError as error:
+            with suppress(WireError):  # it is the first error that counts
+                env.close()
+            self._expect_told(f"{what} failed", error)
+        if raised:
+            raise ContractWarning(
+                f"{'; '.join(raised.values())}, and not with seed {first}. Raise ToolError with a text for the agent "
+                "if it is the agent's fault"
+            )
+
     # -- parts of checks
+
+    def _expect_told(self, failed: str, error: WireError) -> None:
+        """Raise if no check has reported the cause of an error: an exception of this type at this place."""
+        text, cause = error_text(error), cause_of(error)
+        kind, known_by = type(cause).__name__, [place_of(cause) or text]
+        if AFFINITY in getattr(cause, "__notes__", ()):  # wherever it was raised, it may be for the check of threads
+            known_by.append("THREAD_AFFINE")
+        if not any(kind in told and any(by in told for by in known_by) for told in self._told):
+            raise ContractViolation(f"{failed}: {text}. Each seed and mode must give an episode, and each end a worth")
+
+    def _play_episode(self, env: MCPEnvironment, seed: int) -> Iterator[tuple[str, BaseException]]:
+        """Play an episode with one call of each tool. Yield the names of tools with the exceptions that they raise."""
+        done = env.reset(seed, **self.subject.reset_options).done
+        for action in self.subject.actions_of(Mode.SIMULATION):
+            if done:
+                return
+            with Crashes() as crashes:
+                done = env.step(action).done
+            if crashes.first is not None:
+                yield action.tool_name if isinstance(action, CallToolAction) else type(action).__name__, crashes.first
+        if not done:
+            env.end()
 
     def _check_call(self, trace: Trace, tool: Tool) -> str | None:
         """Return a note on a call that did not succeed although no contract is violated; None if it did."""
         name, given, problem = tool.name, tool.name in self.subject.examples, trace.problem
         if isinstance(trace.error, ExecutionError):
-            return None  # scoring, which another check covers
+            return None  # scoring, which the check of rewards covers
         if isinstance(problem, ToolFailure) and problem.error_type is ToolErrorType.EXECUTION_ERROR and not given:
             return problem.message
         if problem is not None:
@@ -380,16 +472,6 @@ class Contract:
         _expect_plain(observation, f"the result of {name}")
         if observation.result.is_error:  # an error that a proxied server answered; MCP wants no structured content then
             return observation.text
-        if tool.output_schema is not None:
-            try:
-                jsonschema.validate(observation.result.structured_content, tool.output_schema)
-            except jsonschema.SchemaError:
-                return None  # the check of schemas covers this
-            except jsonschema.ValidationError as error:
-                raise ContractViolation(
-                    f"the result of {name} does not fit its output schema: {error.message}. Correct the return type, "
-                    "or output_schema"
-                ) from error
         return None
 
     def _verified_tasks(self, env: MCPEnvironment) -> list[Task | None]:
@@ -415,7 +497,8 @@ class Contract:
             return  # an action has ended the episode, which was verified then
         except WireError as error:
             if isinstance(error, ExecutionError) and error.data.get("stage") not in ("verify", None):
-                return  # scoring, which another check covers
+                self._left_to_others.append((f"the end{named} failed", error))
+                return
             raise ContractViolation(
                 f"the end{named} could not be verified: {error_text(error)}. Return a number, a bool, a Verdict or "
                 "None, also if the agent did nothing"
@@ -428,17 +511,49 @@ class Contract:
         try:
             await served.open(self.subject.make)
             await served.reset()
-            await _expect_failure(served, _UNKNOWN_TOOL, {}, ToolErrorType.TOOL_NOT_FOUND)
+            await self._expect_failure(served, _UNKNOWN_TOOL, {}, ToolErrorType.TOOL_NOT_FOUND)
             for tool in self.subject.tools[mode]:
                 for arguments in wrong_arguments(tool.input_schema, self.subject.arguments(tool) or {}):
                     elsewhere = _is_checked_elsewhere(served, mode, tool)
                     wanted = ToolErrorType.INVALID_ARGS
-                    if not await _expect_failure(served, tool.name, arguments, wanted, may_be_accepted=elsewhere):
+                    if not await self._expect_failure(served, tool.name, arguments, wanted, may_be_accepted=elsewhere):
                         lenient.append(tool.name)
             await served.close()
             return lenient
         finally:
             served.end_threads()
+
+    async def _expect_failure(
+        self,
+        served: Served,
+        name: str,
+        arguments: dict[str, Any],
+        wanted: ToolErrorType,
+        *,
+        may_be_accepted: bool = False,
+    ) -> bool:
+        """Raise if a wrong call does not fail as required. Return False if it was accepted, and may be."""
+        if served.execution.episode.state is EpisodeState.DONE:
+            await served.reset()
+        trace = await served.step(CallToolAction(tool_name=name, arguments=arguments), name)
+        if isinstance(trace.error, ExecutionError):
+            call = f"{name}({json.dumps(arguments, default=str)})"
+            self._left_to_others.append((f"the wrong call {call} failed in the environment", trace.error))
+            return True
+        failure = trace.observation.error if trace.observation is not None else None
+        if failure is not None and failure.error_type is wanted:
+            return True
+        answered = trace.observation.result if isinstance(trace.observation, CallToolObservation) else None
+        if wanted is ToolErrorType.INVALID_ARGS and answered is not None and (answered.is_error or may_be_accepted):
+            return answered.is_error  # a proxied server checks arguments itself
+        advice = (
+            "Middleware must not catch FastMCP's NotFoundError"
+            if wanted is ToolErrorType.TOOL_NOT_FOUND
+            else "Validators must raise only ValueError, and middleware must not catch pydantic's ValidationError"
+        )
+        got = "a result" if trace.problem is None else error_text(trace.problem)
+        call = f"{name}({json.dumps(arguments, default=str)})"
+        raise ContractViolation(f"{call} gave {got} instead of {wanted.value}. {advice}")
 
 
 def schema_fault(tool: Tool) -> str | None:
@@ -476,7 +591,7 @@ def _step_once(env: MCPEnvironment) -> bool:
         env.step(CallToolAction(tool_name=_UNKNOWN_TOOL))
     except EpisodeDone:
         return False
-    except ExecutionError:  # scoring, which another check covers
+    except ExecutionError:  # scoring, which the check of bad calls covers
         pass
     return True
 
@@ -515,36 +630,6 @@ def _is_checked_elsewhere(served: Served, mode: Mode, tool: Tool) -> bool:
     """Return True if the arguments of a tool are checked by another process."""
     bound = served.execution.tools.by_mode[mode].get(tool.name)
     return bound is not None and isinstance(bound.kind, SchemaTool)
-
-
-async def _expect_failure(
-    served: Served,
-    name: str,
-    arguments: dict[str, Any],
-    wanted: ToolErrorType,
-    *,
-    may_be_accepted: bool = False,
-) -> bool:
-    """Raise if a wrong call does not fail as required. Return False if it was accepted, and may be."""
-    if served.execution.episode.state is EpisodeState.DONE:
-        await served.reset()
-    trace = await served.step(CallToolAction(tool_name=name, arguments=arguments), name)
-    if isinstance(trace.error, ExecutionError):
-        return True  # scoring, which another check covers
-    failure = trace.observation.error if trace.observation is not None else None
-    if failure is not None and failure.error_type is wanted:
-        return True
-    answered = trace.observation.result if isinstance(trace.observation, CallToolObservation) else None
-    if wanted is ToolErrorType.INVALID_ARGS and answered is not None and (answered.is_error or may_be_accepted):
-        return answered.is_error  # a proxied server checks arguments itself
-    advice = (
-        "Middleware must not catch FastMCP's NotFoundError"
-        if wanted is ToolErrorType.TOOL_NOT_FOUND
-        else "Validators must raise only ValueError, and middleware must not catch pydantic's ValidationError"
-    )
-    got = "a result" if trace.problem is None else error_text(trace.problem)
-    call = f"{name}({json.dumps(arguments, default=str)})"
-    raise ContractViolation(f"{call} gave {got} instead of {wanted.value}. {advice}")
 
 
 def _episodes(walk: list[Trace]) -> Iterator[list[Trace]]:

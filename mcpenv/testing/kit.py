@@ -130,6 +130,9 @@ class EnvironmentContract:
     def test_sharing(self) -> None:  # noqa: D102
         self._check("sharing")
 
+    def test_episodes(self) -> None:  # noqa: D102
+        self._check("episodes")
+
     def _check(self, name: str) -> None:
         finding = self._contract_of_class().find(name)
         if finding.verdict is Verdict.FAILED:

@@ -21,6 +21,9 @@ from .walk import Served, Trace, error_text
 
 T = TypeVar("T")
 
+PASS_FACTORY = "or pass a factory that fills them in"
+"""The second remedy of a constructor that needs arguments; a caller with other options replaces it."""
+
 
 @dataclass
 class Subject:
@@ -50,11 +53,11 @@ class Subject:
             env = self.factory()
         except Exception as error:
             raise ContractViolation(
-                f"{self.name}() failed: {error_text(error)}. Give every constructor argument a default, "
-                "or pass a factory that fills them in"
+                f"{self.name}() failed: {error_text(error)}. Give every constructor argument a default, {PASS_FACTORY}"
             ) from error
         if not isinstance(env, MCPEnvironment):
             raise ContractViolation(f"{self.name}() returned a {type(env).__name__}, not an MCPEnvironment")
+        env._execution.played_by_agents = False
         return env
 
     @contextmanager
@@ -75,13 +78,17 @@ class Subject:
     @functools.cached_property
     def modes(self) -> tuple[Mode, ...]:
         """The modes in which the environment can be used. Production requires defaults for all reset options."""
-        refused = isinstance(run(self._reset_in_production()).error, InvalidMessage)
+        refused = isinstance(self._listings[Mode.PRODUCTION][0].error, InvalidMessage)
         return (Mode.SIMULATION,) if refused else tuple(Mode)
 
     @functools.cached_property
     def tools(self) -> dict[Mode, list[Tool]]:
         """The tools of each mode, as listed after a reset."""
-        return {mode: run(self._list_tools(mode)) for mode in self.modes}
+        return {mode: self._listings[mode][1] for mode in self.modes}
+
+    @functools.cached_property
+    def _listings(self) -> dict[Mode, tuple[Trace, list[Tool]]]:
+        return {mode: run(self._reset_and_list(mode)) for mode in (Mode.PRODUCTION, Mode.SIMULATION)}
 
     @property
     def all_tools(self) -> list[Tool]:
@@ -121,24 +128,17 @@ class Subject:
             block_limit_s=self.block_limit_s,
         )
 
-    async def _reset_in_production(self) -> Trace:
-        served = self.served(Mode.PRODUCTION)
-        try:
-            await served.open(self.make)
-            trace = await served.reset()
-            await served.close()
-            return trace
-        finally:
-            served.end_threads()
-
-    async def _list_tools(self, mode: Mode) -> list[Tool]:
+    async def _reset_and_list(self, mode: Mode) -> tuple[Trace, list[Tool]]:
+        """Return a reset, and the tools that are listed after it: they may depend on it."""
         served = self.served(mode)
         try:
             await served.open(self.make)
-            await served.reset()  # tools may depend on it
-            tools = await served.execution.list_tools()
+            trace = await served.reset()
+            # A mode that needs options for a reset is not judged, and lists nothing.
+            refused = mode is Mode.PRODUCTION and isinstance(trace.error, InvalidMessage)
+            tools = [] if refused else await served.execution.list_tools()
             await served.close()
-            return tools
+            return trace, tools
         finally:
             served.end_threads()
 

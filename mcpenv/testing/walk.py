@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import os
 import sys
 import threading
 import traceback
@@ -14,6 +12,7 @@ from types import FrameType
 from typing import Any
 
 from mcpenv.environment import MCPEnvironment
+from mcpenv.execution.concurrency.loop_watch import LoopWatch, authors_frame, is_authors, place_of_frame, spelled
 from mcpenv.execution.concurrency.threads import OwnThread
 from mcpenv_client.errors import OperationTimeout, WireError
 from mcpenv_client.types.actions import Action
@@ -21,10 +20,6 @@ from mcpenv_client.types.observations import Observation
 from mcpenv_client.types.records import Plane
 from mcpenv_client.types.tools import Mode, ToolErrorType, ToolFailure
 from mcpenv_client.types.values import to_plain
-
-_STANDARD_LIBRARY = os.path.dirname(os.__file__)
-_FRAMEWORK = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
-_SHIPPED = os.path.join(_FRAMEWORK, "envs", "")
 
 
 @dataclass(slots=True)
@@ -146,12 +141,16 @@ class Served:
 
     async def _trace(self, label: str, action: Action | None, call: Callable[[], Awaitable[Any]]) -> Trace:
         trace = Trace(label, action)
-        with _Crashes() as crashes, _Watch(self._block_limit_s) as watch:
+
+        def blocked(frame: FrameType | None) -> None:
+            trace.blocked_at = trace.blocked_at or place_of_frame(frame)
+
+        with Crashes() as crashes, LoopWatch(self._block_limit_s, self._block_limit_s / 10, blocked):
             try:
                 trace.value = await call()
             except WireError as error:
                 trace.error = error
-        trace.crash, trace.blocked_at = crashes.first, watch.blocked_at
+        trace.crash = crashes.first
         return trace
 
 
@@ -176,7 +175,7 @@ class _InTurn:
             thread.close()
 
 
-class _Crashes(logging.Handler):
+class Crashes(logging.Handler):
     """Capture errors that the core logs instead of sending them to agents, without printing them."""
 
     def __init__(self) -> None:
@@ -189,7 +188,7 @@ class _Crashes(logging.Handler):
         if self.first is None:
             self.first = (record.exc_info and record.exc_info[1]) or ValueError(record.getMessage())
 
-    def __enter__(self) -> _Crashes:
+    def __enter__(self) -> Crashes:
         self._propagates, self._logger.propagate = self._logger.propagate, False
         self._logger.addHandler(self)
         return self
@@ -197,43 +196,6 @@ class _Crashes(logging.Handler):
     def __exit__(self, *exc: object) -> None:
         self._logger.removeHandler(self)
         self._logger.propagate = self._propagates
-
-
-class _Watch:
-    """A thread that repeatedly schedules a callback on the running loop, and locates code that blocks it.
-
-    The loop counts as blocked if one callback does not run within the whole limit during the call. Latencies are not
-    added up, so a busy machine gives no false alarm.
-    """
-
-    def __init__(self, limit_s: float) -> None:
-        self.blocked_at: str | None = None
-        self._limit_s = limit_s
-        self._loop = asyncio.get_running_loop()
-        self._watched = threading.get_ident()
-        self._over = threading.Event()
-        self._answer = threading.Event()
-        self._thread = threading.Thread(target=self._ask, name="mcpenv-watch", daemon=True)
-
-    def __enter__(self) -> _Watch:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self._over.set()
-        self._answer.set()  # running this line shows that the loop is not blocked
-        self._thread.join()
-
-    def _ask(self) -> None:
-        while self.blocked_at is None:
-            answer = self._answer = threading.Event()
-            if self._over.is_set():
-                return
-            self._loop.call_soon_threadsafe(answer.set)
-            # Wait twice: code that held the GIL also stopped this thread, and the loop may be free already.
-            if not answer.wait(self._limit_s) and not answer.wait(self._limit_s / 10):
-                self.blocked_at = _place_of(sys._current_frames().get(self._watched))
-            self._over.wait(self._limit_s / 10)
 
 
 def error_text(problem: BaseException | ToolFailure) -> str:
@@ -245,36 +207,26 @@ def error_text(problem: BaseException | ToolFailure) -> str:
         stage = problem.data.get("stage")
         return f"{stage} raised {error_text(problem.__cause__)}" if stage else error_text(problem.__cause__)
     text = f"{type(problem).__name__}: {problem}".removesuffix(": ")
-    own = [summary for summary in traceback.extract_tb(problem.__traceback__) if _is_authors(summary.filename)]
-    return f"{text} ({_spelled(own[-1].filename, own[-1].lineno or 0, own[-1].name)})" if own else text
+    place = place_of(problem)
+    return f"{text} ({place})" if place else text
 
 
-def _spelled(file: str, line: int, function: str) -> str:
-    return f"{os.path.basename(file)}:{line} in {function}"
+def cause_of(error: BaseException) -> BaseException:
+    """Return the exception of the author's code that an error of the framework reports, or the error itself."""
+    while isinstance(error, WireError) and error.__cause__ not in (None, error):
+        assert error.__cause__ is not None
+        error = error.__cause__
+    return error
 
 
-def _place_of(frame: FrameType | None) -> str:
-    here = _authors(frame) or frame
-    return (
-        "at an unknown place" if here is None else _spelled(here.f_code.co_filename, here.f_lineno, here.f_code.co_name)
-    )
-
-
-def _authors(frame: FrameType | None) -> FrameType | None:
-    """Return the innermost frame of the author's code; None if there is none."""
-    while frame is not None and not _is_authors(frame.f_code.co_filename):
-        frame = frame.f_back
-    return frame
+def place_of(error: BaseException) -> str | None:
+    """Return the last place of an exception in the author's code, as "file:line in function"; None if it has none."""
+    own = [summary for summary in traceback.extract_tb(error.__traceback__) if is_authors(summary.filename)]
+    return spelled(own[-1].filename, own[-1].lineno or 0, own[-1].name) if own else None
 
 
 def running_places() -> list[str]:
     """Return the places in the author's code at which other threads than the main one are."""
     main = threading.main_thread().ident
     frames = [frame for ident, frame in sys._current_frames().items() if ident != main]
-    return sorted({_place_of(here) for frame in frames if (here := _authors(frame)) is not None})
-
-
-def _is_authors(file: str) -> bool:
-    file = os.path.abspath(file)
-    ours = file.startswith(_FRAMEWORK) and not file.startswith(_SHIPPED)
-    return not ours and not file.startswith(_STANDARD_LIBRARY) and "site-packages" not in file
+    return sorted({place_of_frame(here) for frame in frames if (here := authors_frame(frame)) is not None})

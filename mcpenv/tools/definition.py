@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import re
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
@@ -11,11 +12,17 @@ from typing import Any
 from fastmcp.server.dependencies import without_injected_parameters
 from fastmcp.tools.function_tool import FunctionTool
 from fastmcp.utilities.types import get_cached_typeadapter
-from pydantic_core import SchemaValidator
+from pydantic import PydanticSchemaGenerationError
+from pydantic.errors import PydanticInvalidForJsonSchema
+from pydantic.fields import FieldInfo
 
 from mcpenv.errors import InvalidTool
+from mcpenv_client.errors import NotSerializable
+from mcpenv_client.types.json_types import reader_of, with_base64
 from mcpenv_client.types.tools import Tool
+from mcpenv_client.types.values import to_plain
 
+from .returns import Returns
 from .signatures import ToolSource, same, twin_of
 
 
@@ -65,7 +72,9 @@ class ToolDefinition:
         parameter_names: the names of the parameters for which the agent gives arguments.
         plain_return: the type of return values that MCP wraps: ``str``, ``int`` or ``bool``; None for all others.
         twin: a function with the tool's signature.
-        validate: returns the arguments in the types of the parameters, or raises ``pydantic.ValidationError``.
+        validate: returns the arguments in the types of the parameters, or raises ``pydantic.ValidationError``. The
+            values share no list or dict with the arguments.
+        returns: writes return values as JSON, and checks them against the output schema.
     """
 
     __slots__ = (
@@ -78,6 +87,7 @@ class ToolDefinition:
         "options",
         "parameter_names",
         "plain_return",
+        "returns",
         "spec",
         "terminal",
         "timeout_s",
@@ -92,27 +102,35 @@ class ToolDefinition:
         self.is_async = inspect.iscoroutinefunction(source.outer) or inspect.isasyncgenfunction(source.outer)
         try:
             signature = source.signature()
+            if next(iter(signature.parameters), None) == "self":
+                raise TypeError("parameter 'self': no instance is passed. Leave it out, or register self.method")
             self.twin = twin_of(source, signature, name)
             description = options.description or None
             component = FunctionTool.from_function(self.twin, name=name, description=description, **options.fastmcp)
-        except (TypeError, ValueError, NameError) as error:
-            raise InvalidTool(name, str(error)) from error
-        if not component.description:
-            component = component.model_copy(update={"description": name.replace("_", " ").strip().capitalize() + "."})
-        self.component = component
+            bare = without_injected_parameters(component.fn)
+            self.injected = bare is not component.fn
+            if self.injected:
+                # The wrapper would close its dependencies before the tool runs, so use only its signature.
+                bare = twin_of(source, inspect.signature(bare), name)
+            self.validate: Validate = _validator_of(bare)
+        except Exception as error:  # hints are evaluated here, and code of their types runs
+            raise InvalidTool(name, _why(error, source)) from error
+        parameters = with_base64(component.parameters)
+        _true_defaults(parameters, signature)
+        update = {
+            "parameters": parameters,
+            "output_schema": with_base64(component.output_schema),
+            "description": component.description or name.replace("_", " ").strip().capitalize() + ".",
+        }
+        self.component = component = component.model_copy(update=update)
         read_only = component.annotations is not None and component.annotations.read_only_hint
         self.concurrent = options.concurrent or bool(read_only)
         self.spec = spec_of(component)
-        bare = without_injected_parameters(component.fn)
         self.parameter_names = tuple(inspect.signature(bare).parameters)
-        self.injected = bare is not component.fn
-        if self.injected:
-            # The wrapper would close its dependencies before the tool runs, so use only its signature.
-            bare = twin_of(source, inspect.signature(bare), name)
-        self.validate: Validate = _validator_of(bare)
-        wraps = bool((component.output_schema or {}).get("x-fastmcp-wrap-result"))
+        given = "output_schema" in options.fastmcp
+        self.returns = Returns(component.return_type, component.output_schema, given=given)
         returns = signature.return_annotation
-        self.plain_return = returns if wraps and returns in (str, int, bool) else None
+        self.plain_return = returns if self.returns.wraps and not given and returns in (str, int, bool) else None
 
     @property
     def loose_spec(self) -> Tool:
@@ -177,10 +195,38 @@ def _validator_of(fn: Callable[..., Any]) -> Validate:
     """Return pydantic's validator for the arguments of a function, without the call that would follow."""
     schema: Any = get_cached_typeadapter(fn).core_schema
     if schema["type"] == "definitions":
-        schema = {**schema, "schema": schema["schema"]["arguments_schema"]}
-    else:
-        schema = schema["arguments_schema"]
-    return SchemaValidator(schema).validate_python
+        return reader_of({**schema, "schema": schema["schema"]["arguments_schema"]})
+    return reader_of(schema["arguments_schema"])
+
+
+def _why(error: Exception, source: ToolSource) -> str:
+    """Return the reason why no tool can be made of a function, with the parameter whose hint is the cause."""
+    culprit = source.culprit()
+    where = "" if culprit is None else "the return value: " if culprit == "return" else f"parameter {culprit!r}: "
+    if isinstance(error, PydanticSchemaGenerationError):
+        found = re.search(r"schema for (.*?)\. Set `arbitrary", str(error))
+        kind = "its type" if found is None else found[1]
+        return f"{where}{kind} has no JSON Schema. Use a type of JSON, a dataclass or a pydantic model"
+    if isinstance(error, PydanticInvalidForJsonSchema):
+        return f"{where}its type has no JSON Schema ({str(error).partition(chr(10))[0]})"
+    lines = [line.strip() for line in str(error).splitlines() if "https://errors.pydantic.dev" not in line]
+    return where + (" ".join(filter(None, lines)) or type(error).__name__)
+
+
+def _true_defaults(schema: dict[str, Any], signature: inspect.Signature) -> None:
+    """Correct the defaults in an input schema: bytes are base64 text, and infinity has no JSON form (not null)."""
+    for name, parameter in signature.parameters.items():
+        listed = schema.get("properties", {}).get(name, {})
+        default = parameter.default.default if isinstance(parameter.default, FieldInfo) else parameter.default
+        if "default" not in listed:
+            continue
+        try:
+            plain = to_plain(default, name)
+        except NotSerializable:
+            del listed["default"]
+        else:
+            if isinstance(default, bytes):
+                listed["default"] = plain
 
 
 def without_output_schema(spec: Tool) -> Tool:

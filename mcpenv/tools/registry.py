@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from types import FrameType
 from typing import Any
 
 from mcpenv.errors import InvalidTool
@@ -52,14 +54,45 @@ class ToolRegistry:
         cuts: True if long results are cut, so that they do not fit the tools' output schemas.
     """
 
-    __slots__ = ("_removed", "_saved", "by_mode", "cuts", "version")
+    __slots__ = ("_awaited", "_removed", "_saved", "by_mode", "cuts", "version")
 
     def __init__(self) -> None:
         self.by_mode: dict[Mode, dict[str, BoundTool]] = {Mode.SIMULATION: {}, Mode.PRODUCTION: {}}
         self._saved: dict[int, dict[Mode, dict[str, BoundTool]]] = {}
         self._removed: dict[tuple[Mode, str], BoundTool] = {}
+        self._awaited: list[tuple[str | None, str]] = []
         self.version = 0
         self.cuts = False
+
+    def decorator(self, register: Callable[[Any], Any], name: str | None, frame: FrameType) -> Callable[[Any], Any]:
+        """Return a decorator that registers a function. Until it is used, `check` refuses the tools.
+
+        Args:
+            name: the tool's name, if it is given.
+            frame: the frame that made the decorator.
+        """
+        awaited = (name, f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}")
+        self._awaited.append(awaited)
+
+        def decorate(fn: Any) -> Any:
+            if awaited in self._awaited:
+                self._awaited.remove(awaited)
+            return register(fn)
+
+        return decorate
+
+    def check(self) -> None:
+        """Raise if a decorator was made, and not used.
+
+        Raises:
+            InvalidTool: naming its line.
+        """
+        for name, line in self._awaited:
+            raise InvalidTool(
+                name or "(unnamed)",
+                f"self.tool(...) in {line} got no function. Write it as a decorator above one, or register the "
+                "function itself: self.tool(self.method), not self.tool(self.method())",
+            )
 
     def add(self, tool: BoundTool, modes: tuple[Mode, ...]) -> None:
         """Register a tool.
@@ -135,7 +168,12 @@ class ToolRegistry:
         return iter(self.by_mode[mode].values())
 
     def listing(self, mode: Mode) -> Listing:
-        """Return the tools of ``mode`` with their checks and icons."""
+        """Return the tools of ``mode`` with their checks and icons.
+
+        Raises:
+            InvalidTool: as `check`.
+        """
+        self.check()
         tools = self.by_mode[mode].values()
         checks = {tool.kind.name: tool.auth for tool in tools if tool.auth is not None}
         icons = {tool.kind.name: tool.kind.component.icons for tool in tools if tool.kind.component.icons}
@@ -154,3 +192,4 @@ class ToolRegistry:
             tools.clear()
         self._saved.clear()
         self._removed.clear()
+        self._awaited.clear()

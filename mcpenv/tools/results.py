@@ -1,31 +1,31 @@
 """Convert the values that tools return to the contract's `ToolResult` and to MCP's, in one way for every plane.
 
-FastMCP's ``convert_result`` makes the result. `ToolResult.wrapping` makes the result of a plain value without it. A
-property test keeps both equal.
+FastMCP's ``convert_result`` makes the result of content that a tool made itself. All other values are written here, by
+the annotation of the tool. `ToolResult.wrapping` makes the result of a plain value faster. A property test keeps the
+three equal where FastMCP's answer is one that its clients accept.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import sys
-from typing import Any
+from typing import Any, get_args
 
+from fastmcp.exceptions import ToolError
 from fastmcp.tools.base import ToolResult as FastMCPResult
-from mcp_types import ContentBlock, TextContent
-from pydantic import BaseModel, TypeAdapter
-from pydantic_core import PydanticSerializationError
+from fastmcp.utilities.types import Audio, File, Image
+from mcp_types import CallToolResult, ContentBlock
+from pydantic import TypeAdapter
 
-from mcpenv_client.errors import NotSerializable
 from mcpenv_client.types.records import ToolOutcome
-from mcpenv_client.types.tools import ToolResult
-from mcpenv_client.types.values import MAX_NESTING, refuse_non_finite, to_plain
+from mcpenv_client.types.tools import ToolResult, unchecked
+from mcpenv_client.types.values import refuse_unrecordable, to_recorded
 
 from .definition import ToolDefinition
 
+_CONTENT = (FastMCPResult, CallToolResult, *get_args(ContentBlock), Image, Audio, File)
 _BLOCKS: TypeAdapter[list[ContentBlock]] = TypeAdapter(list[ContentBlock])
 _LONGEST_INTEGER = 63
-"""Maximum bits of an integer that is converted here. FastMCP converts longer integers, because Python refuses to write
-integers of more than some thousand digits."""
+"""Maximum bits of an integer that `ToolResult.wrapping` gets, which cannot fail. Python does not write integers of some
+thousand digits."""
 
 
 def outcome_of(kind: ToolDefinition, value: Any, duration_s: float) -> ToolOutcome:
@@ -36,47 +36,72 @@ def outcome_of(kind: ToolDefinition, value: Any, duration_s: float) -> ToolOutco
         fastmcp.exceptions.ToolError: the value does not fit the tool's output schema.
     """
     if type(value) is kind.plain_return and not (isinstance(value, int) and value.bit_length() > _LONGEST_INTEGER):
-        if isinstance(value, str):
-            _refuse_surrogates(value)
+        if isinstance(value, str) and not value.isascii():
+            refuse_unrecordable(value, "result")
         return ToolOutcome.returned(value, duration_s)
     return ToolOutcome(result_of(kind, value), None, value, duration_s)
 
 
 def result_of(kind: ToolDefinition, value: Any) -> ToolResult:
-    """Return FastMCP's result for the value that a tool of this kind returned.
+    """Return the result for the value that a tool of this kind returned.
 
     Raises:
         NotSerializable: the value has no JSON form; the path begins with ``result``.
         fastmcp.exceptions.ToolError: the value does not fit the tool's output schema.
     """
-    if "numpy" in sys.modules and _holds_numpy(value):
-        value = to_plain(value, "result")
-    refuse_non_finite(value, "result", MAX_NESTING)
+    if _is_content(value):
+        result = from_fastmcp(kind.component.convert_result(value))
+        if not result.is_error:
+            kind.returns.check(result.structured_content)
+        return result
+    data, text = to_recorded(value, "result", kind.returns.write)
+    wraps = kind.returns.wraps
+    structured = {"result": data} if wraps else data if isinstance(data, dict) else None
     try:
-        return from_fastmcp(kind.component.convert_result(value))
-    except (PydanticSerializationError, UnicodeDecodeError, RecursionError) as error:
-        raise NotSerializable("result", f"a {type(value).__name__} has no JSON form") from error
+        kind.returns.check(structured, text)
+    except ToolError:
+        # A set where the type has none was written by its hashes, which differ between processes. Name it in order.
+        again, _ = to_recorded(value, "result", kind.returns.write_untyped)
+        kind.returns.check({"result": again} if wraps else again if isinstance(again, dict) else None)
+        raise
+    shown = data if isinstance(data, str) else text.decode()
+    fields = {
+        "content": [] if data is None else [{"type": "text", "text": shown}],
+        "structured_content": structured,
+        "data": None if structured is None else data,
+        "is_error": False,
+        "meta": {"fastmcp": {"wrap_result": True}} if wraps else None,
+    }
+    return unchecked(ToolResult, fields)
+
+
+def _is_content(value: Any) -> bool:
+    """Return True if a value is a result, content of a result, or a list with content, which FastMCP converts."""
+    return (
+        isinstance(value, _CONTENT)
+        or type(value).__module__.partition(".")[0] == "prefab_ui"
+        or (isinstance(value, list | tuple) and any(isinstance(item, _CONTENT) for item in value))
+    )
 
 
 def from_fastmcp(result: FastMCPResult) -> ToolResult:
     """Return the contract's form of a FastMCP result.
 
     Raises:
-        NotSerializable: the result has NaN or infinity, which MCP's JSON would turn into null.
+        NotSerializable: a part has no JSON form: NaN, infinity, or a text with a lone surrogate.
     """
     structured = result.structured_content
-    refuse_non_finite(structured, "result", MAX_NESTING)
-    refuse_non_finite(result.meta, "result.meta", MAX_NESTING)
-    for block in result.content:
-        if isinstance(block, TextContent):
-            _refuse_surrogates(block.text)
-    wrapped = bool(result.meta and result.meta.get("fastmcp", {}).get("wrap_result"))
+    content = [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in result.content]
+    refuse_unrecordable(structured, "result")
+    refuse_unrecordable(content, "result.content")
+    meta, _ = to_recorded(result.meta, "result.meta")
+    wrapped = bool(meta and meta.get("fastmcp", {}).get("wrap_result"))
     return ToolResult.model_construct(
-        content=[block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in result.content],
+        content=content,
         structured_content=structured,
         data=structured["result"] if wrapped and structured is not None else structured,
         is_error=result.is_error,
-        meta=result.meta,
+        meta=meta,
     )
 
 
@@ -88,26 +113,3 @@ def to_fastmcp(result: ToolResult) -> FastMCPResult:
         meta=result.meta,
         is_error=result.is_error,
     )
-
-
-def _refuse_surrogates(text: str) -> None:
-    """Raise if a text has a lone surrogate. It has no UTF-8 form, so that no plane could send it."""
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise NotSerializable("result", "the text holds a lone surrogate, which has no UTF-8 form") from error
-
-
-def _holds_numpy(value: Any) -> bool:
-    """Return True if ``value`` contains a numpy scalar or array; FastMCP would give its ``repr``, or fail."""
-    if type(value).__module__ == "numpy":
-        return hasattr(value, "tolist")
-    if isinstance(value, list | tuple | set | frozenset):
-        return any(_holds_numpy(item) for item in value)
-    if isinstance(value, dict):
-        return any(_holds_numpy(key) or _holds_numpy(item) for key, item in value.items())
-    if isinstance(value, BaseModel):
-        return any(_holds_numpy(item) for item in vars(value).values())
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return any(_holds_numpy(getattr(value, field.name, None)) for field in dataclasses.fields(value))
-    return False

@@ -10,9 +10,11 @@ from mcp_types import ToolAnnotations
 from pydantic import ValidationError
 from pydantic_core import InitErrorDetails
 
+from mcpenv_client.types.json_types import copied
 from mcpenv_client.types.tools import Tool
 
 from .definition import ToolDefinition, ToolOptions
+from .returns import Returns
 
 
 class SchemaTool(ToolDefinition):
@@ -53,6 +55,7 @@ class SchemaTool(ToolDefinition):
         self.is_async = True
         self.injected = False
         self.plain_return = None
+        self.returns = Returns(Any, spec.output_schema, given=True)
         self.parameter_names = ()
         self._bound = tuple(bound)
         self.options = options or ToolOptions()
@@ -72,4 +75,4 @@ class SchemaTool(ToolDefinition):
         ]
         if given:
             raise ValidationError.from_exception_data(self.name, given)
-        return (arguments,), {}
+        return (copied(arguments),), {}

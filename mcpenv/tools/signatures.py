@@ -8,6 +8,7 @@ another.
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import functools
 import inspect
@@ -17,7 +18,8 @@ import typing
 from collections.abc import Callable
 from typing import Any
 
-from pydantic import BaseModel
+from fastmcp import Context
+from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 
 _SCALARS = (type(None), bool, int, float, complex, str, bytes)
@@ -87,6 +89,20 @@ class ToolSource:
         ]
         returns = hints.get("return", signature.return_annotation)
         return signature.replace(parameters=parameters, return_annotation=returns)
+
+    def culprit(self) -> str | None:
+        """Return the parameter, or "return", whose hint has no JSON Schema; None if every hint alone has one."""
+        for name, hint in (getattr(self.function, "__annotations__", None) or {}).items():
+            alone = types.SimpleNamespace(__annotations__={name: hint})
+            try:
+                read = typing.get_type_hints(alone, self.function.__globals__, self._around(), include_extras=True)[
+                    name
+                ]
+                if not (isinstance(read, type) and issubclass(read, Context)):
+                    TypeAdapter(read).json_schema()
+            except Exception:  # noqa: BLE001 - evaluating a hint, and the schema of its type, run code of the author
+                return str(name)
+        return None
 
     @property
     def local(self) -> bool:
@@ -199,8 +215,12 @@ def _same_value_object(one: Any, other: Any) -> bool:
 
 @functools.lru_cache(4096)
 def _words_of(hints: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the names that textual hints refer to."""
-    return tuple({word for hint in hints for word in compile(hint, "<hint>", "eval").co_names})
+    """Return the names that textual hints refer to. `ToolSource.signature` reports hints that are no expressions."""
+    words: set[str] = set()
+    for hint in hints:
+        with contextlib.suppress(SyntaxError):
+            words.update(compile(hint, "<hint>", "eval").co_names)
+    return tuple(words)
 
 
 def _facts_of(parameter: inspect.Parameter) -> tuple[Any, ...]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from .episode import RecordedEnvironment, RecordedEpisode
-from .reader import TornTail, read_episodes
+from .reader import Lost, TornTail, read_episodes
 from .recorder import Recorder, RecordingSink
 from .tool_lists import ToolLists
 
 __all__ = [
+    "Lost",
     "RecordedEnvironment",
     "RecordedEpisode",
     "Recorder",

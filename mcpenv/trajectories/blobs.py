@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import dataclasses
 import hashlib
 import os
@@ -44,6 +45,7 @@ class Blobs:
     """The blobs in the folder of a record. Several processes may write to it."""
 
     def __init__(self, record: Path) -> None:
+        self._record = record
         self.folder = record / FOLDER
 
     def stored(self, episode: RecordedEpisode) -> RecordedEpisode:
@@ -57,9 +59,18 @@ class Blobs:
     def restored(self, episode: RecordedEpisode) -> RecordedEpisode:
         """Return the episode with the data of its images and audio.
 
-        A block stays as it is if its file is missing, or is a link out of the folder.
+        A block stays as it is if its file is missing or cannot be read, or is a link out of the folder.
         """
         return _changed(episode, self._put_back) if self.folder.is_dir() else episode
+
+    def read(self, name: str) -> bytes | None:
+        """Return the content of a file; None if it is missing, cannot be read, or is outside of the record."""
+        try:
+            # A record from elsewhere may have links, also to themselves, and pipes.
+            path = (self.folder / name).resolve(strict=True)
+            return path.read_bytes() if path.is_relative_to(self._record.resolve()) and path.is_file() else None
+        except (OSError, RuntimeError):  # `resolve` raises a RuntimeError for a loop before Python 3.13
+            return None
 
     def keep_outputs(self, outputs: Iterable[Output]) -> None:
         """Write the whole text of long outputs, compressed.
@@ -92,13 +103,8 @@ class Blobs:
         name = block.get("blob")
         if not isinstance(name, str) or "data" in block or not _NAME.fullmatch(name):
             return block
-        try:
-            # A record from elsewhere may have links.
-            path = (self.folder / name).resolve(strict=True)
-            if not path.is_relative_to(self.folder.resolve()):
-                return block
-            data = path.read_bytes()
-        except FileNotFoundError:
+        data = self.read(name)
+        if data is None:
             return block
         rest = {key: value for key, value in block.items() if key != "blob"}
         return {**rest, "data": base64.b64encode(data).decode()}
@@ -108,10 +114,23 @@ class Blobs:
         if file.exists():
             return
         self.folder.mkdir(parents=True, exist_ok=True)
-        # A rename makes the file whole or absent, also if another process writes the same file.
-        written = self.folder / f".{name}-{secrets.token_hex(4)}"
+        write_whole(file, data)
+
+
+def write_whole(file: Path, data: bytes) -> None:
+    """Write a file that is whole or absent, also if another process writes the same file.
+
+    Raises:
+        OSError: it was not written.
+    """
+    written = file.with_name(f".{file.name}-{secrets.token_hex(4)}")
+    try:
         written.write_bytes(data)
         os.replace(written, file)
+    except OSError:
+        with contextlib.suppress(OSError):
+            written.unlink()
+        raise
 
 
 def _changed(episode: RecordedEpisode, change: Change) -> RecordedEpisode:

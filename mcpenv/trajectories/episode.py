@@ -13,14 +13,15 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
-from pydantic_core import CoreConfig, PydanticSerializationError, SchemaSerializer, from_json, to_json
+from pydantic_core import PydanticSerializationError, SchemaSerializer, from_json, to_json
 
 from mcpenv.errors import DamagedRecord
 from mcpenv.redaction import has_named, redact_named
 from mcpenv_client.errors import NotSerializable
+from mcpenv_client.types.json_types import plain, writer_of
 from mcpenv_client.types.model_turns import ModelTurn
 from mcpenv_client.types.records import Trajectory
-from mcpenv_client.types.values import MAX_DEPTH, plain, to_plain
+from mcpenv_client.types.values import MAX_DEPTH, to_plain
 
 FORMAT = 1
 """The version of the line's format. A reader refuses unknown ones."""
@@ -158,7 +159,7 @@ def _adapter() -> TypeAdapter[RecordedEpisode]:
 @functools.cache
 def _serializer() -> SchemaSerializer:
     """Return a serializer that writes NaN and infinity by name instead of null, so that they can be found."""
-    return SchemaSerializer(_adapter().core_schema, CoreConfig(ser_json_inf_nan="constants", ser_json_bytes="base64"))
+    return writer_of(_adapter().core_schema)
 
 
 # -- values without a JSON form

@@ -1,6 +1,7 @@
 """Fingerprints: the facts of an episode that must be equal in a replay, and their hash.
 
-Times, durations, logs and ids are left out. So is the incident id in an error's message, because it is random.
+Times, durations, logs and ids are left out. So is the incident id in an error's message, because it is random, and the
+list of tools in the answer to a call of an unknown tool, which older versions did not give.
 """
 
 from __future__ import annotations
@@ -10,9 +11,12 @@ import json
 import re
 from typing import Any
 
-from mcpenv_client.types.records import Reward, StepRecord, Trajectory
+from mcpenv_client.scores import equal
+from mcpenv_client.types.records import Reward, StepRecord, Trajectory, summed
+from mcpenv_client.types.tools import ToolErrorType, ToolFailure
 
 _INCIDENT = re.compile(r"\(incident [0-9a-f]{8}\)")
+_NO_TOOL = re.compile(r"(?s)(Unknown tool: .*?)\. The tools are: .*")
 
 Facts = dict[str, Any]
 """The facts of an episode, as plain JSON data."""
@@ -38,7 +42,7 @@ def facts_of_step(step: StepRecord, observation: Any) -> Facts:
             "structured_content": result.structured_content,
             "is_error": result.is_error,
         },
-        "error": None if error is None else {"error_type": error.error_type.value, "message": _mask(error.message)},
+        "error": None if error is None else {"error_type": error.error_type.value, "message": _message(error)},
         "observation": observation,
         "reward": _reward(step.reward),
         "terminated": step.terminated,
@@ -54,7 +58,7 @@ def facts_of_end(trajectory: Trajectory) -> Facts:
         "truncated": trajectory.truncated,
         "end_reward": _reward(trajectory.end_reward),
         "verified": _reward(trajectory.verified),
-        "return": trajectory.total_reward,
+        "return": _return(trajectory),
         "fault": trajectory.fault,
     }
 
@@ -108,6 +112,17 @@ def first_difference(recorded: Any, replayed: Any, path: str = "") -> tuple[str,
 
 def _item(values: list[Any], index: int) -> Any:
     return values[index] if index < len(values) else None
+
+
+def _return(trajectory: Trajectory) -> float:
+    """Return the sum of the rewards. Older versions recorded it with rounding errors, which are removed."""
+    exact = summed(trajectory.reward_values)
+    return exact if equal(exact, trajectory.total_reward) else trajectory.total_reward
+
+
+def _message(error: ToolFailure) -> str:
+    text = _mask(error.message)
+    return _NO_TOOL.sub(r"\1", text) if error.error_type is ToolErrorType.TOOL_NOT_FOUND else text
 
 
 def _reward(reward: Reward | None) -> Facts | None:

@@ -9,13 +9,17 @@ from mcpenv.errors import ConfigurationError, DamagedRecord
 
 from .blobs import FOLDER, Blobs
 from .episode import RecordedEpisode
+from .lost import Lost
 from .segments import TornTail, members
 
 PATTERNS = ("episodes-*.jsonl.gz", "episodes-*.jsonl")
 
 
 def read_episodes(
-    directory_or_file: Path | str, *, on_torn: Callable[[TornTail], None] | None = None
+    directory_or_file: Path | str,
+    *,
+    on_torn: Callable[[TornTail], None] | None = None,
+    on_lost: Callable[[Path, Lost], None] | None = None,
 ) -> Iterator[RecordedEpisode]:
     """Yield the episodes of a record, segment by segment, each in the order in which they ended.
 
@@ -24,6 +28,7 @@ def read_episodes(
     Args:
         directory_or_file: a record's folder, one of its segments, or its text (``.jsonl``, as ``zcat`` prints it).
         on_torn: called with the incomplete end of a segment, if its writer died or is still writing; None: ignore it.
+        on_lost: called with a segment and the episodes that its writer lost at that place; None: ignore them.
 
     Raises:
         ConfigurationError: there is no such record.
@@ -32,10 +37,27 @@ def read_episodes(
     for path in segments_of(Path(directory_or_file)):
         blobs = Blobs(path.parent)
         for place, text in _lines(path, on_torn):
+            if (lost := Lost.from_line(text)) is not None:
+                if on_lost is not None:
+                    on_lost(path, lost)
+                continue
             try:
                 yield blobs.restored(RecordedEpisode.from_line(text))
             except DamagedRecord as error:
                 raise DamagedRecord(error.reason, place) from error
+
+
+def lost_in(directory_or_file: Path | str) -> Iterator[tuple[Path, Lost]]:
+    """Yield the episodes that writers of a record lost, each with the segment that says so. Reads no episode.
+
+    Raises:
+        ConfigurationError: there is no such record.
+        DamagedRecord: bytes other than a torn tail cannot be read.
+    """
+    for path in segments_of(Path(directory_or_file)):
+        for _, text in _lines(path, None):
+            if (lost := Lost.from_line(text)) is not None:
+                yield path, lost
 
 
 def segments_of(path: Path) -> list[Path]:
@@ -64,7 +86,7 @@ def unread_files(path: Path) -> list[Path]:
 
 
 def _segments_in(folder: Path) -> list[Path]:
-    return sorted(file for pattern in PATTERNS for file in folder.glob(pattern))
+    return sorted(file for pattern in PATTERNS for file in folder.glob(pattern) if file.is_file())
 
 
 def _may_be_of_record(file: Path) -> bool:
@@ -91,4 +113,4 @@ def _lines(path: Path, on_torn: Callable[[TornTail], None] | None) -> Iterator[t
             yield f"{path}, byte {offset}", line
 
 
-__all__ = ["TornTail", "read_episodes", "segments_of", "unread_files"]
+__all__ = ["Lost", "TornTail", "lost_in", "read_episodes", "segments_of", "unread_files"]

@@ -24,6 +24,7 @@ from mcpenv_client.types.values import to_plain
 from .blobs import Blobs
 from .episode import OBSERVATIONS, RecordedEnvironment, RecordedEpisode, versions
 from .spilled import Spilled
+from .summary import steps_of
 from .tool_lists import ToolLists
 from .writer import Counts, Job, Jobs, Writer
 
@@ -107,7 +108,8 @@ class Recorder:
 
     def write(self, episode: RecordedEpisode) -> None:
         """Record an episode that was put together elsewhere. Blocks only while the queue is full."""
-        self.writer.put(Job(lambda: self.blobs.stored(episode).line()), wait=True)
+        steps = steps_of(episode.trajectory)
+        self.writer.put(Job(lambda: self.blobs.stored(episode).line(), steps), wait=True)
 
     def flush(self) -> None:
         """Return when every finished episode has been written (or lost, which is logged)."""
@@ -138,17 +140,24 @@ class RecordingSink:
         self._waits = waits
         self._spilled: dict[str, Spilled] = {}
         self.agent: str | None = None
+        self._players: dict[str | None, str] = {}
 
     def episode_over(self, trajectory: Trajectory, outputs: Sequence[Output] = ()) -> None:
         """Queue an episode for writing. It must not change any more."""
         spilled = self._spilled.pop(trajectory.episode_id, None) if self._spilled else None
         tools = self._tools()
-        job = Job(functools.partial(self._line, trajectory, tools, spilled, outputs))
+        agent = self.agent or self._players.pop(trajectory.episode_id, None)
+        write = functools.partial(self._line, trajectory, tools, spilled, outputs, agent)
+        job = Job(write, steps_of(trajectory))
         if self._waits:
             self._recorder.writer.put(job, wait=True)
             return
         self._recorder.jobs.add(trajectory.episode_id, job)
         self._recorder.writer.put(job, wait=False)
+
+    def played_by(self, episode_id: str | None, agent: str) -> None:
+        """Note the agent that plays an episode."""
+        self._players = {episode_id: agent}
 
     def another(self, tools: ToolRegistry, mode: Mode) -> RecordingSink:
         """Return a sink for another instance. A fork has its own tools, and its own spilled steps."""
@@ -163,7 +172,7 @@ class RecordingSink:
         if spilled is None:
             spilled = self._spilled[trajectory.episode_id] = Spilled()
         if spilled.add(steps):
-            self._recorder.writer.put(Job(spilled.pack), wait=self._waits)
+            self._recorder.writer.put(Job(spilled.pack, None), wait=self._waits)
 
     def spilled(self, trajectory: Trajectory) -> Spilled | None:
         """Return a copy of the spilled steps so far."""
@@ -197,18 +206,19 @@ class RecordingSink:
         tools: Sequence[Tool] | None,
         spilled: Spilled | None,
         outputs: Sequence[Output],
+        agent: str | None,
     ) -> bytes:
         self._recorder.blobs.keep_outputs(outputs)
         if spilled is not None:
             steps = [*spilled.steps(), *trajectory.steps]
             trajectory = replace(trajectory, steps=steps, dropped=trajectory.dropped - len(spilled))
-        return self._recorder.blobs.stored(self._episode(trajectory, tools)).line()
+        return self._recorder.blobs.stored(self._episode(trajectory, tools, agent)).line()
 
-    def _episode(self, trajectory: Trajectory, tools: Sequence[Tool] | None) -> RecordedEpisode:
+    def _episode(self, trajectory: Trajectory, tools: Sequence[Tool] | None, agent: str | None) -> RecordedEpisode:
         listed = None if tools is None else self._recorder.tools.keep(tools)
         episode = RecordedEpisode(trajectory, self._environment, versions(), listed)
-        if self.agent is not None:
-            episode.agent = {"name": self.agent}
+        if agent is not None:
+            episode.agent = {"name": agent}
         observations = {
             str(step.call.step): seen for step in trajectory.steps if (seen := own_observation(step)) is not None
         }

@@ -27,6 +27,9 @@ LEVEL = 1
 
 _CHUNK = 1 << 16
 
+MAX_MEMBER_BYTES = 256 * 1024 * 1024
+"""The largest text of a member, in bytes. A record from elsewhere may be a few bytes that become gigabytes."""
+
 
 class Segment:
     """The file that this process appends to.
@@ -56,6 +59,8 @@ class Segment:
         if written != len(member):
             os.ftruncate(self._file, self.size)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        if not os.path.samestat(self.path.stat(), os.fstat(self._file)):  # `stat` raises if it was deleted
+            raise FileNotFoundError(errno.ENOENT, "the file was replaced")
         self.size += written
 
     def close(self) -> None:
@@ -141,7 +146,7 @@ def members(path: Path, start: int = 0) -> Iterator[tuple[int, bytes] | TornTail
         start: the offset of the first member to read.
 
     Raises:
-        DamagedRecord: bytes that are not a gzip member, or a member with a wrong checksum.
+        DamagedRecord: bytes that are not a gzip member, or a member with a wrong checksum or too long a text.
         OSError: the file cannot be read.
     """
     offset, pending = start, b""
@@ -152,11 +157,15 @@ def members(path: Path, start: int = 0) -> Iterator[tuple[int, bytes] | TornTail
             if not data:
                 return
             inflate = zlib.decompressobj(GZIP)
-            size, parts = 0, []
+            size, parts, left = 0, [], MAX_MEMBER_BYTES
             try:
                 while data:
-                    parts.append(inflate.decompress(data))
+                    parts.append(inflate.decompress(data, left + 1))
                     size += len(data)
+                    left -= len(parts[-1])
+                    if left < 0:
+                        reason = f"an episode there has more than {MAX_MEMBER_BYTES >> 20} MiB"
+                        raise DamagedRecord(reason, f"{path}, byte {offset}")
                     if inflate.eof:
                         break
                     data = file.read(_CHUNK)

@@ -8,14 +8,21 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from mcpenv.execution.episode import bytes_of
 from mcpenv_client.types.records import StepRecord
 
 _STEPS = TypeAdapter(list[StepRecord])
-_BATCH = 256
+_BATCH, _BATCH_BYTES = 256, 4 * 1024 * 1024
+
+MAX_SPILLED_BYTES = 128 * 1024 * 1024
+"""The approximate maximum size of the spilled steps of an episode before compression, in bytes. They are read back into
+memory when the episode is written."""
 
 
 class Spilled:
     """The steps in their order, compressed in batches by the writer's thread."""
+
+    _last_bytes = _total_bytes = 0  # also of instances that an older version pickled
 
     def __init__(self) -> None:
         self._batches: list[bytes | list[StepRecord]] = []
@@ -37,21 +44,29 @@ class Spilled:
         """Return an independent copy of the collection."""
         other = Spilled()
         other._batches, other._last, other._count = [*self._batches], [*self._last], self._count
+        other._last_bytes, other._total_bytes = self._last_bytes, self._total_bytes
         return other
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state for a file: all steps compressed, without the Python objects that tools returned."""
         batches = [_packed(batch) if isinstance(batch, list) else batch for batch in [*self._batches, self._last]]
-        return {"_batches": batches, "_last": [], "_count": self._count}
+        return {**vars(self), "_batches": batches, "_last": [], "_last_bytes": 0}
 
     def add(self, steps: Sequence[StepRecord]) -> bool:
-        """Add steps. Return True if there is something to `pack`."""
-        self._last.extend(steps)
-        self._count += len(steps)
-        if len(self._last) < _BATCH:
+        """Add steps, except those above `MAX_SPILLED_BYTES`. Return True if there is something to `pack`."""
+        for step in steps:
+            size = bytes_of(step)
+            if self._total_bytes + size > MAX_SPILLED_BYTES:
+                self._total_bytes = MAX_SPILLED_BYTES  # the steps that are kept have no further gap
+                break
+            self._last.append(step)
+            self._count += 1
+            self._last_bytes += size
+            self._total_bytes += size
+        if len(self._last) < _BATCH and self._last_bytes < _BATCH_BYTES:
             return False
         self._batches.append(self._last)
-        self._last = []
+        self._last, self._last_bytes = [], 0
         return True
 
     def pack(self) -> None:

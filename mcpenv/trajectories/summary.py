@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from mcpenv_client.types import records
 from mcpenv_client.types.records import Trajectory
 
 from .episode import RecordedEpisode
@@ -25,7 +26,7 @@ def summary_of(episode: RecordedEpisode) -> dict[str, Any]:
         "environment": episode.environment.name,
         "environment_version": episode.environment.version,
         "seed": trajectory.seed,
-        "return": return_of(trajectory),
+        "return": trajectory.earned,
         "fault": fault_of(trajectory),
         "status": None if status is None else status.code.value,
         "status_stage": None if status is None or status.stage is None else status.stage.value,
@@ -35,10 +36,15 @@ def summary_of(episode: RecordedEpisode) -> dict[str, Any]:
         "truncated": trajectory.truncated,
         "reason": trajectory.reason,
         "ending": episode.ending,
-        "n_steps": trajectory.dropped + len(trajectory.steps),
+        "n_steps": steps_of(trajectory),
         "started_at": trajectory.started_at,
         "ended_at": trajectory.ended_at,
     }
+
+
+def steps_of(trajectory: Trajectory) -> int:
+    """Return the number of steps of an episode, those included that it does not have any more."""
+    return trajectory.dropped + len(trajectory.steps)
 
 
 def named_task_of(trajectory: Trajectory) -> str | None:
@@ -53,17 +59,5 @@ def fault_of(trajectory: Trajectory) -> str | None:
 
 def components_of(trajectory: Trajectory) -> dict[str, float]:
     """Return the sums of the named components of its rewards, including the reward of the end."""
-    sums: dict[str, float] = {}
-    for reward in (*(step.reward for step in trajectory.steps), trajectory.end_reward):
-        for name, value in ({} if reward is None else reward.components).items():
-            sums[name] = sums.get(name, 0.0) + value
-    return sums
-
-
-def return_of(trajectory: Trajectory) -> float | None:
-    """Return the sum of an episode's rewards; None if there was none."""
-    of_reset = (trajectory.observation or {}).get("reward")
-    rewards = [trajectory.end_reward, *(step.reward for step in trajectory.steps)]
-    if of_reset is None and trajectory.dropped == 0 and all(reward is None for reward in rewards):
-        return None
-    return trajectory.total_reward
+    rewards = (*(step.reward for step in trajectory.steps), trajectory.end_reward)
+    return records.components_of(reward for reward in rewards if reward is not None)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import secrets
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,6 +11,8 @@ from pydantic_core import from_json, to_json
 
 from mcpenv.errors import DamagedRecord
 from mcpenv_client.types.tools import Tool
+
+from .blobs import write_whole
 
 _TOOLS = TypeAdapter(list[Tool])
 _MANY = 1024
@@ -45,10 +45,7 @@ class ToolLists:
         file = self._folder / f"{name}.json"
         if not file.exists():
             self._folder.mkdir(parents=True, exist_ok=True)
-            # A rename makes the file whole or absent, also if another process writes the same file.
-            written = self._folder / f".{name}-{secrets.token_hex(4)}"
-            written.write_bytes(text)
-            os.replace(written, file)
+            write_whole(file, text)
         if len(self._kept) >= _MANY:
             self._kept.clear()
         self._kept[same] = name, tools

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from .lost import Lost
 from .segments import Segments, member_of
 
 logger = logging.getLogger("mcpenv")
@@ -36,13 +37,15 @@ class Job:
 
     Attributes:
         line: returns its line; called in the writer's thread. None: there was work to do, but nothing to write.
+        steps: the number of steps of the episode; None if the job is no episode, so that none is lost with it.
         over: True if it was written or lost.
     """
 
-    __slots__ = ("_when_over", "line", "over")
+    __slots__ = ("_when_over", "line", "over", "steps")
 
-    def __init__(self, line: Callable[[], bytes | None]) -> None:
+    def __init__(self, line: Callable[[], bytes | None], steps: int | None = 0) -> None:
         self.line: Callable[[], bytes | None] | None = line
+        self.steps = steps
         self.over = False
         self._when_over: list[Callable[[], None]] = []
 
@@ -102,7 +105,8 @@ class Writer:
     """The writer of episodes, in the order of the queue. Its errors fail no step; they are logged and counted.
 
     An episode that cannot be written is lost, and so are those that arrive while ``max_waiting`` are queued. Each cause
-    is logged at most once a minute.
+    is logged at most once a minute. The next line that can be written says how many were lost before it, and so does a
+    last one if that was the end.
 
     Args:
         max_segment_bytes: size above which the next episode begins another file.
@@ -129,6 +133,7 @@ class Writer:
         self._working = 0  # the number of jobs that are being written
         self._closing = False
         self._hurry = False  # a caller waits for the queue
+        self._gap: Lost | None = None  # the losses that the record does not have yet
         # Created at the first job: a recorder that records nothing has no thread.
         self._thread: threading.Thread | None = None
 
@@ -167,7 +172,7 @@ class Writer:
                     self._changed.notify_all()
             else:
                 why = "the recorder is closed" if self._closing else f"{self._max_waiting} episodes wait to be written"
-                self._lose(why, why)
+                self._lose(job, why, why)
         if not taken:
             job.end()
 
@@ -207,6 +212,9 @@ class Writer:
             while self._thread is not None:
                 self._changed.wait()
             with contextlib.suppress(OSError):  # the jobs have been written and marked already
+                if self._gap is not None:
+                    gap, self._gap = self._gap, None
+                    self._segments.append(member_of(gap.line()))
                 self._segments.close()
         return True
 
@@ -225,7 +233,7 @@ class Writer:
 
     def _write(self, jobs: Sequence[Job]) -> None:
         """Write the lines of jobs in as few members as possible. Each member is whole or absent."""
-        lines: list[bytes] = []
+        lines: list[tuple[bytes, Job]] = []
         size = 0
         for job in jobs:
             try:
@@ -234,10 +242,10 @@ class Writer:
             except Exception as error:  # the recorder's boundary: one episode must not stop the others
                 logger.exception("an episode could not be encoded")
                 with self._changed:
-                    self._lose(type(error), f"{type(error).__name__}: {error}")
+                    self._lose(job, type(error), f"{type(error).__name__}: {error}")
                 continue
             if line is not None:
-                lines.append(line)
+                lines.append((line, job))
                 size += len(line)
             if size >= self._member_bytes:
                 self._write_lines(lines)
@@ -245,16 +253,21 @@ class Writer:
         if lines:
             self._write_lines(lines)
 
-    def _write_lines(self, lines: list[bytes]) -> None:
+    def _write_lines(self, lines: list[tuple[bytes, Job]]) -> None:
+        with self._changed:
+            gap, self._gap = self._gap, None
+        texts = [line for line, _ in lines] if gap is None else [gap.line(), *(line for line, _ in lines)]
         try:
-            self._segments.append(member_of(b"".join(lines)))
+            self._segments.append(member_of(b"".join(texts)))
         except OSError as error:
+            with self._changed:
+                self._missing(gap)
             if len(lines) > 1:  # there may be room for some
-                for line in lines:
-                    self._write_lines([line])
+                for each in lines:
+                    self._write_lines([each])
                 return
             with self._changed:
-                self._lose_to(error)
+                self._lose(lines[0][1], (type(error), error.errno), error.strerror or str(error))
         else:
             with self._changed:
                 self._written += len(lines)
@@ -278,11 +291,17 @@ class Writer:
             self._working = len(jobs)
             return jobs
 
-    def _lose_to(self, error: OSError) -> None:
-        self._lose((type(error), error.errno), error.strerror or str(error))
+    def _missing(self, gap: Lost | None) -> None:
+        """Put losses that could not be written before those that came meanwhile."""
+        if gap is not None:
+            self._gap = gap if self._gap is None else gap + self._gap
 
-    def _lose(self, cause: object, why: str) -> None:
+    def _lose(self, job: Job, cause: object, why: str) -> None:
+        if job.steps is None:
+            return
         self._lost += 1
+        one = Lost(1, job.steps, time.time(), time.time(), why)
+        self._gap = one if self._gap is None else self._gap + one
         now = time.monotonic()
         if now - self._said.get(cause, -math.inf) >= SILENCE_S:
             self._said[cause] = now

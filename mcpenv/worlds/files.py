@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import pickle
@@ -11,10 +12,23 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from .world import Tree
+from .world import Budget, Tree, free_key
 
 MAX_TEXT = 256 * 1024
 """Maximum bytes of a file that is captured as text. Other files are captured as their hash."""
+
+MAX_BYTES = 1 << 30
+"""Maximum bytes of all files that are captured or saved."""
+
+MAX_TREE = 128 << 20
+"""Maximum bytes of a captured tree: the texts, and `_EACH` for each file."""
+
+_EACH = 512
+_CHUNK = 1 << 20
+_OF_PATH = frozenset({errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP})
+"""The errors of a file that come from its permissions or its path, which an agent may choose."""
+
+_DENIED = os.strerror(errno.EACCES)
 
 
 class FilesWorld:
@@ -24,25 +38,48 @@ class FilesWorld:
     files that are not UTF-8 text are ``{"sha256": ..., "size": bytes}``, links are ``{"link": target}``, and empty
     folders are ``{"folder": true}``.
 
-    Another process may write to the folder meanwhile. A file that it deletes during a capture counts as absent.
+    Another process may write to the folder meanwhile. A file that it deletes during a capture counts as absent. What
+    may not be read, or has a path that is too long, is ``{"unreadable": reason}``. Bytes of a name that are not UTF-8
+    are U+FFFD.
 
     Args:
         folder: must exist as long as the world is used; its content belongs to the world.
         ignore: files and folders that are not captured, as paths relative to the folder: ``(".git",)``. They are saved.
+        max_bytes: maximum bytes of all files. A sparse file may be larger than the disk.
     """
 
-    def __init__(self, folder: str | os.PathLike[str], *, ignore: Iterable[str] = ()) -> None:
+    def __init__(
+        self, folder: str | os.PathLike[str], *, ignore: Iterable[str] = (), max_bytes: int = MAX_BYTES
+    ) -> None:
         self.folder = Path(folder)
         self._ignore = frozenset(path.strip("/") for path in ignore)
+        self._max_bytes = max_bytes
 
     def capture(self) -> Tree:
-        """Return the content of the folder."""
-        seen = {path: look(self.folder / path) for path, _ in self._walk(without=self._ignore)}
-        return {path: content for path, content in seen.items() if content}
+        """Return the content of the folder.
+
+        Raises:
+            WorldUnreadable: the files, or their texts, are too large, or reading them takes too long.
+        """
+        budget = Budget("the folder", self._max_bytes)
+        kept = Budget("the text of the folder", MAX_TREE)
+        tree: Tree = {}
+        for path, _ in self._walk(without=self._ignore):
+            content = look(self.folder / path, budget)
+            if content:
+                kept.take(_EACH + len(content.get("text", "")))
+                tree[free_key(_utf8(path), tree)] = content
+        return tree
 
     def save(self) -> bytes:
-        """Return files, links and folders with their permissions."""
-        return pickle.dumps([(path, mode, _content(self.folder / path, mode)) for path, mode in self._walk(True)])
+        """Return files, links and folders with their permissions.
+
+        Raises:
+            WorldUnreadable: the files are too large.
+        """
+        budget = Budget("the folder", self._max_bytes)
+        entries = self._walk(True)
+        return pickle.dumps([(path, mode, _content(self.folder / path, mode, budget)) for path, mode in entries])
 
     def load(self, saved: bytes) -> None:
         """Empty the folder and restore the saved content."""
@@ -79,6 +116,8 @@ class FilesWorld:
                     mode = os.lstat(self.folder / path).st_mode
                 except FileNotFoundError:
                     continue  # deleted since it was listed
+                except OSError:
+                    mode = 0  # `look` says why
                 if stat.S_ISDIR(mode):
                     below.append(path)
                 if folders or not stat.S_ISDIR(mode) or not self._names(path):
@@ -89,29 +128,44 @@ class FilesWorld:
         """Return the names in a folder, sorted; none if it was deleted since it was listed."""
         try:
             return sorted(os.listdir(self.folder / inside))
-        except (FileNotFoundError, NotADirectoryError):
+        except OSError:  # denied, or the path is too long: `look` says so
             if not inside:
                 raise
             return []
 
 
-def look(path: Path) -> dict[str, Any]:
-    """Return a file, link or folder as it is captured; an empty dictionary if there is none."""
+def look(path: Path, budget: Budget | None = None) -> dict[str, Any]:
+    """Return a file, link or folder as it is captured; an empty dictionary if there is none.
+
+    Raises:
+        WorldUnreadable: the budget does not suffice.
+    """
+    budget = Budget("the folder", MAX_BYTES) if budget is None else budget
     try:
         mode = os.lstat(path).st_mode
         if stat.S_ISDIR(mode):
-            return {"folder": True}
+            return {"folder": True} if os.access(path, os.R_OK | os.X_OK) else {"unreadable": _DENIED}
         if stat.S_ISLNK(mode):
-            return {"link": os.readlink(path)}
+            return {"link": _utf8(os.readlink(path))}
         if not stat.S_ISREG(mode):
             return {"special": stat.filemode(mode)[0]}
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
+            budget.take(size)
             if size <= MAX_TEXT:
-                return look_at(file.read())
-            return {"sha256": hashlib.file_digest(file, "sha256").hexdigest(), "size": size}
+                return look_at(file.read(MAX_TEXT + 1))
+            digest, read = hashlib.sha256(), 0
+            while chunk := file.read(_CHUNK):
+                read += len(chunk)
+                budget.take(min(len(chunk), max(read - size, 0)))  # it may have grown
+                digest.update(chunk)
+            return {"sha256": digest.hexdigest(), "size": read}
     except (FileNotFoundError, NotADirectoryError):
         return {}
+    except OSError as error:
+        if error.errno not in _OF_PATH:
+            raise
+        return {"unreadable": os.strerror(error.errno or 0)}
 
 
 def look_at(content: bytes) -> dict[str, Any]:
@@ -124,8 +178,14 @@ def look_at(content: bytes) -> dict[str, Any]:
     return {"sha256": hashlib.sha256(content).hexdigest(), "size": len(content)}
 
 
-def _content(path: Path, mode: int) -> bytes | str | None:
+def _utf8(name: str) -> str:
+    """Return a name of the file system as UTF-8 text."""
+    return os.fsencode(name).decode(errors="replace")
+
+
+def _content(path: Path, mode: int, budget: Budget) -> bytes | str | None:
     if stat.S_ISREG(mode):
+        budget.take(os.lstat(path).st_size)
         return path.read_bytes()
     return os.readlink(path) if stat.S_ISLNK(mode) else None
 

@@ -6,6 +6,8 @@ import pickle
 from collections.abc import Callable
 from typing import Any
 
+from mcpenv.errors import WorldUnreadable
+from mcpenv_client.errors import NotSerializable
 from mcpenv_client.types.values import to_plain
 
 from .world import Tree
@@ -28,10 +30,13 @@ class ObjectWorld:
         """Return the JSON form of the object.
 
         Raises:
-            NotSerializable: if the object has no JSON form.
+            WorldUnreadable: the object has no JSON form.
             TypeError: if the JSON form is not an object.
         """
-        tree = to_plain(self._get(), "world")
+        try:
+            tree = to_plain(self._get(), "world")
+        except NotSerializable as error:
+            raise WorldUnreadable(str(error)) from error
         if not isinstance(tree, dict):
             raise TypeError(f"the object of an ObjectWorld is a {type(tree).__name__} in JSON, not an object")
         return tree

@@ -32,7 +32,7 @@ from mcpenv.cli.remote import Bearer
 from mcpenv.server.security.agent_auth import agent_auth_from
 from mcpenv.server.serve import serving
 
-COMMANDS = [("call", "add"), ("inspect",)]
+COMMANDS = [("call", "add"), pytest.param(("inspect",), marks=pytest.mark.extension("inspection"))]
 
 
 # -- call and inspect
@@ -44,6 +44,7 @@ def test_a_tool_is_called_with_the_token_however_it_is_given(cli: Cli, url: str,
     assert int(done.out) >= 1
 
 
+@pytest.mark.extension("inspection")
 def test_a_server_is_inspected_with_the_token_however_it_is_given(cli: Cli, url: str, given: tuple[str, ...]) -> None:
     done = cli("inspect", url, "--json", *given)
     assert (done.status, done.err) == (0, "")
@@ -56,7 +57,14 @@ def test_a_token_may_begin_with_a_dash(cli: Cli) -> None:
         assert cli("call", address, "add", "--agent-token", "-dashing-secret") == Done(0, "1\n", "")
 
 
-@pytest.mark.parametrize("command", [("call", "add"), ("call", "add", "--json"), ("inspect",), ("inspect", "--json")])
+@pytest.mark.parametrize(
+    "command",
+    [
+        *COMMANDS,
+        ("call", "add", "--json"),
+        pytest.param(("inspect", "--json"), marks=pytest.mark.extension("inspection")),
+    ],
+)
 def test_a_server_that_answers_401_is_one_line_that_says_how_to_give_a_token(
     cli: Cli, url: str, command: tuple[str, ...]
 ) -> None:
@@ -120,6 +128,7 @@ def _serve_gated(host: str, port: int, methods: tuple[str, ...]) -> None:
     uvicorn.run(Gate(server.http_app(path="/tools"), methods), host=host, port=port, log_level="error")
 
 
+@pytest.mark.extension("inspection")
 @pytest.mark.process
 @pytest.mark.parametrize(
     ("methods", "inspected"),
@@ -172,7 +181,7 @@ def test_a_token_goes_nowhere_else_by_a_redirection(cli: Cli, status: int) -> No
     assert there == []
 
 
-@pytest.mark.parametrize("command", [("call", "add"), ("inspect",)])
+@pytest.mark.parametrize("command", COMMANDS)
 def test_a_server_on_this_machine_is_reached_without_the_proxy(
     cli: Cli, url: str, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:

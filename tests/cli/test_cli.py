@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import re
@@ -16,114 +17,15 @@ from typing import Any, Literal
 import httpx
 import pytest
 from command_line import TIMEOUT_S, Cli, Done, command_lines, free_port, started, write
+from command_worlds import WORLD
 from fastmcp import Client, FastMCP
 from fastmcp.client.transports import StdioTransport
 from fastmcp.utilities.tests import run_server_in_process
 
 import mcpenv
-from mcpenv import Mode
 from mcpenv.cli.remote import base_url, mcp_url
-from mcpenv.server.config import ServerConfig
 from mcpenv.server.serve import serving
 from mcpenv.targets.target import load_target
-
-WORLD = '''
-from typing import Annotated, Literal
-
-from fastmcp import FastMCP
-from fastmcp.utilities.types import Image
-from pydantic import BaseModel, Field
-from mcpenv import Action, MCPEnvironment, Observation, State, ToolError
-
-
-class Move(Action):
-    type: Literal["move"] = "move"
-    direction: Literal["left", "right"]
-    steps: int = 1
-
-
-class Place(Observation):
-    cell: str = "here"
-
-
-class Where(State):
-    cell: int = 0
-
-
-class Size(BaseModel):
-    width: int
-    height: int = 1
-
-
-class World(MCPEnvironment):
-    """A small world.
-
-    For tests.
-    """
-
-    SUPPORTS_CONCURRENT_SESSIONS = True
-    VERSION = "1.2.3"
-    action_types = (Move,)
-    observation_type = Place
-    state_type = Where
-
-    def __init__(self, start: int = 0) -> None:
-        server = FastMCP("handed in")
-        server.resource("world://map", name="map", description="The map.")(lambda: "a map")
-        server.resource("world://cell/{number}", name="cell")(lambda number: number)
-        server.prompt(name="ask", description="Ask.")(lambda question: question)
-        super().__init__(server)
-        self.count = start
-
-        @self.tool
-        def add(by: Annotated[int, Field(description="how much")] = 1) -> int:
-            """Add to the counter."""
-            self.count += by
-            return self.count
-
-        @self.tool
-        def say(text: str, times: int | None = None, level: Literal["low", "high"] = "low") -> str:
-            """Say it."""
-            return f"{text!r} {times!r} {level!r}"
-
-        @self.tool
-        def shape(size: Size, names: list[str] = [], anything: object = None, maybe: str | None = None) -> str:
-            return f"{size!r} {names!r} {anything!r} {maybe!r}"
-
-        @self.tool
-        def draw() -> list:
-            """Text and a picture."""
-            return ["a picture:", Image(data=b"12345", format="png")]
-
-        @self.tool(mode="simulation", terminal=True)
-        def finish() -> str:
-            return "the end"
-
-        @self.tool(mode="production")
-        def live() -> str:
-            return "live"
-
-        @self.tool(mode="production", name="both")
-        def both_live() -> str:
-            """The live one."""
-            return "live"
-
-        @self.tool(mode="simulation", name="both")
-        def both_simulated() -> str:
-            """The simulated one."""
-            return "simulated"
-
-        @self.tool
-        def refuse() -> None:
-            raise ToolError("not today")
-
-        @self.tool
-        def crash() -> None:
-            raise ValueError("on [bold]purpose[/bold]")
-
-    def score(self, call, outcome):
-        return 0.5 if call.name == "add" else None
-'''
 
 
 @pytest.fixture
@@ -131,19 +33,6 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFi
     """Command lines in this process, in a working directory of their own."""
     with command_lines(tmp_path, monkeypatch, capfd) as run:
         yield run
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> str:
-    """The environment above, as a folder ``world`` of the working directory."""
-    return write(tmp_path, "world", WORLD)
-
-
-@pytest.fixture
-def world_url(cli: Cli, world: str) -> Iterator[str]:
-    """The environment above, served in production mode."""
-    with serving(load_target(world).factory, ServerConfig(mode=Mode.PRODUCTION)) as url:
-        yield url
 
 
 # -- the command itself
@@ -154,7 +43,17 @@ def test_the_version_is_the_packages(cli: Cli) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", [(), ("run",), ("dev",), ("inspect",), ("call",), ("connect",), ("tasks", "list"), ("tasks", "show")]
+    "command",
+    [
+        (),
+        ("run",),
+        ("call",),
+        pytest.param(("inspect",), marks=pytest.mark.extension("inspection")),
+        pytest.param(("tasks", "list"), marks=pytest.mark.extension("inspection")),
+        pytest.param(("tasks", "show"), marks=pytest.mark.extension("inspection")),
+        pytest.param(("dev",), marks=pytest.mark.extension("reload")),
+        pytest.param(("connect",), marks=pytest.mark.extension("hosts")),
+    ],
 )
 def test_every_command_explains_itself(cli: Cli, command: tuple[str, ...]) -> None:
     done = cli(*command, "--help")
@@ -163,20 +62,36 @@ def test_every_command_explains_itself(cli: Cli, command: tuple[str, ...]) -> No
     assert "TARGET" in done.out
 
 
+def test_the_forms_of_target_are_listed_once(cli: Cli) -> None:
+    for command in ("run", "call"):
+        assert cli(command, "--help").out.count("folder:Class") == 1
+
+
 def test_without_a_command_help_is_shown(cli: Cli) -> None:
     done = cli()
     assert done.status == 0
     assert "Commands" in done.out
 
 
-def test_every_option_is_explained(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "command",
+    [
+        "run",
+        "call",
+        pytest.param("inspect", marks=pytest.mark.extension("inspection")),
+        pytest.param("tasks list", marks=pytest.mark.extension("inspection")),
+        pytest.param("tasks show", marks=pytest.mark.extension("inspection")),
+        pytest.param("dev", marks=pytest.mark.extension("reload")),
+        pytest.param("connect", marks=pytest.mark.extension("hosts")),
+    ],
+)
+def test_every_option_is_explained(cli: Cli, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
     monkeypatch.setenv("COLUMNS", "200")
-    for command in ("run", "dev", "inspect", "call", "connect", "tasks list", "tasks show"):
-        options = re.findall(
-            r"│\s+(--[a-z-]+)(?: -\w)?(?: --no-[a-z-]+)?(?: [A-Z.]+)?\s+(\S?)", cli(*command.split(), "--help").out
-        )
-        assert {"--set", "--debug"} <= {name for name, _ in options}
-        assert [name for name, explained in options if not explained.isalpha()] == []
+    options = re.findall(
+        r"│\s+(--[a-z-]+)(?: -\w)?(?: --no-[a-z-]+)?(?: [A-Z.]+)?\s+(\S?)", cli(*command.split(), "--help").out
+    )
+    assert {"--set", "--debug"} <= {name for name, _ in options}
+    assert [name for name, explained in options if not explained.isalpha()] == []
 
 
 @pytest.mark.parametrize(
@@ -195,9 +110,15 @@ def test_every_option_is_explained(cli: Cli, monkeypatch: pytest.MonkeyPatch) ->
         (("run", "world", "--host", "0.0.0.0"), "host 0.0.0.0 is not loopback"),
         (("run", "world", "--port", "99999"), "cannot listen on 127.0.0.1:99999"),
         (("run", "world", "--reload", "--transport", "stdio"), "--reload needs --transport http"),
-        (("run", "nowhere", "--reload"), "nowhere: is not a folder with environment.py"),
-        (("dev", "nowhere"), "nowhere: is not a folder with environment.py"),
-        (("inspect", "world", "--mode", "test"), 'Invalid value "test" for --mode'),
+        *(
+            pytest.param(command, "nowhere: is not a folder with environment.py", marks=pytest.mark.extension("reload"))
+            for command in (("run", "nowhere", "--reload"), ("dev", "nowhere"))
+        ),
+        pytest.param(
+            ("inspect", "world", "--mode", "test"),
+            'Invalid value "test" for --mode',
+            marks=pytest.mark.extension("inspection"),
+        ),
         (("call", "world", "add", "--timeout-s", "0"), "--timeout-s is 0; it must be a number of seconds above 0"),
     ],
 )
@@ -249,23 +170,33 @@ BROKEN = {
 }
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("run", "--port", "0"),
+        ("run", "--transport", "stdio"),
+        ("call", "add"),
+        pytest.param(("inspect",), marks=pytest.mark.extension("inspection")),
+    ],
+)
 @pytest.mark.parametrize("name", BROKEN)
-def test_a_broken_environment_is_one_line_and_status_2(cli: Cli, tmp_path: Path, name: str) -> None:
+def test_a_broken_environment_is_one_line_and_status_2(
+    cli: Cli, tmp_path: Path, name: str, command: tuple[str, ...]
+) -> None:
     text, said = BROKEN[name]
     if text is not None:
         write(tmp_path, name, text)
-    for command, *arguments in (("run", "--port", "0"), ("run", "--transport", "stdio"), ("inspect",), ("call", "add")):
-        done = cli(command, name, *arguments)
-        assert (done.status, done.out) == (2, ""), command
-        lines = [line for line in done.err.split("\n") if line.startswith("error: ")]
-        assert len(lines) == 1, command
-        assert "Traceback" not in done.err, command
-        if said is not None:
-            assert lines[0].startswith(f"error: {said}"), command
-        elif name == "raises":
-            assert "OSError: no [red]database[/red]" in lines[0], command
-        else:
-            assert "'reset'" in lines[0], command
+    done = cli(command[0], name, *command[1:])
+    assert (done.status, done.out) == (2, "")
+    lines = [line for line in done.err.split("\n") if line.startswith("error: ")]
+    assert len(lines) == 1
+    assert "Traceback" not in done.err
+    if said is not None:
+        assert lines[0].startswith(f"error: {said}")
+    elif name == "raises":
+        assert "OSError: no [red]database[/red]" in lines[0]
+    else:
+        assert "'reset'" in lines[0]
 
 
 @pytest.mark.process
@@ -278,16 +209,24 @@ def test_warnings_are_one_line(tmp_path: Path) -> None:
 
 def test_debug_shows_the_traceback(cli: Cli, tmp_path: Path) -> None:
     write(tmp_path, "syntax", "def f(:")
-    done = cli("inspect", "syntax", "--debug")
+    done = cli("call", "syntax", "add", "--debug")
     assert done.status == 2
     assert "Traceback (most recent call last)" in done.err
     assert done.err.endswith("(syntax/environment.py:1)\n")
 
 
-def test_settings_that_do_not_fit_are_one_line(cli: Cli, world: str) -> None:
-    for command in (("run", world), ("inspect", world), ("call", world, "add")):
-        done = cli(*command, "--set", "goal=1")
-        assert done == Done(2, "", "error: world: --set goal=1: there is no setting 'goal' (there are: start)\n")
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("run", "world"),
+        ("call", "world", "add"),
+        pytest.param(("inspect", "world"), marks=pytest.mark.extension("inspection")),
+    ],
+)
+@pytest.mark.usefixtures("world")
+def test_settings_that_do_not_fit_are_one_line(cli: Cli, command: tuple[str, ...]) -> None:
+    done = cli(*command, "--set", "goal=1")
+    assert done == Done(2, "", "error: world: --set goal=1: there is no setting 'goal' (there are: start)\n")
 
 
 # -- run
@@ -310,7 +249,10 @@ def test_run_serves_and_says_how_to_use_it(tmp_path: Path, world: str) -> None:
         ]
         assert httpx.get(f"{url}/metadata").json()["mode"] == "simulation"
         assert process.end(signal.SIGTERM) == 0
-    assert process.err == []
+    assert [line.partition("mcpenv: ")[2] for line in process.err] == [
+        "SIGTERM: this server takes no new sessions, and ends\n",
+        "this server has ended\n",
+    ]
     assert text.startswith("World in simulation mode\n\n")
     assert f"  MCP      {url}/mcp\n  control  {url.replace('http', 'ws')}/ws\n  docs     {url}/docs\n" in text
     assert "Anonymous stateless MCP clients share one instance of the environment.\n" in text
@@ -412,67 +354,9 @@ def test_reload_waits_for_a_broken_file_to_change(tmp_path: Path) -> None:
         httpx.get(f"{url}/health")
 
 
-# -- inspect
+# -- servers at a URL
 
-
-def test_inspect_shows_both_modes(cli: Cli, world: str) -> None:
-    done = cli("inspect", world)
-    assert (done.status, done.err) == (0, "")
-    for line in (
-        "World 1.2.3\n  A small world.\n\n  For tests.\n",
-        "  add(by: integer = 1) -> integer  [both modes]\n      Add to the counter.\n      by: how much\n",
-        '  say(text: string, times: integer | null = null, level: "low" | "high" = "low") -> string  [both modes]\n',
-        "  live() -> string  [production]\n",
-        "  finish() -> string  [simulation]\n",
-        "  both() -> string  [simulation]\n      The simulated one.\n",
-        "  both() -> string  [production]\n      The live one.\n",
-        "\nResources\n  world://map\n      The map.\n",
-        "\nResource templates\n  world://cell/{number}\n",
-        "\nPrompts\n  ask(question)\n      Ask.\n",
-        "\nReset options\n  seed: integer | null = null\n  episode_id: string | null = null\n",
-        "\nState\n  episode_id: string | null = null\n  step_count: integer = 0\n"
-        "  done: boolean | null = null\n  cell: integer = 0\n",
-        '\nObservation of a reset\n  cell: string = "here"\n',
-        '\nActions of its own\n  move(direction: "left" | "right", steps: integer = 1)\n',
-    ):
-        assert line in done.out
-
-
-def test_inspect_of_one_mode(cli: Cli, world: str) -> None:
-    out = cli("inspect", world, "--mode", "production").out
-    assert "live() -> string  [production]" in out
-    assert "finish" not in out
-
-
-def test_inspect_as_json_has_whole_schemas(cli: Cli, world: str) -> None:
-    done = cli("inspect", world, "--json")
-    document = json.loads(done.out)
-    assert done.err == ""
-    assert (document["name"], document["version"], document["modes"]) == (
-        "World",
-        "1.2.3",
-        ["simulation", "production"],
-    )
-    modes = [(tool["name"], tool["modes"]) for tool in document["tools"]]
-    assert ("add", ["simulation", "production"]) in modes
-    assert [entry for entry in modes if entry[0] == "both"] == [("both", ["simulation"]), ("both", ["production"])]
-    assert document["tools"][0]["input_schema"]["properties"]["by"]["description"] == "how much"
-    assert document["reset"]["properties"]["seed"]
-    assert [resource["uri"] for resource in document["resources"]] == ["world://map"]
-    assert document["state"]["properties"]["cell"]
-
-
-def test_inspect_of_a_server_is_over_mcp(cli: Cli, world_url: str) -> None:
-    for url in (world_url, f"{world_url}/", f"{world_url}/mcp"):
-        document = json.loads(cli("inspect", url, "--json").out)
-        assert (document["name"], document["version"], document["modes"]) == ("World", "1.2.3", ["production"])
-        tools = {tool["name"]: tool for tool in document["tools"]}
-        assert "finish" not in tools
-        assert tools["live"]["modes"] == ["production"]
-        assert [prompt["name"] for prompt in document["prompts"]] == ["ask"]
-        assert document["reset"]["properties"]["seed"]
-    here = json.loads(cli("inspect", "world", "--json", "--mode", "production").out)
-    assert document == here
+WITH_A_URL = [("call", "add"), pytest.param(("inspect",), marks=pytest.mark.extension("inspection"))]
 
 
 def _serve_plain(host: str, port: int, path: str) -> None:
@@ -489,35 +373,40 @@ def plain_server() -> Iterator[str]:
 
 
 @pytest.mark.smoke
-def test_any_mcp_server_can_be_inspected_and_called(cli: Cli, plain_server: str) -> None:
+def test_any_mcp_server_can_be_called(cli: Cli, plain_server: str) -> None:
+    assert cli("call", plain_server, "join", "a=1", "b=x").out == "1x\n"
+
+
+@pytest.mark.smoke
+@pytest.mark.extension("inspection")
+def test_any_mcp_server_can_be_inspected(cli: Cli, plain_server: str) -> None:
     done = cli("inspect", plain_server)
     assert (done.status, done.err) == (0, "")
     assert done.out == "plain 9\n  No environment.\n\nTools\n  join(a: any, b: any)\n"
     document = json.loads(cli("inspect", plain_server, "--json").out)
     assert (document["modes"], document["state"]) == (None, None)
-    assert cli("call", plain_server, "join", "a=1", "b=x").out == "1x\n"
 
 
-@pytest.mark.parametrize("command", [("inspect",), ("call",)])
+@pytest.mark.parametrize("command", WITH_A_URL)
 def test_a_url_where_nobody_listens_is_one_line(cli: Cli, command: tuple[str, ...]) -> None:
     url = f"http://127.0.0.1:{free_port()}"
-    done = cli(*command, url, *(["add"] if command[0] == "call" else []))
+    done = cli(command[0], url, *command[1:])
     assert (done.status, done.out) == (2, "")
     assert done.err == f"error: cannot connect to {url}: All connection attempts failed\n"
 
 
-def test_a_url_without_mcp_is_one_line(cli: Cli, world_url: str) -> None:
-    done = cli("inspect", f"{world_url}/docs")
+@pytest.mark.parametrize("command", WITH_A_URL)
+def test_a_url_without_mcp_is_one_line(cli: Cli, world_url: str, command: tuple[str, ...]) -> None:
+    done = cli(command[0], f"{world_url}/docs", *command[1:])
     assert (done.status, done.out) == (2, "")
     assert done.err.startswith(f"error: cannot connect to {world_url}/docs: ")
     assert done.err.count("\n") == 1
 
 
-@pytest.mark.parametrize("command", [("inspect", "URL"), ("call", "URL", "add")])
+@pytest.mark.parametrize("command", WITH_A_URL)
 def test_a_running_server_has_its_own_mode_and_settings(cli: Cli, command: tuple[str, ...]) -> None:
-    arguments = ["http://127.0.0.1:1" if argument == "URL" else argument for argument in command]
     for option in (("--mode", "production"), ("--set", "a=1")):
-        done = cli(*arguments, *option)
+        done = cli(command[0], "http://127.0.0.1:1", *command[1:], *option)
         assert done.status == 2
         assert done.err.startswith("error: --mode and --set are for an environment's code")
 
@@ -604,6 +493,34 @@ def test_a_call_that_fails_is_status_1(
         assert as_json.status == 1
         assert said in json.loads(as_json.out)["error"]["message"]
         assert as_json.err == done.err
+
+
+BROKEN_TEXT = '''
+from mcpenv import MCPEnvironment
+
+
+def instructions_of():
+    return {}["missing"]
+
+
+class Env(MCPEnvironment):
+    """It cannot say its instructions."""
+
+    @classmethod
+    def instructions(cls):
+        return instructions_of()
+
+    def __init__(self):
+        self.tool(lambda: 1, name="one")
+'''
+
+
+def test_an_exception_of_the_authors_code_is_no_bug_in_mcpenv(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "broken_text.py").write_text(BROKEN_TEXT)
+    done = cli("run", str(tmp_path / "broken_text.py"), "--port", "0")
+    assert (done.status, done.out) == (1, "")
+    assert done.err.startswith("error: KeyError: 'missing' (") and "broken_text.py:6; --debug" in done.err
+    assert "a bug in" not in done.err
 
 
 def test_a_tool_that_crashes_is_one_line_and_with_debug_a_traceback(cli: Cli, world: str) -> None:
@@ -726,7 +643,7 @@ def test_an_environment_that_fails_around_the_tool_is_status_1(
     assert done == Done(1, out, f"error: the environment's {said}\n")
 
 
-def test_tools_that_depend_on_the_instance_are_listed_after_a_reset(cli: Cli, tmp_path: Path) -> None:
+def test_tools_that_depend_on_the_instance_can_be_called(cli: Cli, tmp_path: Path) -> None:
     write(
         tmp_path,
         "dynamic",
@@ -740,14 +657,12 @@ def test_tools_that_depend_on_the_instance_are_listed_after_a_reset(cli: Cli, tm
                 self.tool(lambda: "made", name="late")
         """,
     )
-    assert "late()" in cli("inspect", "dynamic").out
     assert cli("call", "dynamic", "late").out == "made\n"
 
 
 def test_results_stand_alone_on_stdout(cli: Cli, tmp_path: Path) -> None:
     write(tmp_path, "noisy", NOISY)
     assert cli("call", "noisy", "work").out == "7\n"
-    assert json.loads(cli("inspect", "noisy", "--json").out)["name"] == "Noisy"
 
 
 @pytest.mark.process
@@ -778,24 +693,28 @@ def test_the_lifespan_is_entered_for_one_call(tmp_path: Path) -> None:
 
 # -- interrupts and pipes
 
+SLOW = """
+import threading
+from mcpenv import MCPEnvironment
+
+class Slow(MCPEnvironment):
+    def __init__(self) -> None:
+        @self.tool
+        def work() -> None:
+            print("under way", flush=True)
+            threading.Event().wait()
+"""
+CLOSES = """
+    def close(self) -> None:
+        print("closes", flush=True)
+        open("go").read()
+        print("closed", flush=True)
+"""
+
 
 @pytest.mark.smoke
 def test_ctrl_c_is_status_130_without_a_stack(tmp_path: Path) -> None:
-    write(
-        tmp_path,
-        "slow",
-        """
-        import threading
-        from mcpenv import MCPEnvironment
-
-        class Slow(MCPEnvironment):
-            def __init__(self) -> None:
-                @self.tool
-                def work() -> None:
-                    print("under way", flush=True)
-                    threading.Event().wait()
-        """,
-    )
+    write(tmp_path, "slow", SLOW)
     with started(tmp_path, "call", "slow", "work") as process:
         process.wait_for("under way")
         assert process.end(signal.SIGINT) == 130
@@ -803,12 +722,57 @@ def test_ctrl_c_is_status_130_without_a_stack(tmp_path: Path) -> None:
     assert "Traceback" not in "".join(process.err)
 
 
+@contextlib.contextmanager
+def ignoring(number: signal.Signals) -> Iterator[None]:
+    """Let processes that are started in the block ignore a signal, as ``nohup`` and jobs in the background do."""
+    usual = signal.signal(number, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(number, usual)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("number", "ignored"),
+    [(signal.SIGTERM, None), (signal.SIGHUP, None), (signal.SIGTERM, signal.SIGINT)],
+    ids=["SIGTERM", "SIGHUP", "in the background"],
+)
+def test_sigterm_and_sighup_close_the_environment_of_a_command(
+    tmp_path: Path, number: signal.Signals, ignored: signal.Signals | None
+) -> None:
+    write(tmp_path, "slow", SLOW + CLOSES)
+    os.mkfifo(tmp_path / "go")
+    with contextlib.ExitStack() as stack:
+        with contextlib.nullcontext() if ignored is None else ignoring(ignored):
+            process = stack.enter_context(started(tmp_path, "call", "slow", "work"))
+        process.wait_for("under way")
+        process.popen.send_signal(number)
+        process.wait_for("closes")
+        for _ in range(20):
+            process.popen.send_signal(number)
+        (tmp_path / "go").write_text("on")
+        assert process.end() == 130
+    assert process.err[-1] == "closed\n"
+
+
+@pytest.mark.process
+def test_a_command_under_nohup_goes_on_after_sighup(tmp_path: Path, world: str) -> None:
+    with contextlib.ExitStack() as stack:
+        with ignoring(signal.SIGHUP):
+            process = stack.enter_context(started(tmp_path, "run", world, "--port", "0"))
+        url = process.url()
+        process.popen.send_signal(signal.SIGHUP)
+        assert httpx.get(f"{url}/health").is_success
+        assert process.end(signal.SIGTERM) == 0
+
+
 @pytest.mark.process
 @pytest.mark.skipif(sys.platform == "win32", reason="pipes end otherwise there")
 def test_a_reader_that_goes_away_is_no_stack(tmp_path: Path, world: str) -> None:
     reading, writing = os.pipe()
     os.close(reading)
-    command = [sys.executable, "-m", "mcpenv", "inspect", world, "--json"]
+    command = [sys.executable, "-m", "mcpenv", "call", world, "add", "--json"]
     done = subprocess.run(command, cwd=tmp_path, stdout=writing, stderr=subprocess.PIPE, timeout=TIMEOUT_S)
     os.close(writing)
     assert (done.returncode, done.stderr) == (1, b"")

@@ -40,6 +40,7 @@ ENTRIES = """
     greet = greeting.commands:GREET
     greetings = greeting.commands:GROUP
     greetings.loud = greeting.commands:LOUD
+    greetings.list = greeting.commands:LOUD
     others.loud = greeting.commands:LOUD
     run.loud = greeting.commands:LOUD
     run = greeting.commands:GREET
@@ -80,6 +81,12 @@ def test_a_command_and_its_groups_are_run_and_explained(cli: Cli) -> None:
     assert "TARGET is" not in cli("greet", "--help").out
 
 
+def test_a_group_that_is_given_what_it_lists_names_the_command(cli: Cli) -> None:
+    done = cli("greetings", "world")
+    assert done.status == 2 and done.err.endswith("To list those of world: mcpenv greetings list world\n")
+    assert "To list" not in cli("greetings", "--no-such-option").err
+
+
 def test_the_help_of_mcpenv_lists_them_without_loading_them(cli: Cli) -> None:
     lines = [line.strip("│ ") for line in cli("--help").out.splitlines()]
     assert [line.split()[0] for line in lines if "Greet" in line] == ["greet", "greetings"]
@@ -116,6 +123,42 @@ def test_help_loads_no_command_no_server_and_no_models() -> None:
     )
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     extensions, packages = ran.stderr.splitlines()
-    assert {"mcpenv.extensions.shipping.commands", "mcpenv.extensions.evaluation.commands"} <= set(extensions.split())
     assert all(name.count(".") == 2 or name.endswith(".commands") for name in extensions.split())
     assert not {"pydantic", "fastmcp", "mcp", "starlette", "websockets", "httpx", "yaml"} & set(packages.split())
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("command", ["run", "dev"])
+def test_the_help_of_a_command_that_serves_loads_no_server(command: str) -> None:
+    program = (
+        f"import sys\nfrom mcpenv.cli import execute\nassert execute(['{command}', '--help']) == 0\n"
+        "print(*{name.partition('.')[0] for name in sys.modules}, file=sys.stderr)"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert "--queue-timeout-s" in ran.stdout
+    assert not {"fastmcp", "mcp", "starlette", "uvicorn"} & set(ran.stderr.split())
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        pytest.param(old, new, marks=pytest.mark.extension(extension))
+        for old, new, extension in (
+            ("replay", "trajectories replay", "records"),
+            ("rescore", "trajectories rescore", "records"),
+            ("push", "share push", "shipping"),
+            ("fork", "share fork", "shipping"),
+            ("import-openenv", "share import-openenv", "openenv"),
+            ("manifest", "init --manifest-schema", "shipping"),
+        )
+    ],
+)
+def test_a_moved_command_works_under_its_old_name_with_a_hint(cli: Cli, old: str, new: str) -> None:
+    done = cli(old, "--help")
+    assert (
+        done.status == 0
+        and done.err == f"hint: mcpenv {old} is now mcpenv {new}; the old name works until the next version\n"
+    )
+    hint = cli(*new.split(), *([] if "--" in new else ["--help"]))
+    assert (hint.status, hint.err) == (0, "")
+    assert f"│ {old} " not in cli("--help").out

@@ -117,6 +117,7 @@ class Echo:
         ended: a socket has ended, and all that came by it was read.
         connections: sockets that were opened.
         paths: what they asked for.
+        headers: the headers of their handshakes, by name in lower case.
     """
 
     def __init__(self) -> None:
@@ -124,6 +125,7 @@ class Echo:
         self.echoed: list[Any] = []
         self.connections = 0
         self.paths: list[str] = []
+        self.headers: list[dict[str, str]] = []
         self.closed = 0
         self.ended = threading.Event()
 
@@ -131,6 +133,7 @@ class Echo:
         self.connections += 1
         assert socket.request is not None
         self.paths.append(socket.request.path)
+        self.headers.append({name.lower(): value for name, value in socket.request.headers.raw_items()})
         steps = 0
         try:
             async for text in socket:

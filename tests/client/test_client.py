@@ -937,8 +937,10 @@ def test_what_is_no_address_is_refused_at_once(given: str) -> None:
 
 def test_this_machine_and_passwords_in_addresses() -> None:
     local = ["http://127.0.0.1", "ws://localhost:1/ws", "http://[::1]:2", "http://127.8.9.1"]
+    local += ["http://[::ffff:127.0.0.1]:1", "http://[::ffff:7f00:1]"]
     other = ["http://127.0.0.1.example.com", "http://my-localhost.example.com", "http://10.0.0.1", "http://a@b"]
-    assert [is_loopback(url) for url in local + other] == [True] * 4 + [False] * 4
+    other += ["http://[::ffff:10.0.0.1]", "http://[::ffff]"]
+    assert [is_loopback(url) for url in local + other] == [True] * 6 + [False] * 6
     assert without_password("ws://u:p@h:1/ws?x=1") == "ws://h:1/ws?x=1"
 
 

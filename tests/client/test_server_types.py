@@ -42,7 +42,9 @@ class Scored(MCPEnvironment):
         return Reward(0.75, {"right": 1.0, "long": -0.25})
 
 
-@pytest.fixture(params=[1, 2], ids=["alone", "workers"])
+@pytest.fixture(
+    params=[pytest.param(1, id="alone"), pytest.param(2, marks=pytest.mark.extension("workers"), id="workers")]
+)
 def url(request: pytest.FixtureRequest) -> Iterator[str]:
     with serving(Scored, concurrency=ConcurrencyConfig(max_concurrent_envs=4), workers=request.param) as address:
         yield address

@@ -147,16 +147,19 @@ def test_what_nobody_waits_for_is_not_kept_without_end(monkeypatch: pytest.Monke
 # -- ways to a server
 
 
-def test_a_redirection_is_followed(url: str, echo: Echo) -> None:
+def test_a_redirection_is_followed_without_credentials_to_another_origin(url: str, echo: Echo) -> None:
     def elsewhere(connection: ServerConnection, request: Request) -> Response:
         response = connection.respond(302, "")
         response.headers["Location"] = url.replace("http", "ws") + "/ws"
         return response
 
-    with server_in_thread(Echo(), process_request=elsewhere) as first, EnvClient(first).sync() as env:
-        env.reset()
-        assert env.call_tool("echo", {"word": "there"}).text == "there"
+    with server_in_thread(Echo(), process_request=elsewhere) as first:
+        with EnvClient(first, token="for-the-first-only", headers={"Cookie": "a=b", "X-Kind": "c"}).sync() as env:
+            env.reset()
+            assert env.call_tool("echo", {"word": "there"}).text == "there"
     assert echo.echoed == ["there"]
+    (headers,) = echo.headers
+    assert headers["x-kind"] == "c" and not {"authorization", "cookie"} & set(headers)
 
 
 def test_a_proxy_is_used_for_what_is_not_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:

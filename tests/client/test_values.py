@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import datetime
 import decimal
@@ -9,16 +10,18 @@ import enum
 import json
 import math
 import pathlib
+from collections import OrderedDict
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import strategies as st
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 from strategies import WIRE, Color, Part, given, json_values
 
+from mcpenv.execution.execution import as_sent
 from mcpenv_client import NotSerializable
-from mcpenv_client.types.values import MAX_DEPTH, decode, encode, refuse_non_finite, revive, to_plain
+from mcpenv_client.types.values import MAX_DEPTH, decode, encode, refuse_non_finite, revive, to_plain, to_recorded
 
 NAN, INF = math.nan, math.inf
 
@@ -94,7 +97,7 @@ def test_numbers_keep_every_digit(number: float) -> None:
         (frozenset({1}), [1]),
         (decimal.Decimal("0.10"), "0.10"),
         (pathlib.Path("a"), "a"),
-        (Inner(x=1.5, data=b"text"), {"x": 1.5, "data": "text"}),
+        (Inner(x=1.5, data=b"text"), {"x": 1.5, "data": "dGV4dA=="}),
         (Pair(left=Pair(), right=2.0), {"left": {"left": None, "right": 0.0}, "right": 2.0}),
         ((n for n in (1, 2)), [1, 2]),
     ],
@@ -129,6 +132,18 @@ def test_nan_and_infinity_are_refused_by_name_wherever_they_stand(write: Any, nu
         assert refused.value.path in str(refused.value)
 
 
+@given(st.dictionaries(st.text(), json_values))
+def test_a_copy_of_arguments_is_what_their_json_says(arguments: dict[str, Any]) -> None:
+    copy = as_sent(arguments)
+    assert copy == decode(encode(arguments)) and copy is not arguments
+
+
+@pytest.mark.parametrize("arguments", [{"a": "\ud800"}, {"\ud800": 1}, {"a": NAN}, {"a": object()}])
+def test_arguments_without_a_json_form_are_not_copied(arguments: dict[str, Any]) -> None:
+    with pytest.raises((ValueError, TypeError)):
+        as_sent(arguments)
+
+
 @pytest.mark.parametrize("text", ["NaN", "Infinity", '{"NaN": "-Infinity"}', "a NaN b"])
 def test_the_words_are_no_numbers(text: str) -> None:
     assert decode(encode({"a": text, text: 1})) == {"a": text, text: 1}
@@ -156,7 +171,9 @@ def test_json_constants_inside_strings_are_read() -> None:
         (["\udfff"], "value[0]"),
         (Pair(left=object()), "value.left"),
         ({"m": Loose(extra=object())}, "value.m.extra"),  # type: ignore[call-arg]
-        ({"m": Inner(data=b"\xff")}, "value.m"),
+        ({"m": [Loose(extra=1j)]}, "value.m[0].extra"),  # type: ignore[call-arg]
+        ({"m": 1j}, "value.m"),
+        ({"m": np.array([1j])}, "value.m[0]"),
     ],
 )
 def test_what_has_no_json_form_is_refused_by_name(value: Any, path: str) -> None:
@@ -167,10 +184,36 @@ def test_what_has_no_json_form_is_refused_by_name(value: Any, path: str) -> None
     assert decode(encode(str(refused.value)))
 
 
-def test_bytes_of_a_model_without_base64_say_what_to_do() -> None:
-    with pytest.raises(NotSerializable, match=r"Inner.data is bytes.*ser_json_bytes"):
-        encode({"m": Inner(data=b"\xff")})
-    assert revive(Part, to_plain(Part(data=b"\xff"))) == Part(data=b"\xff")
+class Strict(BaseModel):
+    model_config = ConfigDict(strict=True)
+    data: bytes
+
+
+class PutOff(BaseModel):
+    model_config = ConfigDict(defer_build=True)
+    data: bytes
+
+
+class Hexadecimal(BaseModel):
+    model_config = ConfigDict(ser_json_bytes="hex", val_json_bytes="hex")
+    data: bytes
+
+
+@pytest.mark.parametrize("data", [b"", b"text", b"\xff\xfe", b"hi>?"])
+@pytest.mark.parametrize("model", [Inner, Strict, Part, PutOff, Hexadecimal])
+def test_bytes_of_models_are_base64_text_and_come_back(model: Any, data: bytes) -> None:
+    made = model(data=data)
+    text = base64.urlsafe_b64encode(data).decode()
+    assert to_plain(made)["data"] == text and revive(model, to_plain(made)) == made
+    for within in (
+        {"a": [made]},
+        (made,),
+        Loose.model_validate({"extra": made}),
+        Pair(made),
+        iter([made]),
+        OrderedDict(a=Pair([made])),
+    ):
+        assert f'"data":"{text}"' in encode(within).decode()
 
 
 @pytest.mark.parametrize("depth", [1, 50, MAX_DEPTH - 1, MAX_DEPTH])
@@ -194,6 +237,66 @@ def test_wide_values_are_not_deep(depth: int, width: int) -> None:
 def test_a_value_that_refers_to_itself_is_refused(write: Any) -> None:
     with pytest.raises(NotSerializable, match="itself"):
         write(around_itself())
+
+
+class Counted:
+    """A part that counts how often it is written."""
+
+    def __init__(self) -> None:
+        self.written = 0
+
+    def __str__(self) -> str:
+        self.written += 1
+        return "counted"
+
+
+class Node(BaseModel):
+    value: Any = None
+    beside: Any = None
+    children: list[Any] = []
+    parent: Any = Field(default=None, exclude=True)
+
+
+@pytest.mark.parametrize("write", [to_plain, encode, to_recorded])
+@pytest.mark.parametrize("kind", [list, dict, Node, OrderedDict])
+def test_what_stands_beside_a_reference_to_itself_is_written_a_few_times(write: Any, kind: type) -> None:
+    counted = Counted()
+    value: Any = [counted] if kind is list else kind(value=counted)
+    inner = [value]
+    if kind is list:
+        value.append(inner)
+    elif kind is Node:
+        value.beside = inner
+    else:
+        value["beside"] = inner
+    with pytest.raises(NotSerializable, match="refers to itself") as caught:
+        write(value, "it")
+    assert len(caught.value.path) < 20
+    assert counted.written < 10
+
+
+def test_the_field_is_found_in_one_walk() -> None:
+    counted = Counted()
+    value: Any = object()
+    for _ in range(MAX_DEPTH - 20):
+        value = [counted, value]
+    with pytest.raises(NotSerializable, match="type object"):
+        encode(value)
+    assert counted.written < 3 * MAX_DEPTH
+
+
+def test_a_value_may_stand_in_several_places() -> None:
+    shared = {"a": [1, {"b": (2,)}]}
+    plain = {"a": [1, {"b": [2]}]}
+    assert to_plain([shared, [shared], (shared, shared)]) == [plain, [plain], [plain, plain]]
+
+
+def test_excluded_fields_of_models_are_not_looked_at() -> None:
+    root = Node(children=[Node(), Node()])
+    for child in root.children:
+        child.parent = root
+    written: dict[str, Any] = {"value": None, "beside": None, "children": []}
+    assert to_plain(root) == {**written, "children": [written, written]}
 
 
 def test_a_key_that_is_not_finite_is_refused() -> None:

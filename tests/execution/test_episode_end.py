@@ -99,6 +99,9 @@ class Sink:
     def episode_over(self, trajectory: Trajectory, outputs: Any = ()) -> None:
         self.episodes.append(trajectory)
 
+    def played_by(self, episode_id: str | None, agent: str) -> None:
+        return
+
     def another(self, tools: ToolRegistry, mode: Mode) -> Sink:
         return Sink()
 

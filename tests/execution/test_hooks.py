@@ -83,3 +83,11 @@ def test_a_reset_refuses_options_before_it_ends_the_episode() -> None:
     assert env.episode_id == first and env.trajectory.ended_at is None
     env.reset()
     assert env.episode_id != first
+
+
+def test_a_misspelt_reset_option_is_refused_with_the_name_that_was_meant() -> None:
+    class World(MCPEnvironment):
+        """Nothing."""
+
+    with pytest.raises(InvalidMessage, match=r"unknown reset option 'sed'.*Did you mean 'seed'\?"):
+        World().reset(sed=3)

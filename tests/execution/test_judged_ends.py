@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from typing import Any
+import math
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 from fastmcp import Client
 from fastmcp.exceptions import ToolError
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mcpenv import (
     CallToolAction,
@@ -18,13 +26,17 @@ from mcpenv import (
     MCPEnvironment,
     Misuse,
     ObjectWorld,
+    Observation,
     Task,
     ToolCall,
     ToolOutcome,
+    Verdict,
     score_of,
 )
+from mcpenv.server.config import ServerConfig
 from mcpenv.server.serve import serving
-from mcpenv_client import EnvClient, InvalidMessage
+from mcpenv_client import EnvClient, InvalidMessage, OperationTimeout
+from mcpenv_client.types.status import COMPLETED, StatusCode
 
 TIMEOUT_S = 60
 
@@ -231,6 +243,318 @@ def test_finish_has_no_meaning_in_a_verifier() -> None:
     env = Finishes()
     env.reset()
     assert env.end().info["return"] == 0.0
+
+
+class Noted(MCPEnvironment):
+    """Its agent may write anything into its world."""
+
+    def __init__(self, verify: Callable[[Evidence], Any]) -> None:
+        self.notes: Any = {"1": "written"}
+        self.world = ObjectWorld(lambda: {"notes": self.notes})
+        self._judge = verify
+
+        @self.tool
+        def write(notes: Any) -> None:
+            """Write."""
+            self.notes = notes
+
+        @self.tool
+        def divide() -> None:
+            """Write what is no JSON."""
+            self.notes = float("inf")
+
+    def verify(self, evidence: Evidence) -> Any:
+        return self._judge(evidence)
+
+
+def reads(evidence: Evidence) -> bool:
+    assert evidence.after is not None
+    found: bool = evidence.after["notes"]["1"] == "right"
+    return found
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "said"),
+    [
+        ("write", {"notes": {}}, "verification fails on this world: KeyError: '1'"),
+        ("write", {"notes": None}, "verification fails on this world: TypeError: "),
+        ("divide", {}, "the world cannot be read: "),
+    ],
+)
+def test_who_breaks_the_verification_by_the_world_gets_the_lowest_reward(
+    tool: str, arguments: dict[str, Any], said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    env = Noted(reads)
+    env.reset(task=Task(id="a", reward_range=(-1.0, 1.0)))
+    env.call_tool(tool, arguments)
+    ended = env.end()
+    assert ended.reward == score_of(env.trajectory) == -1.0  # type: ignore[arg-type]
+    assert env.trajectory is not None and env.trajectory.status is COMPLETED
+    assert ended.info["problems"][0].startswith(said)
+    assert "the agent has broken its verification" in caplog.text
+
+
+def test_the_reasons_of_a_verdict_are_for_orchestrators_and_not_for_agents() -> None:
+    class Sold(MCPEnvironment):
+        """Sells one."""
+
+        SUPPORTS_CONCURRENT_SESSIONS = True
+
+        def __init__(self) -> None:
+            self.stock = {"tea": 5}
+            self.world = ObjectWorld(lambda: {"stock": self.stock})
+
+            @self.tool(terminal=True)
+            def sell(n: int) -> str:
+                """Sell."""
+                self.stock["tea"] -= n
+                return "sold"
+
+        def reset(self, seed: int | None = None, episode_id: str | None = None) -> None:
+            self.stock = {"tea": 5}
+
+        def verify(self, evidence: Evidence) -> Verdict:
+            found = evidence.changes.expect_exactly({"stock/tea": 4})
+            return Verdict(found.passed, [*found.problems, "a lone \ud800 surrogate"] if not found else [])
+
+    async def main(url: str) -> None:
+        async with asyncio.timeout(TIMEOUT_S), EnvClient(url) as env:
+            begun = await env.reset()
+            async with Client(begun.info["mcp_url"]) as agent:
+                answer = await agent.call_tool("sell", {"n": 2})
+                with pytest.raises(ToolError) as over:
+                    await agent.call_tool("sell", {"n": 2})
+            for told in (str(answer), str(over.value)):
+                assert "expected" not in told and "changed" not in told
+            ended = await env.wait()
+            assert ended.info["problems"] == [
+                "stock/tea changed from 5 to 3: expected 4",
+                "stock/tea: expected 4, and there is no such change",
+                "a lone \ufffd surrogate",
+            ]
+            trajectory = await env.trajectory()
+            assert (trajectory.problems, trajectory.changes) == (
+                ended.info["problems"],
+                ["stock/tea changed from 5 to 3"],
+            )
+            await env.reset()
+            done = await env.call_tool("sell", {"n": 1})
+            assert done.reward == 1.0 and "problems" not in done.info
+
+    with serving(Sold) as url:
+        asyncio.run(main(url))
+
+
+def test_a_verifier_that_is_broken_itself_gives_no_reward() -> None:
+    def always(evidence: Evidence) -> bool:
+        raise KeyError("typo")
+
+    flaky: Iterator[KeyError | float] = iter([KeyError("once"), 0.5])
+
+    def at_first(evidence: Evidence) -> float:
+        found = next(flaky, 0.5)
+        if isinstance(found, Exception):
+            raise found
+        return float(found)
+
+    def on_the_network(evidence: Evidence) -> bool:
+        if evidence.after != evidence.before:
+            raise ConnectionError("no judge")
+        return True
+
+    for verify in (always, at_first, on_the_network):
+        env = Noted(verify)
+        env.reset()
+        env.call_tool("write", {"notes": {}})
+        with pytest.raises(ExecutionError):
+            env.end()
+        assert score_of(env.trajectory) is None  # type: ignore[arg-type]
+        assert env.trajectory is not None and env.trajectory.status is not None
+        assert env.trajectory.status.code is StatusCode.JUDGE_ERROR
+
+
+class Desk(MCPEnvironment):
+    """Has no world: its verifier reads an attribute, and a file of a folder of its own."""
+
+    SUPPORTS_CONCURRENT_SESSIONS = True
+    made: ClassVar[list[Desk]] = []
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp())
+        self.notes: Any = None
+        self.closed = False
+        self.made.append(self)
+
+        @self.tool
+        def write(notes: Any) -> None:
+            """Write."""
+            self.notes = notes
+
+        @self.tool
+        def block() -> None:
+            """Put a pipe that nobody writes to where the answer is."""
+            (self.folder / "answer").unlink()
+            os.mkfifo(self.folder / "answer")
+
+    def reset(self, seed: int | None = None, episode_id: str | None = None, start: str = "written") -> None:
+        self.notes = {"1": start}
+        (self.folder / "answer").write_text("none")
+
+    def verify(self, evidence: Evidence) -> bool:
+        return bool(self.notes["1"] == (self.folder / "answer").read_text())
+
+    def close(self) -> None:
+        self.closed = True
+        shutil.rmtree(self.folder)
+
+
+def test_who_breaks_the_verification_of_an_environment_without_a_world_gets_the_lowest_reward() -> None:
+    Desk.made.clear()
+    env: Any = Desk()
+    env.reset(task=Task(id="a", reward_range=(-1.0, 1.0)), start="x")
+    env.call_tool("write", {"notes": {}})
+    ended = env.end()
+    assert ended.reward == score_of(env.trajectory) == -1.0
+    assert ended.info["problems"] == ["verification fails on this world: KeyError: '1'"]
+    assert env.notes == {}
+    other = Desk.made[1]
+    assert (len(Desk.made), other.notes, other.closed, env.closed) == (2, {"1": "x"}, True, False)
+    env.close()
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_a_verification_that_fails_also_after_another_reset_gives_no_reward(alone: bool) -> None:
+    class Broken(Desk):
+        SUPPORTS_CONCURRENT_SESSIONS = not alone
+
+        def verify(self, evidence: Evidence) -> bool:
+            return bool(self.notes["1" if alone else "typo"])
+
+    env: Any = Broken()
+    env.reset()
+    env.call_tool("write", {"notes": {}})
+    with pytest.raises(ExecutionError):
+        env.end()
+    assert env.trajectory.status.code is StatusCode.JUDGE_ERROR and score_of(env.trajectory) is None
+    env.close()
+
+
+class Long(Noted):
+    """Its verifier computes for as long as the notes say, up to a minute."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda evidence: spin(evidence.after["notes"]["1"]))  # type: ignore[index]
+
+
+def spin(text: str) -> bool:
+    until = time.monotonic() + (TIMEOUT_S if text == "long" else 0.0)
+    while time.monotonic() < until:
+        pass
+    return text == "right"
+
+
+LIMIT_S = 0.5
+
+
+async def ended_on(cls: type[MCPEnvironment], tool: str, arguments: dict[str, Any]) -> Any:
+    with serving(cls, ServerConfig(step_timeout_s=LIMIT_S)) as url:
+        async with asyncio.timeout(TIMEOUT_S), EnvClient(url) as env:
+            await env.reset()
+            await env.call_tool(tool, arguments)
+            return await env.end()
+
+
+@pytest.mark.parametrize(("cls", "tool", "arguments"), [(Long, "write", {"notes": {"1": "long"}}), (Desk, "block", {})])
+def test_who_makes_the_verification_pass_its_deadline_gets_the_lowest_reward(
+    cls: type[MCPEnvironment], tool: str, arguments: dict[str, Any]
+) -> None:
+    ended = asyncio.run(ended_on(cls, tool, arguments))
+    assert ended.reward == 0.0
+    assert ended.info["problems"][0].startswith("verification fails on this world: OperationTimeout: ")
+
+
+def test_a_verification_that_is_always_late_gives_no_reward() -> None:
+    class Slow(Desk):
+        async def verify(self, evidence: Evidence) -> float:  # type: ignore[override]
+            await asyncio.Event().wait()
+            return 0.0
+
+    with pytest.raises(OperationTimeout):
+        asyncio.run(ended_on(Slow, "write", {"notes": {}}))
+
+
+@pytest.mark.parametrize("over", [False, True])
+@pytest.mark.parametrize("worth", [0.0, 0.5])
+def test_a_reward_of_the_reset_is_part_of_the_return(worth: float, over: bool) -> None:
+    class Prepared(MCPEnvironment):
+        """Is paid for its preparation."""
+
+        def reset(self, seed: int | None = None, episode_id: str | None = None) -> Any:
+            if over:
+                self.finish(reward=worth)
+                return None
+            return Observation(reward=worth)
+
+    env = Prepared()
+    first = env.reset()
+    assert first.reward == worth
+    assert first.info.get("return") == (worth if over else None)
+    assert env.end().info["return"] == worth
+    assert score_of(env.trajectory) == worth  # type: ignore[arg-type]
+
+
+def test_an_episode_that_is_over_at_its_reset_without_a_reward_has_no_return() -> None:
+    class Nothing(MCPEnvironment):
+        """Has nothing to do."""
+
+        def reset(self, seed: int | None = None, episode_id: str | None = None) -> Any:
+            self.finish()
+
+    env = Nothing()
+    assert env.reset().info["return"] is None
+
+
+class Tenths(MCPEnvironment):
+    """Pays as it is asked, a tenth by default."""
+
+    def __init__(self) -> None:
+        @self.tool
+        def press(worth: float = 0.1) -> None:
+            """Press."""
+
+    def score(self, call: ToolCall, outcome: ToolOutcome) -> float:
+        return float(call.arguments.get("worth", 0.1))
+
+
+@given(st.permutations([0.1, 0.2, 0.3, 0.7, 1 / 3, 1e-3, 1e6, -0.1]))
+def test_the_return_does_not_depend_on_the_order_of_the_rewards(rewards: list[float]) -> None:
+    env = Tenths()
+    env.reset()
+    for worth in rewards:
+        last = env.call_tool("press", {"worth": worth})
+    assert last.info["return"] == math.fsum(rewards)
+
+
+def test_a_return_that_is_too_large_is_infinite() -> None:
+    env = Tenths()
+    env.reset()
+    for worth in (1e308, 1e308, -1e308):
+        env.call_tool("press", {"worth": worth})
+    assert env.trajectory is not None and env.trajectory.total_reward == math.inf
+
+
+def test_tenths_add_up_to_one_also_after_a_restore() -> None:
+    env = Tenths()
+    env.reset()
+    for number in range(10):
+        if number == 6:
+            snapshot = env.snapshot()
+        last = env.call_tool("press")
+    assert last.info["return"] == 1.0
+    env.restore(snapshot)
+    for _ in range(4):
+        last = env.call_tool("press")
+    assert last.info["return"] == env.trajectory.total_reward == 1.0  # type: ignore[union-attr]
 
 
 def test_a_verifier_that_is_async_without_saying_so_is_refused() -> None:

@@ -272,6 +272,26 @@ def test_invariant_6_on_a_server_sync_code_runs_beside_the_event_loop(affine: bo
     assert len(set(threads.values())) == 1 or not affine
 
 
+class OneThread(Everywhere):
+    THREAD_AFFINE = True
+
+
+def test_a_thread_affine_score_of_an_async_tool_or_of_a_refused_call_runs_in_its_thread() -> None:
+    async def main() -> dict[str, int]:
+        thread = OwnThread()
+        env: OneThread = await thread.run(OneThread)
+        env._execution.user_code.runner = thread
+        await env._execution.reset()
+        for tool in ("later", "no_such_tool"):
+            await env.step_async(CallToolAction(tool_name=tool))
+        await env._execution.close()
+        thread.close()
+        return env.threads
+
+    threads = asyncio.run(main())
+    assert threads["score of later"] == threads["score of no_such_tool"] == threads["reset"] != threading.get_ident()
+
+
 def test_invariant_6_a_stuck_sync_tool_delays_no_other_environment() -> None:
     release, order = threading.Event(), []
 

@@ -310,11 +310,25 @@ EXHAUSTING: dict[str, tuple[Task, Acts]] = {
 }
 
 
+ONLY_BY_THE_AGENT = {
+    "a world that is nested deeply",
+    "one that cannot be written down",
+    "the same for a state",
+    "a world that is huge",
+    "a number that is none",
+    "text that is none",
+}
+"""The verifier works on the world that the reset leaves. The other verifiers fail on it too."""
+
 IN_A_PROCESS = {
     "a text that a pattern never gets through",
     "a loop as long as the data says",
     "memory as much as the data says",
+    "a world that is nested deeply",
+    "a world that is huge",
+    "a number that is none",
 }
+"""The verifier is code that runs, in the last three on the world that the reset leaves."""
 
 
 @pytest.mark.parametrize(
@@ -326,6 +340,12 @@ def test_a_verifier_that_is_overwhelmed_pays_nothing_and_the_server_goes_on(url:
     async def main() -> None:
         async with episode(url, task) as (env, agent):
             await acts(agent)
+            if what in ONLY_BY_THE_AGENT:
+                # No escape: without a score the episode would be left out of its group.
+                end = await env.end()
+                assert end.reward == end.info["return"] == 0.0
+                assert end.info["problems"] == (await env.trajectory()).problems != []
+                return
             with pytest.raises(ExecutionError) as failed:
                 await env.end()
             assert failed.value.incident
@@ -340,6 +360,30 @@ def test_a_verifier_that_is_overwhelmed_pays_nothing_and_the_server_goes_on(url:
 
     run(main())
     assert httpx.get(f"{url}/health").status_code == 200
+
+
+UNREADABLE: dict[str, Acts] = {
+    "a file of 4 TiB that uses no disk": acting(("grow", {"path": "a", "size": 1 << 42})),
+    "rows that a default makes large": acting(
+        ("sql", {"statement": "CREATE TABLE rows AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n "
+                              "WHERE i < 3000) SELECT i FROM n"}),
+        ("sql", {"statement": f"ALTER TABLE rows ADD COLUMN x DEFAULT '{'x' * 400_000}'"}),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", UNREADABLE)
+def test_who_makes_the_world_unreadable_gets_the_bottom_and_no_thread_is_stuck(url: str, what: str) -> None:
+    async def main() -> None:
+        async with episode(url, PAY) as (env, agent):
+            await UNREADABLE[what](agent)
+            end = await env.end()
+            assert end.reward == 0.0
+            assert "max_bytes sets the limit" in end.info["problems"][0]
+
+    run(main())
+    assert httpx.get(f"{url}/ready").status_code == 200
+    assert earned(url, PAY, solving(PAY)) == 1.0
 
 
 @pytest.mark.process

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from planes import AGENT, ALL, CONTROL, OVER, EpisodeDone, Outcome, Plane
-from worlds import PIXEL, Judged, Ledger, WithServer, World
+from worlds import PIXEL, Judged, Ledger, WithLifespan, WithServer, World
 
 from mcpenv import ExecutionError, Mode
 from mcpenv.execution.execution import Execution
@@ -207,6 +207,19 @@ def test_a_handed_in_server_has_its_resources_and_prompts(open_plane: Callable[.
     assert [p.name for p in loop.run(client.list_prompts())] == ["advise"]
     message = loop.run(client.get_prompt("advise", {"topic": "tea"})).messages[0]
     assert message.content.text == "Advise on tea."
+
+
+def test_a_tool_of_a_handed_in_server_has_what_its_lifespan_yields(open_plane: Callable[..., Plane]) -> None:
+    plane = open_plane(WithLifespan)
+    assert [plane.call("users").text for _ in range(2)] == ["['Ada']"] * 2
+
+
+@pytest.mark.planes(without=ONLY_AGENTS)
+def test_a_resource_of_a_handed_in_server_has_what_its_lifespan_yields(open_plane: Callable[..., Plane]) -> None:
+    plane = open_plane(WithLifespan)
+    client, loop = plane.client, plane.loop  # type: ignore[attr-defined]
+    assert loop.run(client.read_resource("test://users"))[0].text == "['Ada']"
+    assert loop.run(client.get_prompt("users")).messages[0].content.text == "['Ada']"
 
 
 @pytest.mark.planes(without=NO_REWARDS)

@@ -7,8 +7,11 @@ import enum
 import sqlite3
 import threading
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Annotated, Any, Literal
 
+from fastmcp import Context as FastMCPContext
 from fastmcp import FastMCP
 from fastmcp.dependencies import Depends
 from fastmcp.server.middleware import CallNext, Middleware, MiddlewareContext
@@ -274,6 +277,32 @@ class WithServer(MCPEnvironment):
         def lower(text: str) -> str:
             """Lower case."""
             return text.lower()
+
+
+@asynccontextmanager
+async def _opened(server: FastMCP) -> AsyncIterator[dict[str, Any]]:
+    yield {"users": ["Ada"]}
+
+
+WITH_LIFESPAN = FastMCP("with lifespan", lifespan=_opened)
+
+
+@WITH_LIFESPAN.tool(name="users")
+@WITH_LIFESPAN.resource("test://users")
+@WITH_LIFESPAN.prompt(name="users")
+def users(ctx: FastMCPContext) -> str:
+    """Tell the users, as a tool, a resource and a prompt."""
+    assert ctx.request_context is not None
+    return str(ctx.request_context.lifespan_context["users"])
+
+
+class WithLifespan(MCPEnvironment):
+    """A FastMCP server whose tools use what its lifespan yields."""
+
+    SUPPORTS_CONCURRENT_SESSIONS = True
+
+    def __init__(self) -> None:
+        super().__init__(WITH_LIFESPAN)
 
 
 class Letters(Rubric):

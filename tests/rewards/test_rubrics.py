@@ -793,9 +793,7 @@ def test_a_class_in_the_place_of_a_rubric_is_refused_by_its_name() -> None:
     env = Desk(Verified)  # type: ignore[arg-type]
     with pytest.raises(ExecutionError) as refused:
         env.reset()
-    assert (
-        str(refused.value.__cause__) == "rubric is the class Verified; it is a Rubric, such as Verified(...), or None"
-    )
+    assert str(refused.value.__cause__) == "Desk.rubric is the class Verified. Make it an instance: Verified()"
 
 
 def test_two_known_classes_of_one_name_are_refused() -> None:

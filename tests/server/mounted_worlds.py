@@ -20,7 +20,7 @@ from starlette.responses import JSONResponse
 
 from mcpenv import MCPEnvironment
 from mcpenv.server.config import ServerConfig, mode_from
-from mcpenv.server.serve import serve_stdio
+from mcpenv.server.stdio import serve_stdio
 
 ICON = Icon(src="https://shop.example/icon.png", mime_type="image/png", sizes=["48x48"])
 

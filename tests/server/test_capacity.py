@@ -213,6 +213,37 @@ def test_the_status_has_the_counts_and_limits() -> None:
     run(main)
 
 
+def test_agents_cannot_take_the_reserved_share_and_orchestrators_are_served_before_them() -> None:
+    async def main() -> None:
+        shared = CapacityLimiter(lambda: 8, queue_timeout_s=30.0, max_quarantined=0, reserves=True)
+        for _ in range(6):
+            await shared.take(no_room, False)
+        agent = asyncio.create_task(shared.take(no_room, False))
+        while not shared.waiting:
+            await asyncio.sleep(0)
+        for _ in range(2):
+            async with asyncio.timeout(5):
+                await shared.take(no_room, True)  # although an agent has waited for longer
+        orchestrator = asyncio.create_task(shared.take(no_room, True))
+        while shared.waiting < 2:
+            await asyncio.sleep(0)
+        shared.free(orchestrated=False)
+        await orchestrator
+        assert not agent.done()
+        assert (shared.taken, shared.agents) == (8, 5)
+        shared.free(orchestrated=True)
+        await agent
+        assert (shared.taken, shared.agents, shared.waiting) == (8, 6, 0)
+
+    run(main)
+
+
+@pytest.mark.parametrize(("limit", "agents"), [(1, 1), (2, 1), (3, 2), (4, 3), (7, 6), (8, 6), (1024, 768)])
+def test_the_reserved_share_is_a_quarter_and_at_least_one_of_several(limit: int, agents: int) -> None:
+    shared = CapacityLimiter(lambda: limit, queue_timeout_s=0.0, max_quarantined=0, reserves=True)
+    assert (shared.agents_limit, slots(limit).agents_limit) == (agents, limit)
+
+
 def test_the_limits_have_the_defaults_of_a_server() -> None:
     assert ServerConfig().concurrency == ConcurrencyConfig()
     limits = ConcurrencyConfig(

@@ -117,11 +117,9 @@ def test_a_drain_ends_at_its_limit(tmp_path: Path, workers: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("workers", "signals"),
-    [(1, [signal.SIGINT]), (2, [signal.SIGTERM, signal.SIGTERM]), (1, [signal.SIGTERM, signal.SIGINT])],
+    [(1, [signal.SIGINT]), (2, [signal.SIGTERM, signal.SIGINT]), (1, [signal.SIGTERM, signal.SIGINT])],
 )
-def test_ctrl_c_and_a_second_signal_do_not_wait_for_episodes(
-    tmp_path: Path, workers: int, signals: list[signal.Signals]
-) -> None:
+def test_ctrl_c_does_not_wait_for_episodes(tmp_path: Path, workers: int, signals: list[signal.Signals]) -> None:
     with (
         served(tmp_path, "--workers", str(workers), "--drain-s", "600") as (process, url),
         connect(url.replace("http", "ws") + "/ws") as socket,
@@ -133,6 +131,32 @@ def test_ctrl_c_and_a_second_signal_do_not_wait_for_episodes(
             process.wait_for("draining: waiting")
             process.popen.send_signal(number)
         assert process.end() == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
+def test_twenty_signals_are_one(tmp_path: Path, workers: int, number: signal.Signals) -> None:
+    async def main(process: Process, url: str) -> None:
+        begun, go_on = asyncio.Semaphore(0), asyncio.Event()
+        playing = asyncio.ensure_future(play(url, begun, go_on))
+        await begun.acquire()
+        for _ in range(20):
+            process.popen.send_signal(number)
+            await asyncio.sleep(0.02)
+        await not_ready(url)
+        go_on.set()
+        assert await playing == (4, 1.0)
+        while process.popen.poll() is None:  # also in the last moments of the process
+            process.popen.send_signal(number)
+            await asyncio.sleep(0.001)
+
+    with served(tmp_path, "--workers", str(workers), "--drain-s", "60") as (process, url):
+        asyncio.run(main(process, url))
+        assert process.end() == 0
+    said = "".join(process.err)
+    assert said.count(f"{number.name}: this server takes no new sessions, and ends") == 1
+    assert said.count("this server has ended") == 1
 
 
 @pytest.mark.slow

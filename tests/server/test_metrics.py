@@ -93,7 +93,7 @@ async def act(url: str, calls: int) -> None:
             await client.call_tool("add", {"by": 3})
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.extension("workers"))])
 def test_the_counters_are_those_of_the_clients_over_all_workers(workers: int, tmp_path: Path) -> None:
     config = ServerConfig(control_token=CONTROL, metrics_token=METRICS, record=tmp_path)
     with serving(World, config, workers=workers) as url:

@@ -356,7 +356,7 @@ def test_the_oauth_routes_of_a_mounted_server_s_authentication_are_served() -> N
         assert metadata["authorization_servers"] == ["https://login.example/"]
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.extension("workers"))])
 @every_era
 def test_authentication_of_a_mounted_server_is_in_force_at_every_address(workers: int, era: Any) -> None:
     class Calling(around(shop(auth=TOKENS), SUPPORTS_CONCURRENT_SESSIONS=True)):  # type: ignore[misc]
@@ -423,7 +423,7 @@ def test_an_evaluation_s_own_server_admits_its_agents() -> None:
 # -- routes
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.extension("workers"))])
 def test_custom_routes_are_served_and_guarded(workers: int) -> None:
     with serving(Shop, workers=workers) as url:
         assert httpx.get(f"{url}/prices").json() == {"apples": 2}

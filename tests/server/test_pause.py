@@ -42,7 +42,7 @@ class Count(MCPEnvironment):
             return self.count
 
 
-@pytest.fixture(params=[1, 2])
+@pytest.fixture(params=[1, pytest.param(2, marks=pytest.mark.extension("workers"))])
 def url(request: pytest.FixtureRequest) -> Iterator[str]:
     with serving(Count, max_concurrent_envs=4, workers=request.param) as base_url:
         yield base_url

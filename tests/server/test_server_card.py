@@ -1,11 +1,7 @@
-"""Server cards and ``server.json``: what clients and registries learn before they connect."""
+"""Server cards: what clients learn before they connect."""
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -16,9 +12,8 @@ from fastmcp.server.auth import RemoteAuthProvider, StaticTokenVerifier
 from mounted_worlds import ICON, Shop
 from pydantic import AnyHttpUrl
 
-from mcpenv import ConfigurationError, MCPEnvironment
+from mcpenv import MCPEnvironment
 from mcpenv.server.config import ServerConfig
-from mcpenv.server.mcp.server_card import registry_entry
 from mcpenv.server.serve import serving
 
 PATHS = ("/mcp/server-card", "/.well-known/mcp/server-card.json")
@@ -83,7 +78,7 @@ def card(url: str, path: str = PATHS[0]) -> Any:
     return found
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.extension("workers"))])
 @pytest.mark.parametrize("mode", ["simulation", "production"])
 def test_a_server_has_a_card_that_agrees_with_what_clients_see(mode: Any, workers: int) -> None:
     with serving(Shop, mode=mode, workers=workers) as url:
@@ -156,43 +151,3 @@ def test_long_texts_and_odd_names_fit_the_schema() -> None:
 
     with serving(Full) as url:
         assert card(url)["name"] == "com.example/full"
-
-
-# -- server.json
-
-
-def server_json(target: str) -> Any:
-    command = [sys.executable, "-m", "mcpenv", "inspect", target, "--server-json", "com.example/shop"]
-    done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", timeout=60)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
-
-
-@pytest.mark.process
-def test_a_server_json_of_code_and_of_a_running_server() -> None:
-    target = f"{Path(__file__).with_name('mounted_worlds.py')}:Shop"
-    of_code = server_json(target)
-    assert of_code == {
-        "$schema": "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json",
-        "name": "com.example/shop",
-        "title": "shop",
-        "description": "An environment around the shop.",
-        "version": "3.1",
-        "websiteUrl": "https://shop.example",
-        "icons": [{"src": ICON.src, "mimeType": "image/png", "sizes": ["48x48"]}],
-    }
-    with serving(Shop, ServerConfig(public_url="https://shops.example.com")) as url:
-        of_server = server_json(url)
-    remotes = [{"type": "streamable-http", "url": "https://shops.example.com/mcp"}]
-    assert of_server == {**of_code, "remotes": remotes}
-
-
-def test_a_name_that_the_registry_would_refuse_is_refused() -> None:
-    for name in ("shop", "a/b/c", "com.example/", "com.example/my shop"):
-        with pytest.raises(ConfigurationError, match=r"io\.github\.user/weather"):
-            registry_entry(name, {})
-
-
-def test_icons_that_the_registry_does_not_take_are_left_out() -> None:
-    entry = registry_entry("com.example/shop", {"name": "shop", "icons": [{"src": "data:image/png;base64,AA=="}]})
-    assert "icons" not in entry

@@ -1,4 +1,4 @@
-"""Tasks at a server: OpenEnv's routes, the client's methods, the token that guards them, and `mcpenv tasks`."""
+"""Tasks at a server: OpenEnv's routes, the client's methods, and the token that guards them."""
 
 from __future__ import annotations
 
@@ -290,24 +290,6 @@ def test_tasks_of_a_file_take_the_place_of_the_classs_own_and_the_class_keeps_it
             assert env.tasks is not None and env.tasks.sizes() == {"train": 1}
 
 
-@pytest.mark.process
-def test_run_serves_the_tasks_of_a_file(tmp_path: Path, file: str) -> None:
-    with started(tmp_path, "run", "echo_mcp", "--port", "0", "--tasks", file) as process:
-        client = EnvClient(process.url()).sync()
-        assert client.metadata()["tasks"] == {"train": 2, "test": 1}
-        with client:
-            assert client.reset(task="b").metadata["prompt"] == "second"
-
-
-def test_run_refuses_tasks_that_cannot_be_read(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "tasks.jsonl").write_text('{"id": "a"}\n{"id": "a"}\n')
-    done = cli("run", "echo_mcp", "--port", "0", "--tasks", "tasks.jsonl")
-    assert done.status == 2 and done.err.count("\n") == 1
-    said = "error: the tasks of EchoEnvironment cannot be read: tasks.jsonl, line 2: id: 'a' is the id"
-    assert done.err.startswith(said)
-
-
 # -- the command line
 
 
@@ -325,63 +307,19 @@ def file(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_tasks_list_shows_ids_splits_and_prompts(cli: Cli, file: str) -> None:
-    done = cli("tasks", "list", "echo_mcp", "--tasks", file)
-    assert (done.status, done.out.splitlines()) == (
-        0,
-        ["train: 2, test: 1", "", "id  split  prompt", "a   train  first", "b   train  second", "c   test   "],
-    )
-    assert cli("tasks", "list", "echo_mcp", "--tasks", file, "-n", "1").out.splitlines()[2:] == [
-        "id  split  prompt",
-        "a   train  first",
-        "and 2 more (--number 0 lists all)",
-    ]
-    document = json.loads(cli("tasks", "list", "echo_mcp", "--tasks", file, "--split", "test", "--json").out)
-    assert document == {"splits": {"test": 1}, "tasks": [Task(**DATA[2]).model_dump(mode="json")]}
+@pytest.mark.process
+def test_run_serves_the_tasks_of_a_file(tmp_path: Path, file: str) -> None:
+    with started(tmp_path, "run", "echo_mcp", "--port", "0", "--tasks", file) as process:
+        client = EnvClient(process.url()).sync()
+        assert client.metadata()["tasks"] == {"train": 2, "test": 1}
+        with client:
+            assert client.reset(task="b").metadata["prompt"] == "second"
 
 
-def test_tasks_list_and_show_ask_a_server_as_they_ask_code(cli: Cli, file: str, url: str) -> None:
-    assert cli("tasks", "list", url).out == cli("tasks", "list", "echo_mcp", "--tasks", file).out
-    for name in (("b",), ("1", "--split", "train"), ("b", "--split", "train")):
-        there, here = cli("tasks", "show", url, *name), cli("tasks", "show", "echo_mcp", *name, "--tasks", file)
-        assert there == here and here.out.startswith("b  train, version 1\n")
-
-
-def test_tasks_show_has_all_of_a_task(cli: Cli, file: str) -> None:
-    shown = cli("tasks", "show", "echo_mcp", "a", "--tasks", file).out
-    assert "  first\n" in shown and '  say {"n": 1}\n' in shown and str(Task(**DATA[0]).stable_seed) in shown
-    assert json.loads(cli("tasks", "show", "echo_mcp", "a", "--tasks", file, "--json").out)["id"] == "a"
-
-
-def test_a_guarded_server_tells_its_tasks_to_who_has_the_token(cli: Cli) -> None:
-    with serving(Quiz, ServerConfig(control_token=TOKEN)) as url:
-        refused = cli("tasks", "list", url)
-        assert refused.status == 2 and "it requires its control token" in refused.err
-        assert "first" in cli("tasks", "list", url, "--control-token", TOKEN).out
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("list", "echo_mcp"), "echo_mcp: EchoEnvironment has no tasks; give it some with --tasks"),
-        (("list", "echo_mcp", "--tasks", "FILE", "--split", "dev"), "echo_mcp: there is no split 'dev'"),
-        (("show", "echo_mcp", "z", "--tasks", "FILE"), "echo_mcp: there is no task 'z'"),
-        (("show", "echo_mcp", "c", "--split", "train", "--tasks", "FILE"), "echo_mcp: the task 'c' is in the split"),
-        (("show", "echo_mcp", "9", "--split", "train", "--tasks", "FILE"), "echo_mcp: there is no task 9"),
-        (("list", "echo_mcp", "--tasks", "no.jsonl"), "no.jsonl: there is no such file or folder"),
-        (("list", "echo_mcp", "--tasks", "FILE", "--number", "-1"), "--number is -1"),
-        (("list", "http://127.0.0.1:9", "--tasks", "FILE"), "--set and --tasks are for an environment's code"),
-        (("list", "http://127.0.0.1:9"), "cannot connect to http://127.0.0.1:9"),
-    ],
-)
-def test_whatever_is_wrong_is_one_line_and_status_2(cli: Cli, file: str, arguments: tuple[str, ...], said: str) -> None:
-    done = cli("tasks", *(file if argument == "FILE" else argument for argument in arguments))
-    assert done.status == 2 and done.out == ""
-    assert done.err.startswith(f"error: {said}") and done.err.count("\n") == 1
-
-
-def test_inspect_shows_the_numbers_of_tasks_of_code_and_of_a_server(cli: Cli, url: str) -> None:
-    assert json.loads(cli("inspect", url, "--json").out)["tasks"] == {"train": 2, "test": 1}
-    shown = cli("inspect", f"{__file__}:Quiz").out
-    assert "\nTasks\n  train: 2\n  test: 1\n" in shown
-    assert "\nTasks\n" not in cli("inspect", "echo_mcp").out
+def test_run_refuses_tasks_that_cannot_be_read(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tasks.jsonl").write_text('{"id": "a"}\n{"id": "a"}\n')
+    done = cli("run", "echo_mcp", "--port", "0", "--tasks", "tasks.jsonl")
+    assert done.status == 2 and done.err.count("\n") == 1
+    said = "error: the tasks of EchoEnvironment cannot be read: tasks.jsonl, line 2: id: 'a' is the id"
+    assert done.err.startswith(said)

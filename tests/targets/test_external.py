@@ -10,6 +10,7 @@ from textwrap import dedent
 
 import pytest
 
+import mcpenv
 from mcpenv import TargetError
 from mcpenv.cli import execute
 from mcpenv.targets.target import load_target
@@ -72,6 +73,13 @@ def test_the_entry_point_makes_the_class_of_the_rest_with_settings_of_its_types(
     assert (target.name, target.spec) == ("key-v1", "some:key:v1")
     with target.make() as env:
         assert env.call_tool("describe").text == "key:v1 of 3"
+
+
+def test_an_environment_is_loaded_with_settings_of_its_target_as_values() -> None:
+    with mcpenv.load("some:key", size=3) as env:
+        assert env.call_tool("describe").text == "key of 3"
+    with pytest.raises(TargetError, match=r"there is no setting 'colour' \(there are: size\)"):
+        mcpenv.load("some:key", colour="red")
 
 
 def test_tasks_of_a_file_are_used_instead_of_its_own(tmp_path: Path) -> None:

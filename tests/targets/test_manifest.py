@@ -15,7 +15,6 @@ from command_line import Cli, command_lines, started
 
 from mcpenv import Mode, TargetError
 from mcpenv.cli.run_options import Addresses, Limits, Sessions, config_from, with_manifest
-from mcpenv.extensions.evaluation.server_process import OwnServer
 from mcpenv.redaction import redact
 from mcpenv.targets import manifest as manifest_module
 from mcpenv.targets.manifest import Manifest, ManifestLimits, manifest_schema
@@ -110,11 +109,32 @@ def test_a_folder_with_a_manifest_is_a_target(tmp_path: Path) -> None:
 def test_what_a_manifest_states_replaces_what_the_class_says() -> None:
     Path("env").mkdir()
     Path("env/mine.jsonl").write_text('{"id": "of-the-manifest"}\n', encoding="utf-8")
-    with load(folder('version: "2.0"\ndescription: Greets by the manifest.\ntasks: mine.jsonl\n')) as env:
+    name = folder('version: "2.0"\ndescription: Greets by the manifest.\ntasks: mine.jsonl\n')
+    with pytest.warns(UserWarning, match="two sources of tasks"):
+        env = load(name)
+    with env:
         assert (env.exposed_name(), env.VERSION) == ("greeter", "2.0")
         assert env.instructions() == "Greets by the manifest."
         assert "0.0.1" in (type(env).__doc__ or "")  # the rest of the docstring stays
         assert env.tasks is not None and env.tasks.find("of-the-manifest").id == "of-the-manifest"
+
+
+def test_two_sources_of_tasks_are_named_with_the_one_that_counts() -> None:
+    Path("env").mkdir()
+    Path("env/mine.jsonl").write_text('{"id": "of-the-manifest"}\n', encoding="utf-8")
+    name = folder("tasks: mine.jsonl\n")
+    with pytest.warns(UserWarning, match=r"mine.jsonl counts, .* \(a list in Python\) have no effect") as warned:
+        tasks = load(name).tasks
+    assert warned[0].filename.endswith("mcpenv.yaml") and warned[0].lineno == 4
+    assert tasks is not None and tasks.source == str(Path("env/mine.jsonl").absolute())
+
+
+@pytest.mark.parametrize("content", ['{"id": "of-the-class"}\n', '[{"id": "of-the-class"}]'])
+def test_a_file_with_the_tasks_of_the_class_is_no_second_source(recwarn: pytest.WarningsRecorder, content: str) -> None:
+    Path("env").mkdir()
+    Path("env/mine.jsonl").write_text(content, encoding="utf-8")
+    load_target(folder("tasks: mine.jsonl\n"))
+    assert not recwarn.list
 
 
 def test_a_factory_may_be_the_entry() -> None:
@@ -159,23 +179,14 @@ def test_a_server_has_the_limits_of_the_manifest(tmp_path: Path) -> None:
             other.reset()
 
 
-@pytest.mark.slow
-def test_an_evaluation_has_the_limits_of_the_manifest(tmp_path: Path) -> None:
-    name = folder("limits: {max_sessions: 3}\n")
-    server = OwnServer(name, [], None, "a-token-of-control", tmp_path / "log")
-    try:
-        url, where = server.started()
-        assert where == tmp_path / "env"
-        with EnvClient(url, headers={"Authorization": "Bearer a-token-of-control"}).sync() as client:
-            assert client.capacity().max_sessions == 3
-    finally:
-        server.stop()
-
-
 @pytest.mark.parametrize(
     "command",
-    [("run",), ("inspect",), ("call", "greet", "name=x"), ("connect",)],
-    ids=lambda command: command[0],
+    [
+        pytest.param(("run",), id="run"),
+        pytest.param(("inspect",), id="inspect", marks=pytest.mark.extension("inspection")),
+        pytest.param(("call", "greet", "name=x"), id="call"),
+        pytest.param(("connect",), id="connect", marks=pytest.mark.extension("hosts")),
+    ],
 )
 def test_a_mode_that_is_not_allowed_is_refused(command: tuple[str, ...], cli: Cli) -> None:
     folder("modes: [simulation]\n")
@@ -186,7 +197,13 @@ def test_a_mode_that_is_not_allowed_is_refused(command: tuple[str, ...], cli: Cl
     assert "mcpenv.yaml allows simulation" in done.err and "add production to modes there" in done.err
 
 
-@pytest.mark.parametrize("command", ["play", "validate", "replay"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(name, marks=pytest.mark.extension(extension))
+        for name, extension in {"play": "play", "validate": "validation", "replay": "records"}.items()
+    ],
+)
 def test_commands_with_episodes_refuse_a_manifest_without_simulation(command: str, cli: Cli, tmp_path: Path) -> None:
     folder("modes: [production]\n")
     done = cli(command, str(tmp_path), "--target", "env") if command == "replay" else cli(command, "env")
@@ -196,7 +213,16 @@ def test_commands_with_episodes_refuse_a_manifest_without_simulation(command: st
 def test_the_only_mode_is_the_default_mode(cli: Cli) -> None:
     folder("modes: [production]\n")
     assert cli("call", "env", "greet", "name=Ana").out == "Hello, Ana\n"
+
+
+@pytest.mark.extension("inspection")
+def test_the_only_mode_is_that_which_is_shown(cli: Cli) -> None:
+    folder("modes: [production]\n")
     assert json.loads(cli("inspect", "env", "--json").out)["modes"] == ["production"]
+
+
+@pytest.mark.extension("hosts")
+def test_an_agent_is_connected_in_the_only_mode(cli: Cli) -> None:
     folder("modes: [simulation]\n")
     assert "--mode simulation" in cli("connect", "claude-code", "env").out
 
@@ -207,7 +233,7 @@ def test_a_secret_that_is_not_set_is_refused_by_name(monkeypatch: pytest.MonkeyP
         monkeypatch.delenv("GREETER_KEY", raising=False)
         if value is not None:
             monkeypatch.setenv("GREETER_KEY", value)
-        for command in (("run", "env"), ("validate", "env"), ("call", "env", "greet", "name=x")):
+        for command in (("run", "env"), ("call", "env", "greet", "name=x")):
             done = cli(*command)
             assert done.status == 2
             assert "GREETER_KEY is not set (the key of the greeting service)" in done.err
@@ -310,10 +336,16 @@ def test_bytes_that_are_no_text_are_reported() -> None:
         read_manifest(Path("env/mcpenv.yaml"))
 
 
-def test_the_schema_in_the_package_is_that_of_the_model(cli: Cli) -> None:
-    shipped = Path(str(manifest_module.__file__)).with_name("mcpenv.schema.json").read_text(encoding="utf-8")
-    assert shipped == cli("manifest", "schema").out  # written by: mcpenv manifest schema
-    schema = json.loads(shipped)
+SHIPPED = Path(str(manifest_module.__file__)).with_name("mcpenv.schema.json").read_text(encoding="utf-8")
+
+
+@pytest.mark.extension("shipping")
+def test_the_schema_in_the_package_is_what_a_command_prints(cli: Cli) -> None:
+    assert cli("init", "--manifest-schema").out == cli("manifest", "schema").out == SHIPPED
+
+
+def test_the_schema_in_the_package_is_that_of_the_model() -> None:
+    schema = json.loads(SHIPPED)
     assert schema == manifest_schema()
     jsonschema.Draft202012Validator.check_schema(schema)
     documents: dict[str, dict[str, Any]] = {

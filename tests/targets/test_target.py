@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from mcpenv import MCPEnvironment, TargetError
-from mcpenv.targets.target import Target, load_target
-from mcpenv.targets.user_error import describe
+from mcpenv.errors import describe
+from mcpenv.targets.target import Target, load, load_target
 
 COUNTER = '''
 from mcpenv import MCPEnvironment
@@ -119,6 +119,76 @@ def test_a_folder_with_environment_py_wins_over_an_installed_name() -> None:
     assert load_target("counting").spec == "offered:Counter"
     write("counting/environment.py")
     assert load_target("counting").folder == Path("counting").resolve()
+
+
+WHOSE = """
+from mcpenv import MCPEnvironment
+
+{imports}
+
+class Env(MCPEnvironment):
+    \"\"\"It tells whose module it has.\"\"\"
+
+    def __init__(self) -> None:
+        @self.tool
+        def whose() -> str:
+            \"\"\"Tell whose module it is.\"\"\"
+            {inside}
+            return {owner}
+"""
+
+
+def _two_folders(folder: Path, sibling: str, **code: str) -> list[Path]:
+    found = []
+    for name in ("one", "two"):
+        place = folder / name
+        place.mkdir()
+        (place / "environment.py").write_text(WHOSE.format(**{"imports": "", "inside": "", **code}))
+        (place / sibling).parent.mkdir(exist_ok=True)
+        (place / sibling).write_text(f"OWNER = {name!r}\n")
+        found.append(place)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("sibling", "code"),
+    [
+        ("names_a.py", {"imports": "import names_a", "owner": "names_a.OWNER"}),
+        ("names_b.py", {"imports": "from names_b import OWNER", "owner": "OWNER"}),
+        ("names_c.py", {"inside": "import names_c", "owner": "names_c.OWNER"}),
+        ("names_d/__init__.py", {"imports": "import names_d", "owner": "names_d.OWNER"}),
+        ("names_e/inner.py", {"imports": "from names_e.inner import OWNER", "owner": "OWNER"}),
+    ],
+)
+def test_a_second_environment_with_a_sibling_of_the_same_name_is_refused(
+    tmp_path: Path, sibling: str, code: dict[str, str]
+) -> None:
+    first, second = _two_folders(tmp_path, sibling, **code)
+    with load(first) as env:
+        env.reset()
+        assert env.call_tool("whose").text == "one"
+    for _ in range(2):
+        with pytest.raises(TargetError) as raised:
+            load(second)
+        assert f"the environment in {first}" in str(raised.value) and "__init__.py" in str(raised.value)
+    with load(first) as env:
+        env.reset()
+        assert env.call_tool("whose").text == "one"
+
+
+def test_siblings_of_the_same_name_in_packages_are_apart(tmp_path: Path) -> None:
+    folders = _two_folders(tmp_path, "names_f.py", imports="from . import names_f", owner="names_f.OWNER")
+    for folder in folders:
+        (folder / "__init__.py").touch()
+    for folder in folders:
+        with load(folder) as env:
+            env.reset()
+            assert env.call_tool("whose").text == folder.name
+
+
+def test_a_sibling_that_is_not_imported_refuses_nothing(tmp_path: Path) -> None:
+    for folder in _two_folders(tmp_path, "names_g.py", owner="'nobody'"):
+        load(folder).close()
 
 
 def test_a_file_outside_of_packages_imports_its_siblings() -> None:
@@ -268,7 +338,7 @@ def test_several_environments_are_listed() -> None:
     [
         ("Missing", "there is no 'Missing' in environment.py; it has Counter"),
         ("instance", "instance is an instance of Counter; name the class or a factory"),
-        ("server", "server is a FastMCP server; pass it to an environment: super().__init__(server)"),
+        ("other", "other is a server of the MCP SDK, not of FastMCP; serve it as a process: mcp:python FILE"),
         ("Plain", "Plain is a class, but not a subclass of MCPEnvironment"),
         ("MCPEnvironment", "MCPEnvironment is a class, but not a subclass of MCPEnvironment"),
         ("number", "number is a int, neither an MCPEnvironment class nor a factory"),
@@ -280,13 +350,46 @@ def test_a_name_that_makes_no_environments_is_refused(name: str, said: str) -> N
         "game/environment.py",
         COUNTER
         + dedent("""
-        from fastmcp import FastMCP
-        instance, server, number = Counter(), FastMCP("tools"), 3
+        from mcp.server.lowlevel import Server
+        instance, other, number = Counter(), Server("tools"), 3
         class Plain: ...
         async def later(): return Counter()
         """),
     )
     assert refused(f"game:{name}").startswith(said)
+
+
+SERVER = """
+from fastmcp import FastMCP
+
+mcp = FastMCP("CRM tools", instructions="Keep the customers.")
+
+@mcp.tool
+def add(name: str) -> str:
+    \"\"\"Add a customer.\"\"\"
+    return f"added {name}"
+"""
+
+
+@pytest.mark.parametrize("target", ["crm.py:mcp", "crm.py"])
+def test_a_fastmcp_server_is_served_as_it_is(target: str) -> None:
+    write("crm.py", SERVER)
+    loaded = load_target(target)
+    assert loaded.environment_class is not None
+    assert (loaded.environment_class.exposed_name(), loaded.environment_class.__doc__) == (
+        "CRM tools",
+        "Keep the customers.",
+    )
+    with loaded.make() as env:
+        env.reset()
+        assert env.call_tool("add", {"name": "Ada"}).text == "added Ada"
+
+
+def test_a_module_with_two_fastmcp_servers_names_none() -> None:
+    write("crm.py", SERVER + "other = FastMCP('other')\n")
+    assert refused("crm.py") == "crm.py defines no MCPEnvironment subclass"
+    with load_target("crm.py:other").make() as env:
+        assert env.list_tools() == []
 
 
 @pytest.mark.parametrize(

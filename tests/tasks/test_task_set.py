@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import os
@@ -19,6 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from mcpenv.tasks import InvalidTasks, NoSuchTask, TaskSet
+from mcpenv.tasks.columns import parse_columns
 from mcpenv_client.types.tasks import OracleCall, Task, TaskLimits
 
 FULL = {
@@ -76,7 +78,19 @@ def dataset(folder: Path, data: dict[str, list[dict[str, Any]]] | list[dict[str,
 # -- what a set answers
 
 
-@pytest.fixture(params=["list", "jsonl", "parquet", "dataset"])
+def hub(folder: Path, data: dict[str, list[dict[str, Any]]]) -> Path:
+    (folder / "data").mkdir(parents=True)
+    (folder / "README.md").write_text("---\n")
+    for split, part in data.items():
+        for shard, row in enumerate(part):
+            parquet(folder / "data" / f"{split}-{shard:05}-of-{len(part):05}.parquet", [row])
+    return folder
+
+
+SOURCES = ["list", "jsonl", "array", "json", "gzip", "parquet", "dataset", "hub", "files"]
+
+
+@pytest.fixture(params=SOURCES)
 def five(request: pytest.FixtureRequest, tmp_path: Path) -> TaskSet:
     """The same five tasks from each kind of source."""
     data = [*rows("a", "b", "c", split="train", prompt="x"), *rows("d", "e", split="test", prompt="y")]
@@ -84,8 +98,24 @@ def five(request: pytest.FixtureRequest, tmp_path: Path) -> TaskSet:
         return TaskSet(iter(data))
     if request.param == "jsonl":
         return TaskSet.from_path(jsonl(tmp_path / "tasks.jsonl", *data))
+    if request.param == "array":
+        (tmp_path / "tasks.json").write_text("\ufeff \n" + json.dumps(data, indent=1))
+        return TaskSet.from_path(tmp_path / "tasks.json")
+    if request.param == "json":
+        return TaskSet.from_path(jsonl(tmp_path / "tasks.json", *data))
+    if request.param == "gzip":
+        (tmp_path / "tasks.jsonl.gz").write_bytes(gzip.compress(jsonl(tmp_path / "a", *data).read_bytes()))
+        return TaskSet.from_path(tmp_path / "tasks.jsonl.gz")
     if request.param == "parquet":
         return TaskSet.from_path(parquet(tmp_path / "tasks.parquet", data))
+    if request.param == "hub":
+        found = {"train": data[:3], "test": data[3:]}
+        return TaskSet.from_path(hub(tmp_path / "tasks", found))
+    if request.param == "files":
+        for name, part in (("train", data[:3]), ("test", data[3:])):
+            (tmp_path / "tasks" / name).mkdir(parents=True)
+            jsonl(tmp_path / "tasks" / name / "0000.jsonl", *part)
+        return TaskSet.from_path(tmp_path / "tasks")
     return TaskSet.from_path(dataset(tmp_path / "tasks", {"train": data[:3], "test": data[3:]}))
 
 
@@ -232,6 +262,7 @@ def test_a_mapping_that_cannot_be_is_refused_at_once(columns: dict[str, str], sa
         ([1], "tasks.jsonl, line 3: a task must be an object; this is of the type list"),
         ('{"id": "b"\n', "tasks.jsonl, line 3: the line is not JSON: "),
         ('{"id": "b", "metadata": {"x": 1e999}}\n', "tasks.jsonl, line 3: the line is not JSON: "),
+        ('{"id": "b", "metadata": {"x": "\\ud800"}}\n', "tasks.jsonl, line 3: the line is not JSON: "),
         ("\x00\n", "tasks.jsonl, line 3: the line is not JSON: "),
     ],
 )
@@ -248,7 +279,7 @@ def test_a_bad_row_of_a_table_is_named_too(tmp_path: Path) -> None:
         TaskSet.from_parquet(parquet(tmp_path / "tasks.parquet", data)).splits()
     with pytest.raises(InvalidTasks, match="tasks/dev, row 0: split: the row belongs to the split 'dev'"):
         TaskSet.from_dataset(dataset(tmp_path / "tasks", {"dev": rows("a", split="test")})).splits()
-    with pytest.raises(InvalidTasks, match=r"task 1: metadata\.x: a object has no JSON form"):
+    with pytest.raises(InvalidTasks, match=r"task 1: metadata\.x: a value of type object has no JSON form"):
         TaskSet([{"id": "a"}, {"id": "b", "metadata": {"x": object()}}]).splits()
     with pytest.raises(InvalidTasks, match=r"task 0: metadata\.x: nan has no JSON form"):
         TaskSet([Task(id="a", metadata={"x": float("nan")})]).splits()
@@ -268,6 +299,67 @@ def test_a_source_that_is_not_there_or_is_something_else_is_refused(tmp_path: Pa
             TaskSet.from_path(place).splits()
     with pytest.raises(InvalidTasks, match="the tasks cannot be read: No such file"):
         TaskSet.from_jsonl(tmp_path / "no.jsonl").splits()
+
+
+@pytest.mark.parametrize(
+    ("names", "splits"),
+    [
+        (["easy.jsonl", "hard.jsonl"], ["easy", "hard"]),
+        (["test.jsonl", "train.jsonl", "dev.jsonl"], ["train", "dev", "test"]),
+        (["data/train.jsonl", "dataset_infos.json", ".cache/x.jsonl"], ["train"]),
+        (["tasks.json"], ["train"]),
+        (["main/train-00000-of-00002.jsonl.gz", "main/train-00001-of-00002.jsonl.gz"], ["train"]),
+    ],
+)
+def test_the_splits_of_a_folder_are_those_of_its_files(tmp_path: Path, names: list[str], splits: list[str]) -> None:
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        line = json.dumps({"question": name}).encode()
+        (tmp_path / name).write_bytes(gzip.compress(line) if name.endswith(".gz") else line)
+    tasks = TaskSet.from_path(tmp_path, columns={"question": "prompt"})
+    assert tasks.splits() == splits
+    assert len({task.id for task in tasks}) == len(tasks)
+    assert all(tasks.find(task.id) == task for task in tasks)
+
+
+def test_a_folder_of_several_configurations_is_refused(tmp_path: Path) -> None:
+    for name in ("main", "socratic"):
+        (tmp_path / name).mkdir()
+        jsonl(tmp_path / name / "train-00000-of-00001.jsonl", {"id": name})
+    with pytest.raises(InvalidTasks, match=r"several folders with data \(main, socratic\); name one of them"):
+        TaskSet.from_path(tmp_path).splits()
+    assert TaskSet.from_path(tmp_path / "main").get("train", 0).id == "main"
+
+
+def test_a_chat_that_begins_an_episode_is_a_prompt(tmp_path: Path) -> None:
+    chat = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "How many?"}]
+    file = jsonl(tmp_path / "a.jsonl", {"id": "a", "prompt": chat})
+    assert TaskSet.from_path(file).get("train", 0).prompt == "Be brief.\n\nHow many?"
+    for wrong in ([], [{"role": "assistant", "content": "x"}], [{"role": "user", "content": [{"type": "image"}]}]):
+        with pytest.raises(InvalidTasks, match=r"line 1: prompt: a text is needed, or messages of the system"):
+            TaskSet.from_path(jsonl(tmp_path / "b.jsonl", {"id": "a", "prompt": wrong})).splits()
+
+
+def test_rows_with_other_columns_say_how_to_name_them(tmp_path: Path) -> None:
+    file = jsonl(tmp_path / "quiz.json", {"question": "2+2?", "answer": "4"})
+    with pytest.raises(InvalidTasks, match=r"its columns \(question, answer\) is which.*--columns prompt="):
+        TaskSet.from_path(file).splits()
+    task = TaskSet.from_path(file, columns=parse_columns("prompt=question, solution=answer")).get("train", 0)
+    assert (task.id, task.prompt, task.metadata) == ("train-0", "2+2?", {"solution": "4"})
+    assert parse_columns("options.level=level,id=name") == {"level": "options.level", "name": "id"}
+    for wrong, said in (("question", "write FIELD=COLUMN"), ("prompt=a,id=a", "is named twice"), ("=a", "write FIELD")):
+        with pytest.raises(InvalidTasks, match=said):
+            parse_columns(wrong)
+    with pytest.raises(InvalidTasks, match=r"has no field 'limits\.steps'"):
+        TaskSet.from_path(file, columns=parse_columns("limits.steps=answer"))
+
+
+def test_a_damaged_compressed_file_is_refused(tmp_path: Path) -> None:
+    whole = gzip.compress(b'{"id": "a"}\n' * 50)
+    for content in (whole[:-9], b'{"id": "a"}'):
+        (tmp_path / "a.jsonl.gz").write_bytes(content)
+        with pytest.raises(InvalidTasks, match="the tasks cannot be read"):
+            TaskSet.from_path(tmp_path / "a.jsonl.gz").splits()
 
 
 def test_a_package_that_is_not_installed_is_one_line_that_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

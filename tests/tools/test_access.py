@@ -219,7 +219,7 @@ def test_a_client_over_stdio_started_the_server_and_may_all(tmp_path: Path) -> N
     program = tmp_path / "ledger.py"
     program.write_text(
         "from mcpenv.server.config import ServerConfig\n"
-        "from mcpenv.server.serve import serve_stdio\n"
+        "from mcpenv.server.stdio import serve_stdio\n"
         "from test_access import Ledger\n\n"
         "serve_stdio(Ledger, ServerConfig(), log_level='error')\n"
     )

@@ -1,14 +1,17 @@
 from __future__ import annotations
 
-import base64
+import collections
 import dataclasses
 import json
 import math
 import re
+import sqlite3
+import types
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from typing import Any
+from typing import Annotated, Any
 
+import jsonschema  # type: ignore[import-untyped]
 import numpy as np
 import pytest
 from environments import PIXEL, Address, Person
@@ -17,8 +20,9 @@ from fastmcp.tools import ToolResult as FastMCPResult
 from fastmcp.utilities.types import Image
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mcp_types import TextContent
-from pydantic import BaseModel, field_serializer
+from mcp_types import EmbeddedResource, ResourceLink, TextContent, TextResourceContents
+from pydantic import BaseModel, Field, field_serializer
+from typing_extensions import TypedDict
 
 from mcpenv import CallToolObservation, MCPEnvironment, Mode, ToolErrorType, ToolFailure, ToolResult
 from mcpenv.tools.definition import ToolDefinition
@@ -85,14 +89,25 @@ def encodable(value: Any) -> bool:
     return True
 
 
+def expected_of(kind: ToolDefinition, value: Any) -> ToolResult | None:
+    """Return FastMCP's result; None if it is none that an MCP client accepts."""
+    try:
+        result = from_fastmcp(kind.component.convert_result(value))
+        if kind.spec.output_schema is not None:
+            jsonschema.validate(result.structured_content, kind.spec.output_schema)
+    except (FastMCPToolError, ValueError, TypeError, jsonschema.ValidationError):
+        return None
+    # FastMCP takes an empty list for an empty list of content.
+    return result.model_copy(update={"content": [{"type": "text", "text": "[]"}]}) if value == [] else result
+
+
 @pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
 @settings(max_examples=3 * settings().max_examples // 2, deadline=None)
 @given(value=PLAIN.filter(encodable), hint=st.sampled_from([str, int, bool, float, Any, int | str, dict[str, Any]]))
-def test_invariant_4_the_short_way_gives_what_fastmcp_gives(value: Any, hint: Any) -> None:
+def test_invariant_4_the_short_ways_give_what_fastmcp_gives_where_clients_accept_it(value: Any, hint: Any) -> None:
     kind = ENV.kind(hint)
-    try:
-        expected = from_fastmcp(kind.component.convert_result(value))
-    except (FastMCPToolError, ValueError, TypeError):
+    expected = expected_of(kind, value)
+    if expected is None:
         with pytest.raises((FastMCPToolError, ValueError, TypeError)):
             made(kind, value)
         return
@@ -238,30 +253,151 @@ def test_a_serializer_that_crashes_is_a_failure() -> None:
         assert isinstance(failure, ToolFailure) and failure.error_type is ToolErrorType.EXECUTION_ERROR
 
 
-@pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
+class Counted(TypedDict):
+    n: int
+
+
 @pytest.mark.parametrize(
-    ("value", "hint"), [("text", int), (3, str), ([1], dict[str, Any]), ("x", Person), (None, int)]
+    ("value", "hint", "path"),
+    [
+        ("text", int, "result: 'text' is not of type 'integer'"),
+        (3, str, "result: 3 is not of type 'string'"),
+        (None, str, "result: None is not of type 'string'"),
+        ([1, "a"], list[int], r"result\[1\]: 'a'"),
+        ([1], dict[str, Any], "result: there is no structured content"),
+        ("x", Person, "result: "),
+        ({"found": 3}, Counted, "result: 'n' is a required property"),
+        (Person.model_construct(name=3, address=Address(street="high")), Person, "result.name: 3"),
+        (-1, Annotated[int, Field(ge=0)], "result: -1"),
+    ],
+    ids=str,
 )
-def test_a_value_that_belies_its_hint_is_treated_as_fastmcp_treats_it(value: Any, hint: Any) -> None:
-    kind = ENV.kind(hint)
-    try:
-        expected: Any = from_fastmcp(kind.component.convert_result(value))
-    except (FastMCPToolError, ValueError, TypeError):
-        expected = None
-    given = ENV.give(value, hint)
-    if expected is None:
-        assert isinstance(given, ToolFailure) and given.error_type is ToolErrorType.EXECUTION_ERROR
-    else:
-        assert given == expected
+def test_a_value_that_does_not_fit_its_output_schema_is_a_failure_that_names_tool_and_field(
+    value: Any, hint: Any, path: str
+) -> None:
+    env = MCPEnvironment()
+
+    def give() -> Any:
+        return value
+
+    give.__annotations__["return"] = hint
+    env.tool(give)
+    failure = env.call_tool("give").error
+    assert failure is not None and re.search(f"'give' cannot be used: {path}", failure.message), failure
+    assert env.trajectory is not None and env.trajectory.steps[-1].status.code.value == "env_error"
 
 
-def test_bytes_are_text_where_they_are_text_and_else_a_failure_or_base64() -> None:
-    assert ENV.give(b"text", bytes) == from_fastmcp(ENV.kind(bytes).component.convert_result(b"text"))
-    given = ENV.give(b"\xff\x00", bytes)
-    if isinstance(given, ToolResult):
-        assert base64.b64decode(given.text.strip(chr(34))) == b"\xff\x00"
-    else:
-        assert given.error_type is ToolErrorType.EXECUTION_ERROR
+def test_a_result_of_the_author_that_lacks_what_the_output_schema_requires_is_a_failure() -> None:
+    env = MCPEnvironment()
+    env.tool(name="bare", output_schema={"type": "object", "required": ["n"]})(lambda: FastMCPResult(content="x"))
+    env.tool(name="error", output_schema={"type": "object"})(lambda: FastMCPResult(content="x", is_error=True))
+    bare, error = env.call_tool("bare"), env.call_tool("error")
+    assert bare.error is not None and "no structured content" in bare.error.message
+    assert error.error is None and error.text == "x"
+
+
+class Blob(BaseModel):
+    data: bytes
+
+
+@dataclasses.dataclass
+class Part:
+    data: bytes
+
+
+@pytest.mark.parametrize(
+    ("value", "hint", "data"),
+    [
+        (b"hi>", bytes, "aGk-"),
+        (b"\xff\x00", bytes, "_wA="),
+        ([b"hi"], list[bytes], ["aGk="]),
+        ({"a": b"\xff"}, dict[str, Any], {"a": "_w=="}),
+        ({"a": b"\xff"}, dict[str, bytes], {"a": "_w=="}),
+        (Blob(data=b"hi"), Blob, {"data": "aGk="}),
+        ([Blob(data=b"\xff")], list[Blob], [{"data": "_w=="}]),
+        (Part(data=b"hi"), Part, {"data": "aGk="}),
+    ],
+    ids=str,
+)
+def test_bytes_are_base64_text_as_the_schema_says(value: Any, hint: Any, data: Any) -> None:
+    env = MCPEnvironment()
+
+    def give() -> Any:
+        return value
+
+    give.__annotations__["return"] = hint
+    env.tool(give)
+    result = env.call_tool("give").result  # type: ignore[attr-defined]
+    assert result is not None and result.structured_content in ({"result": data}, data, None)
+    assert result.text == (data if isinstance(data, str) else json.dumps(data, separators=(",", ":")))
+    assert "binary" not in json.dumps(env.list_tools()[0].output_schema)
+
+
+@pytest.mark.parametrize(
+    ("make", "data"),
+    [
+        (lambda: map(str, [1, 2]), ["1", "2"]),
+        (lambda: zip("ab", [1, 2], strict=True), [["a", 1], ["b", 2]]),
+        (lambda: reversed([1, 2]), [2, 1]),
+        (lambda: {"inner": filter(None, [0, 1])}, {"inner": [1]}),
+        (lambda: sqlite3.connect(":memory:").execute("SELECT 1, 2"), [[1, 2]]),
+        (lambda: {"a": 1}.keys(), ["a"]),
+        (lambda: {"a": 1}.values(), [1]),
+        (lambda: range(2), [0, 1]),
+        (lambda: types.MappingProxyType({"a": 1}), {"a": 1}),
+        (lambda: collections.UserDict(a=1), {"a": 1}),
+        (list, []),
+        (tuple, []),
+    ],
+)
+@pytest.mark.parametrize("hint", [Any, "bare"])
+def test_iterators_and_collections_are_read_once(make: Any, data: Any, hint: Any) -> None:
+    result = ENV.give(make(), hint)
+    assert isinstance(result, ToolResult) and json.loads(result.text) == data
+
+
+def test_rows_of_sqlite_are_objects_with_their_columns() -> None:
+    connection = sqlite3.connect(":memory:")
+    connection.row_factory = sqlite3.Row
+    assert made(ENV.kind(Any), connection.execute("SELECT 1 AS a").fetchall()).text == '[{"a":1}]'
+
+
+class Silent:
+    pass
+
+
+class Spoken:
+    def __str__(self) -> str:
+        return "a board"
+
+
+@pytest.mark.parametrize("value", [Silent(), lambda: 1, Silent, json, {"a": [Silent()]}, Exception(Silent())])
+def test_an_object_without_a_json_form_is_a_failure_and_never_its_address(value: Any) -> None:
+    failure = ENV.give(value)
+    assert (
+        isinstance(failure, ToolFailure) and "has no JSON form" in failure.message and " at 0x" not in failure.message
+    )
+
+
+def test_an_object_whose_class_has_a_text_is_that_text() -> None:
+    assert made(ENV.kind(Any), Spoken()).text == "a board"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"a": "caf\udce9"},
+        FastMCPResult(content="x", meta={"name": "caf\udce9"}),
+        ResourceLink(type="resource_link", uri="file:///x", name="caf\udce9"),
+        EmbeddedResource(type="resource", resource=TextResourceContents(uri="file:///x", text="caf\udce9")),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_lone_surrogate_anywhere_in_a_result_is_a_failure_of_that_call_alone(value: Any) -> None:
+    failure = ENV.give(value, "bare")
+    assert isinstance(failure, ToolFailure) and "lone surrogate" in failure.message
+    assert ENV.trajectory is not None
+    ENV.trajectory.to_plain()
 
 
 def test_content_that_a_tool_made_itself_passes_as_it_is() -> None:
@@ -280,3 +416,30 @@ def test_a_result_that_says_it_is_an_error_is_a_result_that_failed() -> None:
 def test_the_meta_of_a_result_is_kept() -> None:
     result = ENV.give(FastMCPResult(content="x", meta={"cost": 3}), "bare")
     assert isinstance(result, ToolResult) and result.meta == {"cost": 3}
+
+
+def test_a_set_that_is_not_promised_is_written_in_order() -> None:
+    class Letters(MCPEnvironment):
+        def __init__(self) -> None:
+            @self.tool
+            def give() -> str:
+                return set("abcdefghij")  # type: ignore[return-value]
+
+            @self.tool
+            def nest() -> list[str]:
+                return [set("abcdefghij")]  # type: ignore[list-item]
+
+            @self.tool
+            def packed() -> bytes:
+                return set("abcdefghij")  # type: ignore[return-value]
+
+            @self.tool
+            def letters(many: bool) -> dict[str, list[str]]:
+                return {"many": set("abcdefghij")}  # type: ignore[dict-item]
+
+    with Letters() as env:
+        env.reset()
+        for name in ("give", "nest"):
+            assert f"{sorted('abcdefghij')} is not of type 'string'" in env.call_tool(name, {}).text
+        assert json.loads(env.call_tool("packed", {}).text) == sorted("abcdefghij")
+        assert json.loads(env.call_tool("letters", {"many": True}).text) == {"many": sorted("abcdefghij")}

@@ -16,7 +16,8 @@ from fastmcp.tools.base import ToolResult as FastMCPResult
 from mcp_types import ImageContent, TextContent
 
 from mcpenv import MCPEnvironment, Observation, Recorder, read_episodes
-from mcpenv.extensions.records.images import images_of
+from mcpenv.trajectories.episode import RecordedEpisode
+from mcpenv_client.formats.images import images_within
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 8
 TEXT = base64.b64encode(PNG).decode()
@@ -73,6 +74,14 @@ def cli(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> I
         yield run
 
 
+def images_of(episode: RecordedEpisode) -> list[tuple[int, bytes | None]]:
+    """Return each image with the number of its step, which is 0 for the reset; None where the record lacks it."""
+    results = [step.outcome.result for step in episode.trajectory.steps]
+    contents = [episode.trajectory.observation, *(result and result.content for result in results)]
+    found = [(step, image.get("data")) for step, content in enumerate(contents) for image in images_within(content)]
+    return [(step, None if text is None else base64.b64decode(text)) for step, text in found]
+
+
 def lines_of(record: Path) -> str:
     return "".join(gzip.decompress(file.read_bytes()).decode() for file in record.glob("episodes-*.gz"))
 
@@ -83,7 +92,7 @@ def test_an_image_is_stored_once_beside_the_record_and_comes_back(record: Path) 
     assert lines_of(record).count(name) == 3
     assert (record / "blobs" / name).read_bytes() == PNG
     (episode,) = read_episodes(record)
-    assert [(image.step, image.data) for image in images_of(episode)] == [(0, PNG), (1, PNG), (2, b"small"), (3, PNG)]
+    assert images_of(episode) == [(0, PNG), (1, PNG), (2, b"small"), (3, PNG)]
     result = episode.trajectory.steps[0].outcome.result
     assert result is not None
     assert result.content[1] == {"type": "image", "mimeType": "image/png", "data": TEXT}
@@ -97,7 +106,21 @@ def test_a_record_without_its_blobs_is_read_without_the_images(record: Path) -> 
     (episode,) = read_episodes(record)
     result = episode.trajectory.steps[0].outcome.result
     assert result is not None and "data" not in result.content[1]
-    assert [image.data for image in images_of(episode)] == [None, None, b"small", None]
+    assert images_of(episode) == [(0, None), (1, None), (2, b"small"), (3, None)]
+
+
+@pytest.mark.parametrize("kind", ["loop", "pipe", "folder"])
+def test_a_blob_that_is_no_file_is_missing(record: Path, kind: str) -> None:
+    file = record / "blobs" / f"{hashlib.sha256(PNG).hexdigest()}.png"
+    file.unlink()
+    make: dict[str, Any] = {
+        "loop": lambda: file.symlink_to(file.name),
+        "pipe": lambda: os.mkfifo(file),
+        "folder": file.mkdir,
+    }
+    make[kind]()
+    (episode,) = read_episodes(record)
+    assert images_of(episode) == [(0, None), (1, None), (2, b"small"), (3, None)]
 
 
 def test_a_name_that_is_no_blob_is_no_path(record: Path) -> None:
@@ -107,7 +130,7 @@ def test_a_name_that_is_no_blob_is_no_path(record: Path) -> None:
     name = f"{hashlib.sha256(PNG).hexdigest()}.png"
     segment.write_bytes(gzip.compress(lines_of(record).replace(name, "../../secret.txt").encode()))
     (episode,) = read_episodes(record)
-    assert [image.data for image in images_of(episode)] == [None, None, b"small", None]
+    assert images_of(episode) == [(0, None), (1, None), (2, b"small"), (3, None)]
 
 
 def test_an_episode_written_again_has_its_blobs_in_the_other_record(record: Path, tmp_path: Path) -> None:
@@ -119,6 +142,7 @@ def test_an_episode_written_again_has_its_blobs_in_the_other_record(record: Path
     assert again == first and TEXT not in lines_of(tmp_path / "other")
 
 
+@pytest.mark.extension("records")
 def test_show_writes_the_images_to_a_folder(cli: Cli, record: Path, tmp_path: Path) -> None:
     folder = tmp_path / "images"
     shown = cli("trajectories", "show", str(record), "seen", "--images", str(folder))
@@ -130,6 +154,7 @@ def test_show_writes_the_images_to_a_folder(cli: Cli, record: Path, tmp_path: Pa
     assert "4 images" in shown.err
 
 
+@pytest.mark.extension("records")
 def test_show_names_an_image_that_the_record_lacks(cli: Cli, record: Path, tmp_path: Path) -> None:
     for file in (record / "blobs").iterdir():
         file.unlink()

@@ -9,7 +9,9 @@ import gzip
 import json
 import logging
 import math
+import os
 import pickle
+import shutil
 import subprocess
 import sys
 import threading
@@ -34,7 +36,7 @@ from mcpenv import ConfigurationError, Mode, Trajectory
 from mcpenv.errors import DamagedRecord
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.serve import serving
-from mcpenv.trajectories import RecordedEnvironment, RecordedEpisode, Recorder, TornTail, read_episodes
+from mcpenv.trajectories import RecordedEnvironment, RecordedEpisode, Recorder, TornTail, read_episodes, spilled
 from mcpenv.trajectories.episode import NOT_RECORDED, Ending
 from mcpenv.trajectories.segments import Segment
 from mcpenv.trajectories.tool_lists import ToolLists
@@ -212,6 +214,32 @@ def test_an_episode_longer_than_its_environment_keeps_is_recorded_from_its_first
     (recorded,) = read_episodes(recorder.directory)
     assert recorded.trajectory.dropped == 0
     assert [step.call.arguments["text"] for step in recorded.trajectory.steps] == [str(n) for n in range(700)]
+
+
+def test_of_an_episode_without_end_as_much_is_recorded_as_memory_allows(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its first steps, its last ones, and how many are lost between them."""
+
+    class Short(Dice):
+        max_kept_bytes = 1 << 20
+
+    monkeypatch.setattr(spilled, "MAX_SPILLED_BYTES", 2 << 20)
+    env = Short()
+    recorder.attach(env)
+    env.reset(target=10**6)
+    for number in range(60):
+        env.call_tool("say", {"text": f"{number:6}" + "x" * 100_000})
+    assert env.trajectory is not None
+    kept = len(env.trajectory.steps)
+    env.close()
+    recorder.flush()
+    (recorded,) = read_episodes(recorder.directory)
+    numbers = [step.call.step for step in recorded.trajectory.steps]
+    first = len(numbers) - kept
+    assert 0 < kept < 11 and 0 < first < 21
+    assert numbers == [*range(1, first + 1), *range(61 - kept, 61)]
+    assert recorded.trajectory.dropped == 60 - len(numbers)
 
 
 @pytest.mark.parametrize("keep", [10, 200])
@@ -450,10 +478,11 @@ def test_what_a_program_keeps_beside_an_episode_is_recorded_in_its_json_form(odd
 
 
 def as_before(line: bytes) -> Any:
-    """The content of an episode's line without what was not written before: statuses, model turns, times of scoring."""
+    """The content of an episode's line without what was not written before, such as statuses and times of scoring."""
     content = json.loads(line)
     assert content.pop("model_turns") is None
     assert content["trajectory"].pop("end_scoring_s") == 0.0
+    assert content["trajectory"].pop("problems") == content["trajectory"].pop("changes") == []
     for each in (content["trajectory"], *content["trajectory"]["steps"]):
         del each["status"]
     for step in content["trajectory"]["steps"]:
@@ -575,6 +604,42 @@ def test_a_full_segment_that_cannot_be_closed_takes_no_others_along(
             recorder.flush()
         assert recorder.counts.lost == 1  # what would have come behind the one that was closed
     assert len(ids(tmp_path)) == 19
+
+
+def test_episodes_for_a_folder_that_is_gone_are_lost_until_it_is_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "record"
+    with Recorder(folder) as recorder:
+        recorder.write(episode("before"))
+        recorder.flush()
+        shutil.rmtree(folder)
+        for name in ("one", "two"):  # the open file still takes what is written
+            recorder.write(episode(name))
+            recorder.flush()
+        assert (recorder.counts.written, recorder.counts.lost) == (1, 2) and "No such file" in caplog.text
+        folder.mkdir()
+        recorder.write(episode("after"))
+        recorder.flush()
+        (segment,) = segments(folder)
+        segment.rename(folder / "elsewhere")
+        segment.touch()
+        recorder.write(episode("elsewhere"))
+    assert (recorder.counts.written, recorder.counts.lost) == (2, 3)
+
+
+def test_a_member_that_grows_without_limit_is_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mcpenv.trajectories.segments.MAX_MEMBER_BYTES", 100_000)
+    (tmp_path / "episodes-bomb.jsonl.gz").write_bytes(gzip.compress(b" " * 10_000_000))
+    with pytest.raises(DamagedRecord, match="an episode there has more than 0 MiB"):
+        list(read_episodes(tmp_path))
+
+
+def test_a_pipe_is_no_segment(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "episodes-pipe.jsonl.gz")
+    with Recorder(tmp_path) as recorder:
+        recorder.write(episode("whole"))
+    assert ids(tmp_path) == ["whole"]
 
 
 @pytest.mark.slow

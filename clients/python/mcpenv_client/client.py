@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic
 from pydantic import BaseModel, ValidationError
 
 from .connection.addresses import control_base, without_password
-from .connection.handshake import ConnectionOptions
+from .connection.handshake import ConnectionOptions, headers_with_token
 from .connection.http import fetch
 from .connection.resume import ResumableSession, jittered
 from .errors import CapacityReached, InvalidMessage, ListingFailed
@@ -80,7 +80,9 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
             the server, which knows the outcome, times out first.
         ping_interval_s, ping_timeout_s: seconds between keep-alive pings and to wait for their pongs; None: no pings.
         max_message_bytes: the largest frame to accept.
-        headers: extra HTTP headers of the handshake, such as ``{"Authorization": "Bearer ..."}`` for a control token.
+        headers: extra HTTP headers of the handshake.
+        token: the server's control token. None: the one in the environment variable ``MCPENV_CONTROL_TOKEN``, unless
+            ``headers`` have ``Authorization`` or ``MCPENV_CONTROL_TOKEN_HOSTS`` names other hosts only.
         resume: reconnect automatically to a session after its socket was lost, and ask for the outcome of the message;
             the server must allow it (``--resume-grace-s``). No message runs twice.
         max_resumes: maximum tries to send one message again, after pauses that grow to 2 s: the default of 20 outlasts
@@ -105,6 +107,7 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
         ping_timeout_s: float | None = 20.0,
         max_message_bytes: int = 100 * 1024 * 1024,
         headers: Mapping[str, str] | None = None,
+        token: str | None = None,
         resume: bool = False,
         max_resumes: int = 20,
         capacity_timeout_s: float = 0.0,
@@ -116,7 +119,7 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
             ping_interval_s,
             ping_timeout_s,
             max_message_bytes,
-            tuple((headers or {}).items()),
+            headers_with_token(base_url, headers or {}, token),
         )
         self._session = ResumableSession(control_base(base_url), options, resume=resume, max_resumes=max_resumes)
         self._capacity_timeout_s = capacity_timeout_s
@@ -184,6 +187,10 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
     async def close(self) -> None:
         """End the session and close the socket; a running call raises `SessionLost`. Safe to call twice."""
         await self._session.close()
+
+    def abandon(self) -> None:
+        """Drop the connection at once, where nothing can be awaited any more. The server ends the session as lost."""
+        self._session.abandon()
 
     async def __aenter__(self) -> Self:
         await self.connect()

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 from .context_manager import ContextManager
 from .errors import ConnectionFailed, EpisodeDone, InvalidMessage, MalformedToolCall, WireError
 from .formats.images import image_parts, images_within
-from .formats.model_calls import ModelCall, TextCalls, read_message
+from .formats.model_calls import ModelCall, read_message
 from .formats.prompts import fields_of, images_of, prompt_of
+from .formats.text_calls import TextCalls
 from .formats.tool_formats import ProviderTools, ToolFormat, tools_for
 from .portal import PORTAL
 from .rows import reset_options_of
 from .types.actions import CallToolAction
 from .types.observations import CallToolObservation
-from .types.records import StepResult
+from .types.records import StepResult, summed
 from .types.status import COMPLETED, Status, StatusCode
 from .types.tasks import Task
 from .types.tools import OUTPUT_META, Tool
@@ -143,7 +144,7 @@ class Conversation:
         self._limit: str | None = None
         self._error: WireError | ConnectionFailed | None = None
         self._ending = None
-        self._parts: dict[str, float] = {}
+        self._parts: dict[str, list[float]] = {}
 
     @property
     def visible(self) -> Sequence[Mapping[str, Any]]:
@@ -325,7 +326,7 @@ class Conversation:
         self, calls: Sequence[ModelCall], timeout_s: float | None
     ) -> tuple[float | None, list[tuple[ModelCall, CallToolObservation]]]:
         """Make calls in order and answer each; return the sum of their rewards, and the results."""
-        reward: float | None = None
+        rewards: list[float] = []
         results: list[tuple[ModelCall, CallToolObservation]] = []
         loop = asyncio.get_running_loop()
         deadline = None if timeout_s is None else loop.time() + timeout_s
@@ -360,11 +361,11 @@ class Conversation:
                 self.done = result.done
                 self._count(result)
                 if result.reward is not None:
-                    reward = result.reward if reward is None else reward + result.reward
+                    rewards.append(result.reward)
                 self._answer(call, result.text, _output_of(result.observation))
                 if isinstance(result.observation, CallToolObservation):
                     results.append((call, result.observation))
-        return reward, results
+        return summed(rewards) if rewards else None, results
 
     def _ask_context(self, call: ModelCall, action: CallToolAction, context: ContextManager) -> None:
         """Answer a call of a tool of the context. It is not a step of the environment."""
@@ -411,12 +412,11 @@ class Conversation:
     def _count(self, result: StepResult[Any]) -> None:
         components = result.info.get("reward")
         for name, value in (components if isinstance(components, Mapping) else {}).items():
-            self._parts[name] = self._parts.get(name, 0.0) + value
+            self._parts.setdefault(name, []).append(value)
 
     def _summary(self, reward: float | None, status: Status, truncated: bool, reason: str | None) -> Ending:
-        return Ending(
-            reward, dict(self._parts), status, truncated, reason, self.turns, self.steps, self.malformed_calls
-        )
+        parts = {name: summed(values) for name, values in self._parts.items()}
+        return Ending(reward, parts, status, truncated, reason, self.turns, self.steps, self.malformed_calls)
 
 
 class SyncConversation:

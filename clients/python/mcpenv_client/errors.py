@@ -35,6 +35,10 @@ from enum import Enum
 from typing import Any, ClassVar
 
 from .types.status import Stage, Status, StatusCode, read_status
+from .types.texts import well_formed
+
+AGENTS_TOKEN = "; the one that was sent is an agent's"
+"""The end of a refusal by the control plane if it was sent the token of an agent."""
 
 
 class ErrorCode(str, Enum):
@@ -103,7 +107,7 @@ class WireError(McpenvError):
 
     def to_wire(self) -> dict[str, Any]:
         """Return the ``data`` object of the error frame."""
-        data = {"message": self.message, "code": self.code.value, **self.data}
+        data = {"message": well_formed(self.message), "code": self.code.value, **self.data}
         if self.usual_status is not None:
             data.setdefault("status", self.usual_status.to_plain())
         return data

@@ -245,7 +245,9 @@ class MCPToolClient:
             raise SessionLost("the client was closed")
         return self._session
 
-    def __del__(self) -> None:
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        if is_finalizing():
+            return  # modules are being emptied, and the end of the process closes the session
         # This loop can no longer close it, and the session's task would keep it open.
         if self._session is not None and not self._session.over:
             warnings.warn(f"a client of {self._session.url} was not closed", ResourceWarning, source=self, stacklevel=1)

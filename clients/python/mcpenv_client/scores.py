@@ -6,19 +6,30 @@ import math
 from collections.abc import Sequence
 from typing import Literal, get_args
 
-from .types.records import Trajectory, finite
+from .types.records import Trajectory, finite, summed
 
 Baseline = Literal["mean", "leave_one_out"]
+
+
+RELATIVE, ABSOLUTE = 1e-9, 1e-12
+"""The tolerance of `equal`: relative to the larger value, and near 0."""
+
+
+def equal(one: float, other: float) -> bool:
+    """Return True if two sums of rewards differ by no more than rounding."""
+    return math.isclose(one, other, rel_tol=RELATIVE, abs_tol=ABSOLUTE)
+
+
+def reaches(value: float, wanted: float) -> bool:
+    """Return True if a sum of rewards is at least ``wanted``, but for rounding."""
+    return value >= wanted or equal(value, wanted)
 
 
 def score_of(trajectory: Trajectory) -> float | None:
     """Return the sum of an episode's rewards, or None (not 0) if nothing was scored or any scoring failed."""
     if trajectory.fault is not None or any(step.fault is not None for step in trajectory.steps):
         return None
-    scored = trajectory.end_reward is not None or any(step.reward is not None for step in trajectory.steps)
-    if trajectory.total_reward == 0 and not scored:
-        return None
-    return trajectory.total_reward
+    return trajectory.earned
 
 
 def worth_of(trajectory: Trajectory) -> float | None:
@@ -39,7 +50,8 @@ def advantages(
         trajectories: episodes of one task.
         baseline: "mean" of the group (GRPO, arXiv:2402.03300), or "leave_one_out", the mean of the others (RLOO,
             arXiv:2402.14740).
-        scale: divide by the (population) standard deviation of the group; equal scores give 0.
+        scale: divide by the (population) standard deviation of the group; equal scores give 0. Scores that differ by
+            rounding only are equal.
 
     Returns:
         One value for each episode, in order. None for an episode that was not scored; it is not part of any mean. The
@@ -47,7 +59,7 @@ def advantages(
     """
     if baseline not in get_args(Baseline):
         raise ValueError(f"baseline is {baseline!r}; it must be one of {', '.join(get_args(Baseline))}")
-    scores = [score_of(trajectory) for trajectory in trajectories]
+    scores = _scores(trajectories)
     scored = [score for score in scores if score is not None]
     if len(scored) < 2 or min(scored) == max(scored):
         # A separate case, because the mean of equal floats may differ from them.
@@ -64,12 +76,24 @@ def ranks(trajectories: Sequence[Trajectory]) -> list[float | None]:
 
     None for an episode that was not scored.
     """
-    scores = [score_of(trajectory) for trajectory in trajectories]
+    scores = _scores(trajectories)
     scored = [score for score in scores if score is not None]
     return [
         None if score is None else sum(other > score for other in scored) + (scored.count(score) + 1) / 2
         for score in scores
     ]
+
+
+def _scores(trajectories: Sequence[Trajectory]) -> list[float | None]:
+    """Return the scores. Those that differ by rounding only are replaced by the lowest of them."""
+    scores = [score_of(trajectory) for trajectory in trajectories]
+    known: dict[float, float] = {}
+    lowest: float | None = None
+    for score in sorted({score for score in scores if score is not None}):
+        if lowest is None or not equal(lowest, score):
+            lowest = score
+        known[score] = lowest
+    return [None if score is None else known[score] for score in scores]
 
 
 def discount_of(value: float) -> float:
@@ -95,10 +119,14 @@ def discounted_returns(trajectory: Trajectory, discount: float = 1.0) -> list[fl
         ValueError: if steps are missing, or the discount is out of range.
     """
     if trajectory.dropped:
-        raise ValueError(f"{trajectory.dropped} steps of the episode were dropped. Raise max_kept_steps")
-    discount, following = discount_of(discount), 0.0
+        raise ValueError(
+            f"{trajectory.dropped} steps of the episode were dropped. Raise max_kept_steps or max_kept_bytes"
+        )
+    discount, following, rest = discount_of(discount), 0.0, 0.0
     returns: list[float] = []
     for step in reversed(trajectory.steps):
-        following = (0.0 if step.reward is None else step.reward.value) + discount * following
+        parts = (0.0 if step.reward is None else step.reward.value, discount * following, discount * rest)
+        following = summed(parts)
+        rest = summed((*parts, -following))
         returns.append(following)
     return returns[::-1]

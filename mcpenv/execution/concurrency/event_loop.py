@@ -14,7 +14,7 @@ import atexit
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -78,14 +78,23 @@ class PrivateLoop:
         return self._runner == threading.get_ident()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run the coroutine and return its result. Calls from other threads wait until it has ended."""
+        """Run the coroutine and return its result. Calls from other threads wait until it has ended.
+
+        If an exception such as `KeyboardInterrupt` leaves the loop while the coroutine waits, it is cancelled.
+        """
         with self._mutex:
             self._runner = threading.get_ident()
+            task = self._loop.create_task(coroutine)
             try:
                 # asyncio refuses to run a loop in a thread with a running loop. The outer one is hidden meanwhile.
-                result: T = without_loop(self._loop.run_until_complete, coroutine)
+                result: T = without_loop(self._loop.run_until_complete, task)
                 return result
             finally:
+                if not task.done():
+                    # Otherwise it would go on in the next call, such as the one that closes the environment.
+                    task.cancel()
+                    with suppress(asyncio.CancelledError):
+                        without_loop(self._loop.run_until_complete, task)
                 self._runner = None
 
     def close(self) -> None:

@@ -15,9 +15,10 @@ from mcpenv.errors import InvalidTool, StartupError
 from mcpenv.execution.context import EnvironmentContext
 from mcpenv.execution.current_step import Step
 from mcpenv.execution.instance import Instance
-from mcpenv.execution.tool_call import InputRequired, TimedOut, ToolRun, asked_for_input, not_found
-from mcpenv.failures import execution_failure
+from mcpenv.execution.tool_call import InputRequired, TimedOut, ToolRun, asked_for_input
+from mcpenv.failures import execution_failure, unknown_tool
 from mcpenv_client.errors import WireError
+from mcpenv_client.types.json_types import copied
 from mcpenv_client.types.records import LogEntry, Plane, ToolOutcome
 from mcpenv_client.types.status import COMPLETED, REFUSED_CALL
 from mcpenv_client.types.tools import ToolErrorType, ToolFailure, ToolResult
@@ -39,7 +40,7 @@ async def run_through(at: Instance, server: MountedServer, step: Step) -> ToolOu
     try:
         with set_context(EnvironmentContext(step)), deadline:
             try:
-                outcome = await server.call_tool(own.tools, step.call.name, step.call.arguments, own)
+                outcome = await server.call_tool(own.tools, step.call.name, copied(step.call.arguments), own)
             except BaseException as error:  # the boundary of middleware, and of tools that FastMCP runs
                 for_client = isinstance(error, MCPError) and step.call.plane is Plane.AGENT
                 refused = isinstance(error, WireError | InvalidTool | StartupError)
@@ -87,7 +88,7 @@ class _OwnCall:
         """Run the own tool of that name."""
         tool = self.tools.get(name)
         if tool is None:
-            return not_found(name)
+            return unknown_tool(name, [each.kind.name for each in self.tools])
         try:
             outcome = await ToolRun(self._at, tool, self._step).run(arguments)
         except InputRequired as asked:

@@ -40,12 +40,13 @@ from mcpenv.execution.concurrency.threads import THREADS
 from mcpenv.execution.context import AnnouncingSession, RecordSession
 from mcpenv.execution.notifications import Subscribers
 from mcpenv.execution.server_settings import refuse_tasks, refuse_unsupported
-from mcpenv.failures import environment_failure, execution_failure, is_no_failure, unusable_result
+from mcpenv.failures import environment_failure, execution_failure, is_no_failure, unknown_tool, unusable_result
 from mcpenv.tools.access import AuthChecks, Listing
 from mcpenv.tools.definition import spec_of, without_output_schema
 from mcpenv.tools.names import RESERVED_NAMES
 from mcpenv.tools.registry import BoundTool, ToolRegistry
 from mcpenv.tools.results import from_fastmcp, to_fastmcp
+from mcpenv.tools.returns import Returns
 from mcpenv.tools.settings import ToolSettings
 from mcpenv_client.errors import NotSerializable
 from mcpenv_client.types.records import LogEntry
@@ -153,6 +154,7 @@ class MountedServer:
         self._checked: int | None = None
         self._task: asyncio.Task[None] | None = None
         self._stop: asyncio.Event | None = None
+        self._lifespan_value: Any = {}
         # FastMCP adds this middleware by default. It would replace references by definitions, and drop keywords.
         server.middleware[:] = [each for each in server.middleware if type(each) is not DereferenceRefsMiddleware]
         if not any(isinstance(provider, _OwnTools) for provider in server.providers):
@@ -273,12 +275,13 @@ class MountedServer:
         if name in RESERVED_NAMES or (
             self._hides and name not in {tool.name for tool in (await self.listing(own)).tools}
         ):
-            return _unknown(name)
+            return unknown_tool(name, [tool.name for tool in (await self.listing(own)).tools])
         try:
             with self._serve(own, call), self._requested(own, call.number, call.logs):
                 result = await self.server.call_tool(name, arguments)
+                tool = None if isinstance(result, InputRequiredToolResult) else await self.server.get_tool(name)
         except (NotFoundError, DisabledError):
-            return _unknown(name)
+            return unknown_tool(name, [tool.name for tool in (await self.listing(own)).tools])
         except _Failed as failed:
             return failed.failure
         except (FastMCPValidationError, ValidationError) as error:
@@ -300,9 +303,12 @@ class MountedServer:
         if not isinstance(result, FastMCPResult):  # an extension answered the call
             return unusable_result(name, f"a {type(result).__name__} of an extension is no result of a tool")
         try:
-            return from_fastmcp(result)
-        except NotSerializable as error:
+            made = from_fastmcp(result)
+            if tool is not None and not made.is_error:
+                Returns(Any, tool.output_schema, given=True).check(made.structured_content)
+        except (NotSerializable, ToolError) as error:
             return unusable_result(name, str(error))
+        return made
 
     @property
     def _hides(self) -> bool:
@@ -333,13 +339,20 @@ class MountedServer:
             raise environment_failure("completion", error) from error
 
     async def enter(self) -> None:
-        """Enter the server's lifespan. One task enters and leaves it, as lifespans may require.
+        """Enter the server's lifespan, and give its value to the current request of an MCP client, if there is one.
+
+        One task enters and leaves the lifespan, as lifespans may require.
 
         Raises:
             ConfigurationError: a tool of the server may run as a background task.
         """
-        if self._task is not None and not self._task.get_loop().is_closed():
-            return
+        if self._task is None or self._task.get_loop().is_closed():
+            await self._start()
+        request = fastmcp_request_ctx.get()
+        if request is not None:
+            request.lifespan_context = self._lifespan_value
+
+    async def _start(self) -> None:
         started, self._stop = asyncio.Event(), asyncio.Event()
         # An empty context, because the lifespan must not inherit the context of the first step.
         self._task = asyncio.get_running_loop().create_task(
@@ -374,7 +387,7 @@ class MountedServer:
         await refuse_tasks(self.server)  # FastMCP would ask for the extension that is refused here
         # As the root of its servers, it enters the lifespans of its extensions, too.
         low_level = self.server._mcp_server
-        async with low_level.lifespan(low_level):
+        async with low_level.lifespan(low_level) as self._lifespan_value:
             started.set()
             await stop.wait()
 
@@ -414,7 +427,7 @@ class MountedServer:
             request=None,
             protocol_version="2025-11-25",
             close_sse_stream=None,
-            lifespan_context={},
+            lifespan_context=self._lifespan_value,
             _srctx=_RecordRequest(request_id, recording),  # type: ignore[arg-type]
         )
         token = fastmcp_request_ctx.set(stand_in)
@@ -527,7 +540,3 @@ def _made_by_fastmcp(error: BaseException) -> bool:
     while traceback is not None and traceback.tb_next is not None:
         traceback = traceback.tb_next
     return traceback is not None and str(traceback.tb_frame.f_globals.get("__name__", "")).startswith("fastmcp.")
-
-
-def _unknown(name: str) -> ToolFailure:
-    return ToolFailure(error_type=ToolErrorType.TOOL_NOT_FOUND, message=f"Unknown tool: {name!r}")

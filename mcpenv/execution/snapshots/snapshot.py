@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import pickle
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from mcpenv.errors import Misuse
 from mcpenv.execution.sink import SpilledSteps
-from mcpenv.tasks.assignment import Assignment, copied
 from mcpenv.tools.outputs import KeptOutputs
 from mcpenv.worlds import Tree
 from mcpenv_client.types.observations import Observation
@@ -55,6 +54,7 @@ class HeldEpisode:
         toolbox: the version of the instance's tools.
         spilled: steps that the trajectory no longer contains, if the episode is recorded.
         outputs: the long outputs that are kept; None in snapshots of older versions.
+        rest: what rounding has taken from the sum of the rewards.
     """
 
     trajectory: Trajectory
@@ -68,23 +68,7 @@ class HeldEpisode:
     toolbox: int
     spilled: SpilledSteps | None = None
     outputs: KeptOutputs | None = None
-
-    def assignment(self, *, declares_task: bool) -> Assignment:
-        """Return the arguments of the author's reset.
-
-        Args:
-            declares_task: True if the author's reset has a parameter ``task``.
-        """
-        then = self.trajectory
-        options = copied(then.options)
-        if declares_task and then.task is not None:
-            options.setdefault("task", then.task)
-        return Assignment(then.task, then.seed, options)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return the state for a file, without the Python objects that tools returned, which may not be picklable."""
-        steps = [_storable(record) for record in self.trajectory.steps]
-        return {**self.__dict__, "trajectory": replace(self.trajectory, steps=steps)}
+    rest: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -143,9 +127,3 @@ def _weighed(record: StepRecord) -> tuple[Any, ...]:
         [entry.message for entry in record.logs],
         None if record.reward is None else record.reward.components,
     )
-
-
-def _storable(record: StepRecord) -> StepRecord:
-    value = record.outcome.value
-    kept = value if isinstance(value, Observation) else None
-    return replace(record, outcome=replace(record.outcome, value=kept))

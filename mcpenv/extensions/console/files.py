@@ -59,6 +59,8 @@ class ConsoleFiles:
             **self._headers,
             "Content-Security-Policy": policy,
             "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+            "X-DNS-Prefetch-Control": "off",
+            "Connection-Allowlist": "()",  # holds for what policies do not: hints, navigation, WebRTC (Chromium)
         }
 
     async def folder(self, request: Request) -> Response:

@@ -19,7 +19,7 @@ from mcpenv.extensions.records.record_index import RecordIndex, RowFilter
 from mcpenv.server.app import EnvServer
 from mcpenv.server.control.http import answered, plain_json
 from mcpenv.server.extension import Access, Doc, Extension, ServerRoute, object_of
-from mcpenv.trajectories.blobs import FOLDER, Blobs
+from mcpenv.trajectories.blobs import Blobs
 from mcpenv.trajectories.episode import OBSERVATIONS, RecordedEpisode
 from mcpenv.trajectories.fingerprint import digest, facts_of_end, facts_of_reset, facts_of_step
 from mcpenv_client.errors import InvalidMessage
@@ -102,7 +102,7 @@ class RecordRoutes:
     async def blob(self, request: Request) -> Response:
         """Answer an image or audio of an episode."""
         name = _BLOB.fullmatch(request.path_params["name"])
-        data = None if name is None else await asyncio.to_thread(self._blob, name[0])
+        data = None if name is None else await asyncio.to_thread(Blobs(self._directory).read, name[0])
         if name is None or data is None:
             return unknown("no such image or audio in this server's record")
         return media(data, _TYPES.get(name[1], ""))
@@ -114,23 +114,12 @@ class RecordRoutes:
             return unknown(f"this episode cannot be read any more: {error}")
         return unknown("no such episode in this server's record") if found is None else found
 
-    def _blob(self, name: str) -> bytes | None:
-        folder = self._directory / FOLDER
-        try:
-            # A record from elsewhere may have links.
-            path = (folder / name).resolve(strict=True)
-            return path.read_bytes() if path.is_relative_to(self._directory.resolve()) else None
-        except FileNotFoundError:
-            return None
-
     def _page(self, episode_id: str) -> Response | None:
         found = self._index.read(episode_id)
         if found is None:
             return None
         episode = found[1]
-        # A record from elsewhere may have links.
-        if (self._directory / FOLDER).resolve().is_relative_to(self._directory.resolve()):
-            episode = Blobs(self._directory).restored(episode)
+        episode = Blobs(self._directory).restored(episode)
         name = re.sub(r"[^A-Za-z0-9_.-]+", "-", episode.id)[:80]
         headers = {
             "Cache-Control": "no-store",

@@ -90,6 +90,30 @@ interface Properties {
   [name: string]: unknown;
 }
 
+/** Makes a place that scrolls. `name` is for screen readers. */
+type RegionMaker = <S extends Selector>(selector: S, name: string, ...children: Child[]) => Selected<S>;
+
+/** Puts an input, which has an id, and what follows it under a label. */
+type LabelMaker = (label: string, input: HTMLElement, ...children: Child[]) => HTMLElement;
+
+type FormMaker = <S extends Selector>(selector: S, properties: Properties, onSubmit: () => unknown, ...children: Child[]) => Selected<S>;
+
+/** Makes `details`. `make` is called when they are opened first. */
+type FoldMaker = (selector: "details" | "details.card", summary: HTMLElement, make: () => Child[]) => HTMLDetailsElement;
+
+type ButtonMaker = (text: string, onclick: (event: Event) => unknown, properties?: Properties) => HTMLButtonElement;
+
+/** Puts children into a card or under a heading. `name` is the heading, or for screen readers. */
+type CardMaker = (name: string, ...children: Child[]) => HTMLElement;
+
+type AlertMaker = (properties?: Properties, ...children: Child[]) => HTMLElement;
+
+/** Makes the form that finds text in the steps of a list. */
+type FinderMaker = (list: import("./static/step.js").StepList, signal: AbortSignal) => HTMLElement;
+
+/** Says how the steps of that index differ; null if they are equal. */
+type StepComparer = (one: Side, two: Side, index: number) => string | null;
+
 /** Makes a table. `name` is for screen readers, `style` a class of all columns but the first. */
 type TableMaker = (name: string, heads: Child[], rows: Child[][], style?: string) => HTMLElement;
 
@@ -137,10 +161,10 @@ interface Tool {
   own?: boolean;
 }
 
-/** A part of a form. `read` throws a Problem if it holds no value of its schema. `mark` returns false if the form has no such place. */
+/** A part of a form. `read` throws a Problem if it holds no value of its schema; a draft leaves out such a value. `mark` returns false if the form has no such place. */
 interface Field {
   element: HTMLElement;
-  read: () => unknown;
+  read: (draft?: boolean) => unknown;
   write: (value: unknown) => void;
   mark: (path: string[], message: string) => boolean;
   clear: () => void;
@@ -228,14 +252,35 @@ interface Replay {
   calls: (Call & { expected?: unknown })[];
 }
 
-/** Writes the program that begins an episode of the server at `base` and makes its calls. */
-type ProgramWriter = (base: string, reset: Plain, calls: Call[]) => string;
+/** Writes the program that begins an episode of the server at `base` and makes its calls. A server that is `guarded` wants a token. */
+type ProgramWriter = (base: string, reset: Plain, calls: Call[], guarded: boolean) => string;
 
 /** A value of a step, or of the reset (0). */
 interface Earlier {
   number: number;
   value: unknown;
 }
+
+/** Makes the card of one call of a history. A server that is `guarded` wants a token. */
+type PlayedCardMaker = (history: Played[], index: number, reset: Plain, guarded: boolean) => HTMLElement;
+
+/** Reads the reset and at most `count` calls of a recorded episode. */
+type CallsReader = (id: string, count: number, signal: AbortSignal) => Promise<Replay>;
+
+/** Reads the recorded episode at a path. */
+type RecordReader = (path: string, signal: AbortSignal) => Promise<{ episode: Episode; hashes: Hashes }>;
+
+/** Shows one recorded episode. */
+type EpisodePage = (id: string, context: PageContext, signal: AbortSignal) => Promise<void>;
+
+/** Shows two recorded episodes beside each other. */
+type ComparisonPage = (id: string, other: string, context: PageContext, signal: AbortSignal) => Promise<void>;
+
+/** Makes the list of an episode's model turns, if it has some. `onStep` shows a step. */
+type TurnsMaker = (turns: ModelTurn[] | null | undefined, onStep: OnStep) => HTMLElement | null;
+
+/** Makes the input of a filter. `kind` is its type, or its choices. */
+type FilterMaker = (name: string, kind?: string | string[], value?: string | null) => HTMLInputElement | HTMLSelectElement;
 
 /** A call of the visitor's and what it did. `took` in seconds. */
 interface Played {
@@ -318,6 +363,9 @@ interface Trajectory {
   /** Seconds that scoring the end took, before `ended_at`; 0 if a step ended the episode. */
   end_scoring_s: number;
   verified: Reward | null;
+  /** Missing in records of older versions, as `changes` is. */
+  problems?: string[];
+  changes?: string[];
   fault: string | null;
   forked_from: { episode_id: string; step: number } | null;
   status: Status | null;
@@ -485,3 +533,9 @@ interface Side {
   hashes: Hashes;
 }
 
+
+/** Signs in or out. `refuse` shows why it was not done. */
+type Signer = (way: "in" | "out", body: Plain, refuse: (why: string) => void) => Promise<void>;
+
+/** Waits for a time. */
+type Waiter = (milliseconds: number, signal: AbortSignal) => Promise<void>;

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shlex
-import signal
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -157,6 +155,8 @@ class EpisodeOptions:
         k: Number of episodes of each task or seed.
         seed: Seed to choose the tasks at random, instead of the first n. Without tasks: the first seed (default: 0).
         tasks: File of tasks to use instead of the environment's own.
+        columns: Columns of that file by the fields of a task, such as prompt=question,answer=solution. A field that
+            tasks do not have is in the metadata, as columns are that are not named.
         settings: name=value for the environment's constructor; may be given several times.
         concurrency: Maximum concurrent episodes. Default: 4, or the environment's own limit if that is lower.
         timeout_s: Seconds for which the agent may act in one episode.
@@ -170,6 +170,7 @@ class EpisodeOptions:
     k: Annotated[int, Parameter(name=["-k"])] = 1
     seed: int | None = None
     tasks: Path | None = None
+    columns: str | None = None
     settings: Annotated[list[str] | None, Parameter(name="--set", negative=())] = None
     concurrency: int | None = None
     timeout_s: float = 1800.0
@@ -220,13 +221,16 @@ def evaluate_command(
         debug: Show logs, and the traceback when something fails.
     """
     quiet_logs(debug)
-    token = read_token("--control-token", CONTROL_TOKEN, episodes.control_token, episodes.control_token_file)
+    server = target if is_url(target) else None
+    token = read_token(
+        "--control-token", CONTROL_TOKEN, episodes.control_token, episodes.control_token_file, url=server
+    )
     if not is_url(target) and (episodes.control_token is not None or episodes.control_token_file is not None):
         raise ConfigurationError("--control-token and --control-token-file are for a server at a URL")
     playing = agent.make()
     if isinstance(playing, ProgramAgent) and playing.isolated.bwrap is None:
         note(f"The agent is {NOT_ISOLATED}: {playing.isolated.reason}. It may read answers and earlier results.")
-    with _interrupted_by_every_end(), _Shown() as shown:
+    with _Shown() as shown:
         done = evaluate(
             target,
             playing,
@@ -236,6 +240,7 @@ def evaluate_command(
             k=episodes.k,
             seed=episodes.seed,
             tasks=episodes.tasks,
+            columns=episodes.columns,
             settings=episodes.settings or (),
             concurrency=episodes.concurrency,
             timeout_s=episodes.timeout_s,
@@ -301,18 +306,6 @@ class _Shown:
         self._last = progress
         passed = "" if progress.passed is None else f"{progress.passed} passed"
         self._bar.update(self._task, total=progress.planned, completed=progress.finished, passed=passed)
-
-
-@contextlib.contextmanager
-def _interrupted_by_every_end() -> Iterator[None]:
-    """Handle SIGTERM and SIGHUP like Ctrl-C, so that started programs and servers are ended first."""
-    caught = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
-    usual = [signal.signal(number, lambda *_: signal.raise_signal(signal.SIGINT)) for number in caught]
-    try:
-        yield
-    finally:
-        for number, handler in zip(caught, usual, strict=True):
-            signal.signal(number, handler)
 
 
 # -- after the end

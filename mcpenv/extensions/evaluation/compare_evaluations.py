@@ -32,6 +32,7 @@ def compare_command(
     candidate: Path,
     /,
     *,
+    metric: str | None = None,
     pass_threshold: float | None = None,
     fail_on: Literal["change", "worse"] = "change",
     as_json: Annotated[bool, Parameter(name="--json", negative=(), show_default=False)] = False,
@@ -39,14 +40,15 @@ def compare_command(
 ) -> int:
     """Compare two evaluations on the tasks that both have, and say whether they differ by more than chance.
 
-    pass@1 decides, or the mean return if no episode can pass. Tasks that have changed between the evaluations, or that
-    only one of them has, are omitted and named.
+    pass@1 decides, or the mean return if no episode can pass, unless --metric names another figure. Tasks that have
+    changed between the evaluations, or that only one of them has, are omitted and named.
 
     Exit status 0: no significant change. 1: a significant change. 2: the two cannot be compared.
 
     Args:
         baseline: Folder that was given to mcpenv eval as --out.
         candidate: Folder of the evaluation to compare with it.
+        metric: The figure that decides: return, pass@K, pass^K, steps, seconds or tokens.
         pass_threshold: Minimum return of an episode that passes. Default: the threshold of the figures in the folders.
         fail_on: change: exit with status 1 if the candidate is significantly better or worse. worse: only if it is
             worse.
@@ -55,15 +57,15 @@ def compare_command(
     """
     if pass_threshold is not None and not math.isfinite(pass_threshold):
         raise ConfigurationError(f"--pass-threshold is {pass_threshold:g}; it must be a finite number")
-    found = compare(baseline, candidate, pass_threshold=pass_threshold)
+    found = compare(baseline, candidate, pass_threshold=pass_threshold, metric=metric)
     if as_json:
         print_json(found.to_plain())
     else:
         _show(Page(sys.stdout), found)
     for text in notes_on(found):
         note(printable(text))
-    primary = found.primary.difference
-    counts = primary.significant and (fail_on == "change" or primary.value < 0.0)
+    primary = found.primary
+    counts = primary.difference.significant and (fail_on == "change" or not primary.better)
     return CHANGED if counts else 0
 
 

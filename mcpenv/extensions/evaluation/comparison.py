@@ -9,6 +9,7 @@ from statistics import fmean
 from typing import Any
 
 from mcpenv.errors import ConfigurationError
+from mcpenv_client.scores import equal
 
 from .flip import Flip, flip_of
 from .paired import PairedDifference, paired_difference
@@ -18,6 +19,9 @@ from .statistics import ks_shown, pass_at_k, pass_hat_k
 from .stored_run import StoredRun, Unit, read_run
 
 MEAN_RETURN = "mean return"
+
+COSTS = ("steps", "seconds", "tokens")
+"""The figures of which less is better."""
 
 Results = Sequence[EpisodeResult]
 
@@ -35,6 +39,11 @@ class Figure:
     baseline: float
     candidate: float
     difference: PairedDifference
+
+    @property
+    def better(self) -> bool:
+        """True if the candidate's value is better: lower for costs, else higher."""
+        return (self.difference.value < 0.0) == (self.name in COSTS) and self.difference.value != 0.0
 
 
 @dataclass(frozen=True)
@@ -70,6 +79,7 @@ class Comparison:
         figures: the figures, success first. `primary` decides.
         flips: the tasks with different pass rates, the largest losses first. Empty without a threshold.
         pass_threshold: minimum return of an episode that passes; None for each task's full reward.
+        metric: the name of the figure that was chosen to decide; None if none was chosen.
     """
 
     baseline: StoredRun
@@ -81,10 +91,13 @@ class Comparison:
     figures: dict[str, Figure]
     flips: list[Flip]
     pass_threshold: float | None
+    metric: str | None = None
 
     @property
     def primary(self) -> Figure:
-        """The figure that decides: pass@1, or the mean return if no episode can pass."""
+        """The figure that decides: the chosen one, else pass@1, or the mean return if no episode can pass."""
+        if self.metric is not None:
+            return self.figures[self.metric]
         return self.figures.get("pass@1") or self.figures[MEAN_RETURN]
 
     def to_plain(self) -> dict[str, Any]:
@@ -103,7 +116,9 @@ class Comparison:
         }
 
 
-def compare(baseline: Path | str, candidate: Path | str, *, pass_threshold: float | None = None) -> Comparison:
+def compare(
+    baseline: Path | str, candidate: Path | str, *, pass_threshold: float | None = None, metric: str | None = None
+) -> Comparison:
     """Compare the evaluations in two folders, on the tasks that both have.
 
     All finished episodes count, even in an interrupted evaluation. Episodes without a score do not count.
@@ -113,10 +128,11 @@ def compare(baseline: Path | str, candidate: Path | str, *, pass_threshold: floa
         candidate: the folder of the evaluation to judge.
         pass_threshold: minimum return of an episode that passes. Default: the threshold of the figures in both
             folders, or else each task's full reward.
+        metric: the name of the figure that decides, such as "pass^2"; "return" is the mean return.
 
     Raises:
         ConfigurationError: a folder has no evaluation, or the two are not comparable: another environment, no task in
-            common, or figures with different thresholds.
+            common, figures with different thresholds, or no such metric.
     """
     if Path(baseline).resolve() == Path(candidate).resolve():
         raise ConfigurationError(f"{baseline} and {candidate} are the same folder; name two evaluations")
@@ -129,6 +145,11 @@ def compare(baseline: Path | str, candidate: Path | str, *, pass_threshold: floa
     if not common:
         raise ConfigurationError(f"{baseline} and {candidate} have no task to compare: {_reasons(left_out)}")
     pairs = [(ours[unit], theirs[unit]) for unit in common]
+    figures = {figure.name: figure for figure in _figures(pairs, pass_threshold)}
+    metric = MEAN_RETURN if metric == "return" else metric
+    if metric is not None and metric not in figures:
+        names = ", ".join("return" if name == MEAN_RETURN else name for name in figures)
+        raise ConfigurationError(f"the evaluations have no metric {metric!r}; they have {names}")
     return Comparison(
         baseline=before,
         candidate=after,
@@ -136,9 +157,10 @@ def compare(baseline: Path | str, candidate: Path | str, *, pass_threshold: floa
         tasks=[name_of(unit) for unit in common],
         left_out=left_out,
         unscored=(_unscored(one for one, _ in pairs), _unscored(other for _, other in pairs)),
-        figures={figure.name: figure for figure in _figures(pairs, pass_threshold)},
+        figures=figures,
         flips=_flips(common, pairs, pass_threshold),
         pass_threshold=pass_threshold,
+        metric=metric,
     )
 
 
@@ -255,7 +277,8 @@ def _mean(results: Results, value: Callable[[EpisodeResult], float | None]) -> f
 
 def _figure_of(name: str, baseline: Sequence[float], candidate: Sequence[float]) -> Iterator[Figure]:
     """Yield the figure of values by task; nothing without tasks."""
-    difference = paired_difference([after - before for before, after in zip(baseline, candidate, strict=True)])
+    pairs = zip(baseline, candidate, strict=True)
+    difference = paired_difference([0.0 if equal(before, after) else after - before for before, after in pairs])
     if difference is not None:
         yield Figure(name, fmean(baseline), fmean(candidate), difference)
 

@@ -23,8 +23,8 @@ from .agent import Agent
 from .episode import play
 from .isolation import history_of
 from .plan import Key, Planned, chosen, of_seeds, samples_of
-from .results import EpisodeResult
-from .run_directory import SERVER_LOG, SUMMARY, RunFolder
+from .results import EpisodeResult, Failure
+from .run_directory import AGENTS, SERVER_LOG, SUMMARY, RunFolder
 from .server import Server, served
 from .stored_run import StoredRun
 from .summary import Summary, summarize
@@ -35,6 +35,9 @@ RUNS = Path("runs")
 
 NO_CALLS = "no episode has a tool call"
 """The finding that invalidates the figures of an evaluation."""
+
+CRASHES = 5
+"""Number of first episodes after which a run stops, if the agent crashed alike in each, and without any call."""
 
 _TASKS_AT_A_TIME = 1000
 
@@ -101,6 +104,7 @@ class Options(TypedDict, total=False):
     concurrency: int | None
     timeout_s: float
     tasks: Path | str | None
+    columns: str | None
     settings: Sequence[str]
     control_token: str | None
     pass_threshold: float | None
@@ -126,6 +130,7 @@ async def evaluate_async(
     concurrency: int | None = None,
     timeout_s: float = 1800.0,
     tasks: Path | str | None = None,
+    columns: str | None = None,
     settings: Sequence[str] = (),
     control_token: str | None = None,
     pass_threshold: float | None = None,
@@ -150,6 +155,7 @@ async def evaluate_async(
         concurrency: maximum concurrent episodes. Default: 4, or the number of free sessions if that is lower.
         timeout_s: seconds for which the agent may act in one episode.
         tasks: a file of tasks to use instead of the environment's own.
+        columns: its columns by the fields of a task: ``prompt=question,answer=solution``.
         settings: ``name=value`` each, for the environment's constructor.
         control_token: the control token of a server at a URL, if it requires one.
         pass_threshold: minimum return of an episode that passes. Default: each task's full reward.
@@ -158,8 +164,8 @@ async def evaluate_async(
         on_progress: called in the event loop, at the start and after each episode.
 
     Raises:
-        ConfigurationError: an argument cannot be used (an unknown split, other settings in ``out``), or the results
-            cannot be written.
+        ConfigurationError: an argument cannot be used (an unknown split, other settings in ``out``), the results
+            cannot be written, or the agent's program crashes alike in each of the first episodes, without a call.
         ConnectionFailed: the server cannot be reached, or the connection is lost.
     """
     _check(n, k, concurrency, timeout_s, pass_threshold)
@@ -172,6 +178,7 @@ async def evaluate_async(
         target,
         settings=settings,
         tasks=None if tasks is None else Path(tasks),
+        columns=columns,
         control_token=control_token,
         log=directory / SERVER_LOG,
     ) as server:
@@ -221,12 +228,13 @@ class _Run:
         self._on_progress = on_progress
         self._hidden = hidden
         self._passed: dict[Key, bool | None] = {}
+        self._crashes: list[str | None] | None = []
 
     async def play(self, at_a_time: int, retry_errors: bool) -> None:
         """Play the episodes that are not finished.
 
         Raises:
-            ConfigurationError: a task has changed since its episodes were played, or the agent cannot play.
+            ConfigurationError: a task has changed since its episodes were played, or the agent cannot play or start.
             ConnectionFailed: the connection to the server is lost.
         """
         todo = [planned for planned in self._plan if self._wanted(planned, retry_errors)]
@@ -283,6 +291,24 @@ class _Run:
                 played.model_turns,
             )
             self._tell(played.result, now=played.result)
+            self._expect_start(played.result)
+
+    def _expect_start(self, result: EpisodeResult) -> None:
+        """Raise if the agent has crashed alike in each of the first episodes of this run, and without any call.
+
+        Raises:
+            ConfigurationError: with what its program printed last.
+        """
+        crashed = result.failure is Failure.AGENT_CRASHED and not result.steps
+        if self._crashes is None or not crashed or result.detail not in (self._crashes or [result.detail]):
+            self._crashes = None  # it can start
+            return
+        self._crashes.append(result.detail)
+        if len(self._crashes) >= CRASHES and len(self._passed) < len(self._plan):
+            raise ConfigurationError(
+                f"the agent crashed in each of the first {len(self._crashes)} episodes, without a call: "
+                f"{result.detail}. Its output is in {self._folder.directory / AGENTS}. --fresh begins anew"
+            )
 
     def _tell(self, *results: EpisodeResult, now: EpisodeResult | None = None) -> None:
         for result in results:

@@ -63,7 +63,7 @@ class Isolation:
 
         Without isolation the command line is ``words``. With it, the program has its own process ids. It can write to
         ``scratch``, the home folder and empty temporary folders, and read the rest of the system. The network is
-        shared, abstract Unix sockets included.
+        shared, before Linux 6.12 with abstract Unix sockets.
 
         Args:
             hidden: files and folders that the program must not see.

@@ -22,8 +22,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from mcpenv.errors import ConfigurationError
+from mcpenv.extensions.mcp_proxy.process import GUARD_KILL, GUARDS, guard
 from mcpenv.extensions.model_proxy.upstream import Upstream
-from mcpenv.extensions.sandbox.mounts import installation_of
+from mcpenv.extensions.sandbox.mounts import installation_of, temporary_mounts
 from mcpenv_client.types.records import StepResult
 
 from .agent import Acted, Play
@@ -46,6 +47,9 @@ MAX_TAIL = 4096
 
 KILL_AFTER_S = 5.0
 """Seconds between SIGTERM and SIGKILL to a program."""
+
+MAX_OUTPUT = 16 * 1024 * 1024
+"""Maximum size of a program's output that is stored, in bytes."""
 
 DRAIN_S = 1.0
 """Seconds for which the output of a program's children is read after the program has exited."""
@@ -72,8 +76,9 @@ class ProgramAgent:
     MCPENV_MODEL_URL have its base URL, and so have the variables of OpenAI's and Anthropic's clients.
 
     The program runs in an empty directory, or a copy of ``workspace``, which is new for each episode. Arguments that
-    name a file of the present working directory (``my_agent.py``) are made absolute. Its environment variables name
-    neither the task nor the environment's folder nor the results.
+    name a file of the present working directory (``my_agent.py``) are made absolute. A script can import its
+    neighbours, unless they are in a hidden folder. The environment variables name neither the task nor the
+    environment's folder nor the results.
 
     Args:
         command: the command line, split as a shell would.
@@ -185,7 +190,7 @@ class ProgramAgent:
                 return await _watched(exited, over, play, output, self.grace_s)
             finally:
                 over.cancel()
-                await _end_group(process.pid, exited)
+                await _end_group(process.pid, exited, guarded=GUARDS and self.isolated.bwrap is None)
 
     def _fill(self, scratch: Path, hidden: Sequence[Path]) -> None:
         """Copy the workspace to the program's directory.
@@ -211,12 +216,13 @@ class ProgramAgent:
         environment = _environment(play, scratch, hidden)
         if self._side is not None and model is not None:
             environment = self._side.without_keys(environment) | model.variables()
-        shown = [*self._shown, *_files_of(environment)]
+        shown = [*self._shown, *_files_of(environment), *self._beside_script(hidden)]
         with (
             _stdin(play.prompt if "{prompt}" not in self.command else "") as stdin,
             self.isolated.command(words, scratch, hidden, shown) as (command, descriptors),
         ):
             process = await asyncio.create_subprocess_exec(
+                *(guard() if self.isolated.bwrap is None else ()),  # all processes of a sandbox end with it
                 *command,
                 pass_fds=descriptors,
                 stdin=stdin,
@@ -228,6 +234,19 @@ class ProgramAgent:
             )
         output.close_pipe()
         return process
+
+    def _beside_script(self, hidden: Sequence[Path]) -> list[Path]:
+        """Return the folder of the script in a temporary folder, from which it imports; empty if it is hidden.
+
+        Elsewhere, isolated programs read the folder without being shown it.
+        """
+        if len(self._words) < 2 or _SCRIPT.fullmatch(self._words[1]) is None or not os.path.isabs(self._words[1]):
+            return []
+        folder = Path(self._words[1]).resolve().parent
+        outer = {path.resolve() for path in temporary_mounts()}
+        if folder in outer or outer.isdisjoint(folder.parents):
+            return []
+        return [] if any(folder.is_relative_to(path.resolve()) for path in hidden) else [folder]
 
 
 def _file_of(word: str, workspace: Path | None) -> Path | None:
@@ -268,7 +287,8 @@ class _Output:
 
     def __init__(self, file: Path) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
-        self._file = file.open("wb", buffering=0)
+        self._file = file.open("w+b", buffering=0)
+        self._size = self._left_out = 0
         reading, self.pipe = os.pipe()
         self._open = True
         # A daemon, because a child that left the process group may keep the pipe open for ever.
@@ -297,11 +317,26 @@ class _Output:
             lost = False
             while data := pipe.read(65536):
                 try:
-                    self._file.write(data)
+                    self._write(data)
                 except OSError as error:  # a full disk does not stop the program
                     if not lost:
                         logger.warning("the output of an agent is not written to %s: %s", self._file.name, error)
                     lost = True
+
+    def _write(self, data: bytes) -> None:
+        """Append to the file. Above `MAX_OUTPUT`, keep its first half and its last quarter."""
+        self._file.write(data)
+        self._size += len(data)
+        if self._size <= MAX_OUTPUT:
+            return
+        first, last = MAX_OUTPUT // 2, MAX_OUTPUT // 4
+        self._left_out += self._size - first - last
+        self._file.seek(self._size - last)
+        end = self._file.read(last)
+        self._file.seek(first)
+        self._file.write(b"\n[about %d bytes are left out here]\n" % self._left_out + end)
+        self._size = self._file.tell()
+        self._file.truncate()
 
 
 def _filled(word: str, play: Play, model: ModelAccess | None) -> str:
@@ -359,13 +394,17 @@ async def _watched(
     return acted.fail(Failure.AGENT_CRASHED, f"{how}: {last}" if last else how)
 
 
-async def _end_group(group: int, exited: asyncio.Future[int]) -> None:
-    """End a program and all processes of its group."""
+async def _end_group(group: int, exited: asyncio.Future[int], *, guarded: bool) -> None:
+    """End a program and all processes of its group; with a guard, which has ended all if it has exited, all of them."""
     if not exited.done():
         _signal(group, signal.SIGTERM)
         await asyncio.wait({exited}, timeout=KILL_AFTER_S)
-    # Also after the program has exited: its child processes could continue to act.
-    _signal(group, signal.SIGTERM if sys.platform == "win32" else signal.SIGKILL)
+    if guarded:
+        if not exited.done():
+            _signal(group, GUARD_KILL)
+    else:
+        # Also after the program has exited: its child processes could continue to act.
+        _signal(group, signal.SIGTERM if sys.platform == "win32" else signal.SIGKILL)
     await exited
 
 

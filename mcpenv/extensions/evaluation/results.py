@@ -14,6 +14,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from mcpenv.errors import ConfigurationError
+from mcpenv_client.scores import reaches
 from mcpenv_client.types.status import COMPLETED, Status, StatusCode
 from mcpenv_client.wire.protocol import describe_faults
 
@@ -92,6 +93,7 @@ class EpisodeResult:
         turns: number of answers of the model; None for a program without a recorded model.
         malformed_calls: number of calls that could not be parsed. They are answered with an error and are not steps.
         detail: the failure's details, in one line.
+        problems: the reasons of the verifier for a lower value, one sentence each.
         status: the episode's status: the environment's answer, unless the agent failed. If it is not given, as in
             results of older versions, it is derived from the failure.
         started_at: seconds since the epoch, UTC.
@@ -127,6 +129,7 @@ class EpisodeResult:
     user_prompt_tokens: int | None = None
     user_completion_tokens: int | None = None
     status: Status = None  # type: ignore[assignment]  # `__post_init__` derives it
+    problems: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         """Derive the status if it is not given."""
@@ -152,8 +155,7 @@ class EpisodeResult:
         if wanted is None or self.score is None or self.unscored:
             return None
         worth = self.score if threshold is not None or self.verified is None else self.verified
-        # Sums of rewards have rounding errors.
-        return worth >= wanted - 1e-9
+        return reaches(worth, wanted)
 
     def to_plain(self) -> dict[str, Any]:
         """Return the result as plain JSON data, as in the file."""

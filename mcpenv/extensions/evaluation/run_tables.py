@@ -46,6 +46,10 @@ def unit_of(run: StoredRun) -> str:
     return "Seed" if all(result.task is None for result in run.results) else "Task"
 
 
+SHOWN_PROBLEMS = 3
+"""Maximum number of a verifier's problems in a table."""
+
+
 def agent_of(run: StoredRun) -> str:
     """Return the agent, as the model, command or kind in the settings."""
     agent = run.settings.get("agent") or {}
@@ -118,9 +122,12 @@ def task_row(task: TaskSummary) -> tuple[str, str, str, str, str]:
 
 
 def failure_text(result: EpisodeResult) -> str:
-    """Return the kind of a failure with its detail; an empty text without one."""
+    """Return the kind of a failure with its detail, else the verifier's problems; an empty text without any."""
     failure = "" if result.failure is None else result.failure.value.replace("_", " ")
-    return f"{failure}: {result.detail}" if failure and result.detail else failure
+    if not failure:
+        more = len(result.problems) - SHOWN_PROBLEMS
+        return "; ".join(result.problems[:SHOWN_PROBLEMS]) + (f"; and {more} more" if more > 0 else "")
+    return f"{failure}: {result.detail}" if result.detail else failure
 
 
 def _estimate(estimate: Estimate) -> tuple[str, str]:

@@ -22,7 +22,7 @@ from mcpenv.server.serve import serving
 from mcpenv.targets.place import is_url
 from mcpenv_client.client import EnvClient
 from mcpenv_client.connection.addresses import http_base, is_loopback, without_password
-from mcpenv_client.errors import ConnectionFailed
+from mcpenv_client.errors import AGENTS_TOKEN, ConnectionFailed
 from mcpenv_client.types.server import ServerCapacityStatus
 from mcpenv_client.types.tools import Mode
 
@@ -87,6 +87,7 @@ async def served(
     *,
     settings: Sequence[str] = (),
     tasks: Path | None = None,
+    columns: str | None = None,
     control_token: str | None = None,
     log: Path,
 ) -> AsyncIterator[Server]:
@@ -96,6 +97,7 @@ async def served(
         target: a URL, a TARGET of the command line, or a class, which is served in a thread of this process.
         settings: ``name=value`` each, for a target's constructor.
         tasks: a file of tasks to use instead of the target's own.
+        columns: its columns by the fields of a task: ``prompt=question,answer=solution``.
         control_token: the token of the server at a URL.
         log: the file to which the output of a server process is appended.
 
@@ -113,7 +115,7 @@ async def served(
             return
         token = secrets.token_urlsafe(24)
         if isinstance(target, str):
-            own = OwnServer(target, settings, tasks, token, log)
+            own = OwnServer(target, settings, tasks, columns, token, log)
             # In a thread, because stopping may take seconds.
             stack.push_async_callback(asyncio.to_thread, own.stop)
             url, folder = await asyncio.to_thread(own.started)
@@ -180,6 +182,7 @@ async def _object(http: httpx.AsyncClient, shown: str, path: str) -> dict[str, A
         raise ConnectionFailed(shown, f"{path} is not JSON; is it a server of mcpenv?") from error
     if reply.status_code == httpx.codes.UNAUTHORIZED:
         another = ", and refuses this one" if "Authorization" in http.headers else ""
+        another += ", which is an agent's" if AGENTS_TOKEN in reply.text else ""
         raise ConfigurationError(
             f"{shown}: it requires its control token{another} (--control-token-file, or MCPENV_CONTROL_TOKEN)"
         )

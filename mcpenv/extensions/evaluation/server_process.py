@@ -35,15 +35,25 @@ class OwnServer:
         target: TARGET as on the command line.
         settings: ``name=value`` each, for the constructor or factory.
         tasks: a file of tasks to use instead of the environment's own.
+        columns: its columns by the fields of a task: ``prompt=question,answer=solution``.
         control_token: the token that its control plane requires.
         log: the file to which the output of the server and the environment is appended.
     """
 
-    def __init__(self, target: str, settings: Sequence[str], tasks: Path | None, control_token: str, log: Path) -> None:
+    def __init__(
+        self,
+        target: str,
+        settings: Sequence[str],
+        tasks: Path | None,
+        columns: str | None,
+        control_token: str,
+        log: Path,
+    ) -> None:
         job = {
             "target": target,
             "settings": list(settings),
             "tasks": None if tasks is None else str(tasks),
+            "columns": columns,
             "control_token": control_token,
         }
         with log.open("ab") as stderr:
@@ -100,7 +110,7 @@ def main() -> int:
     asked = json.loads(job.readline())
     threading.Thread(target=end_with, args=(job,), name="mcpenv-end", daemon=True).start()
     try:
-        target = load_target(asked["target"], asked["settings"], asked["tasks"])
+        target = load_target(asked["target"], asked["settings"], asked["tasks"], asked["columns"])
         target.refuse_other(Mode.SIMULATION)
         folder = None if target.folder is None else str(target.folder)
         config = replace(

@@ -65,7 +65,8 @@ class Summary:
         pass_at: pass@k by k, over tasks with at least k scored samples. pass@1 has Wilson's interval with as many
             trials as there are tasks, the others a bootstrap interval over tasks.
         pass_hat: pass^k by k from 2 on, over the same tasks, with a bootstrap interval over tasks. pass^1 is pass@1.
-        components: means of the named components over the scored episodes that have them.
+        components: means of the named components, computed as `mean_return` is. A component that an episode does not
+            have counts as 0, so that components which add up to each episode's return add up to the mean return.
         mean_steps, median_steps, max_steps, mean_duration_s: over all finished episodes.
         mean_turns: mean number of answers of a model; None for other agents.
         malformed_calls: total of all finished episodes.
@@ -155,7 +156,7 @@ def summarize(results: Iterable[EpisodeResult], planned: int, pass_threshold: fl
         mean_return=_mean_return(returns),
         pass_at=_pass_rates(passes, pass_at_k),
         pass_hat={k: estimate for k, estimate in _pass_rates(passes, pass_hat_k).items() if k > 1},
-        components=_components(results),
+        components=_components(list(units.values())),
         mean_steps=fmean(steps) if steps else None,
         median_steps=median(steps) if steps else None,
         max_steps=max(steps, default=None),
@@ -206,13 +207,13 @@ def _pass_rates(passes: Sequence[Sequence[bool]], estimate: Callable[[int, int, 
     return found
 
 
-def _components(results: Sequence[EpisodeResult]) -> dict[str, float]:
-    parts: defaultdict[str, list[float]] = defaultdict(list)
-    for result in results:
-        if result.score is not None:
-            for name, part in result.components.items():
-                parts[name].append(part)
-    return {name: fmean(values) for name, values in sorted(parts.items())}
+def _components(units: Sequence[Sequence[EpisodeResult]]) -> dict[str, float]:
+    scored = [[result.components for result in unit if result.score is not None] for unit in units]
+    names = sorted({name for unit in scored for components in unit for name in components})
+    return {
+        name: fmean(fmean(components.get(name, 0.0) for components in unit) for unit in scored if unit)
+        for name in names
+    }
 
 
 def _sum(counts: Iterable[Number | None]) -> Number | None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .comparison import Comparison
+from .comparison import MEAN_RETURN, Comparison
+from .comparison_tables import p_text
 from .paired import ENOUGH_TASKS
 from .settings import Difference
 
@@ -14,8 +15,8 @@ def verdict_of(found: Comparison) -> str:
     primary = found.primary
     if not primary.difference.significant:
         return f"no significant change of {primary.name}"
-    better = primary.difference.value > 0.0
-    return f"the candidate is {'better' if better else 'worse'}: {primary.name} {primary.difference.value:+.3f}"
+    better = "better" if primary.better else "worse"
+    return f"the candidate is {better}: {primary.name} {primary.difference.value:+.3f}"
 
 
 def notes_on(found: Comparison) -> Iterator[str]:
@@ -26,6 +27,10 @@ def notes_on(found: Comparison) -> Iterator[str]:
     for run in (found.baseline, found.candidate):
         if run.planned is None or run.planned > len(run.results):
             yield f"{run.directory} has not come to its end: its finished episodes are compared."
+    earned = found.figures[MEAN_RETURN]
+    if earned.difference.significant and not found.primary.difference.significant:
+        change, p = "better" if earned.better else "worse", p_text(earned.difference.p)
+        yield f"The {MEAN_RETURN} is significantly {change} (p {p}). With --metric return it decides."
     count = found.primary.difference.changed
     if found.primary.difference.interval is not None and 0 < count < ENOUGH_TASKS:
         yield (

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from mcpenv.cli.output import note, number_of
 from mcpenv.extensions.records.chat import text_of
 from mcpenv.trajectories.episode import RecordedEpisode
 from mcpenv_client.types.records import StepRecord
@@ -28,6 +29,7 @@ SCHEMA = pa.schema(
         ("environment", pa.string()),
         ("environment_version", pa.string()),
         ("seed", pa.int64()),
+        ("seed_text", pa.string()),
         ("return", pa.float64()),
         ("fault", pa.string()),
         ("status", pa.string()),
@@ -89,26 +91,31 @@ def write_parquet(episodes: Iterable[tuple[RecordedEpisode, Sequence[Tool]]], fi
     Raises:
         OSError: the file cannot be written.
     """
-    count, rows = 0, []
+    count, rows = 0, list[dict[str, Any]]()
+    large = 0
     with pq.ParquetWriter(file, SCHEMA, compression="zstd") as writer:
         for episode, tools in episodes:
             rows.append(row_of(episode, tools))
             count += 1
+            large += rows[-1]["seed"] is None and rows[-1]["seed_text"] is not None
             if len(rows) == _ROWS:
                 writer.write_table(pa.Table.from_pylist(rows, SCHEMA))
                 rows = []
         writer.write_table(pa.Table.from_pylist(rows, SCHEMA))
+    if large:
+        note(f"{number_of(large, 'seed')} of more than 64 bits: their column seed is null, and seed_text has them")
     return count
 
 
 def row_of(episode: RecordedEpisode, tools: Sequence[Tool]) -> dict[str, Any]:
-    """Return the row of an episode. A seed that does not fit into 64 bits becomes None."""
+    """Return the row of an episode. The seed is None, and only a text, if it does not fit into 64 bits."""
     chat = openai_row(episode, tools)
     row = chat["metadata"]
     seed = row["seed"]
     return {
         **row,
         "seed": seed if seed is not None and -_INT64 <= seed < _INT64 else None,
+        "seed_text": None if seed is None else str(seed),
         "started_at": _time(row["started_at"]),
         "ended_at": _time(row["ended_at"]),
         "messages": _json(chat["messages"]),

@@ -16,6 +16,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 
+from mcpenv.errors import WorldUnreadable
+from mcpenv.worlds.world import left_of_capture
+
 TIMEOUT_S = 120.0
 """Maximum seconds of one git command."""
 
@@ -46,7 +49,7 @@ _ENVIRONMENT = {
 }
 
 
-class GitFailed(Exception):
+class GitFailed(WorldUnreadable):
     """Raised if a repository cannot be read."""
 
 
@@ -108,6 +111,8 @@ class GitReader:
         }
         if not self.bare:
             environment["GIT_WORK_TREE"] = str(self.folder)
+        left_s = left_of_capture()
+        timeout_s = TIMEOUT_S if left_s is None else min(TIMEOUT_S, left_s)
         try:
             done = subprocess.run(
                 ["git", *arguments],
@@ -115,13 +120,13 @@ class GitReader:
                 capture_output=True,
                 env=environment,
                 cwd=self.folder,
-                timeout=TIMEOUT_S,
+                timeout=timeout_s,
                 check=False,
             )
         except FileNotFoundError as error:
             raise GitFailed("GitWorld needs the program git; install it") from error
         except subprocess.TimeoutExpired as error:
-            raise GitFailed(f"{self.folder}: git {arguments[0]} took more than {TIMEOUT_S:g} s") from error
+            raise GitFailed(f"{self.folder}: git {arguments[0]} took more than {timeout_s:g} s") from error
         if done.returncode and not may_fail:
             said = done.stderr.decode(errors="replace").strip().splitlines() or ["it said nothing"]
             raise GitFailed(f"{self.folder}: git {arguments[0]} failed with status {done.returncode}: {said[-1]}")

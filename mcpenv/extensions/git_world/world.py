@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mcpenv.worlds.files import MAX_BYTES as MAX_FILES
 from mcpenv.worlds.files import MAX_TEXT, FilesWorld, look, look_at
-from mcpenv.worlds.world import Tree
+from mcpenv.worlds.world import Budget, Tree
 
 from .reader import GitFailed, GitReader
 
@@ -247,6 +248,7 @@ class _Capture:
         """Return the files that differ from HEAD, by path."""
         options = ("--porcelain=v2", "-z", "--untracked-files=all", "--no-renames", "--ignore-submodules=dirty")
         found: dict[str, Any] = {}
+        budget = Budget("the folder", MAX_FILES)
         staged: dict[str, tuple[str, ...]] = {}
         for entry in map(_text, self._git.ask("status", *options).split(b"\0")):
             if entry.startswith("1 "):
@@ -259,7 +261,7 @@ class _Capture:
                 code, path = "??", entry[2:]
             else:
                 continue
-            found[path.rstrip("/")] = {"code": code, **look(self._git.folder / path)}
+            found[path.rstrip("/")] = {"code": code, **look(self._git.folder / path, budget)}
         for path, content in self._contents(staged).items():
             found[path]["staged"] = content
         return found

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import shlex
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from mcpenv_client.errors import McpenvError
+
+from .config import Healthcheck
 
 MAX_LINES = 15
 """Maximum lines of the output of a failed build that an error quotes."""
@@ -88,16 +92,49 @@ class Box(ABC):
         """
 
     @abstractmethod
-    async def begin_verification(self, tests: Path) -> None:
+    async def begin_verification(self, tests: Sequence[Path], *, goes_on: bool = False) -> str | None:
         """End all processes, put the tests at `TESTS`, and an empty folder at `VERIFIER_LOGS`.
+
+        Args:
+            tests: the folders of the tests. Files of a later one replace those of an earlier one.
+            goes_on: True to keep the agent's files for `resume`.
+
+        Returns:
+            A sentence about changes of the agent that the tests do not find; None if there are none.
 
         Raises:
             BoxFailed: the verification cannot be prepared.
         """
 
     @abstractmethod
+    async def resume(self) -> None:
+        """End the tests, and start with the agent's files again, without what the tests have changed.
+
+        Raises:
+            BoxFailed: it does not start.
+        """
+
+    @abstractmethod
     async def close(self) -> None:
         """End all processes, and delete the files."""
+
+    async def become_healthy(self, check: Healthcheck) -> None:
+        """Repeat the command of a health check until it succeeds.
+
+        Raises:
+            BoxFailed: it failed as often in a row as the check allows. Failures in its start period do not count.
+        """
+        start_ends = time.monotonic() + check.start_period_sec
+        failures = 0
+        while True:
+            is_starting = time.monotonic() < start_ends
+            done = await self.run(check.command, timeout_s=check.timeout_sec)
+            if done.exit_code == 0:
+                return
+            failures += not is_starting
+            if failures >= check.retries and not is_starting:
+                raise BoxFailed(f"the health check failed {failures} times: {check.command}: {done.reason}")
+            await asyncio.sleep(check.start_interval_sec if is_starting else check.interval_sec)
 
     async def read(self, path: str, *, user: str | None = None) -> bytes | None:
         """Return the content of a file; None if it is longer than `MAX_FILE`.

@@ -17,13 +17,15 @@ import shutil
 import stat
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
+from itertools import islice
+from pathlib import Path, PurePosixPath
 
 from mcpenv.extensions.sandbox.bubblewrap import command_line
+from mcpenv.extensions.sandbox.slirp import NAMESERVER, Network, NetworkFailed
 
 from .box import (
     KILLED_WITHIN_S,
@@ -38,7 +40,8 @@ from .box import (
     exports,
     last_lines,
 )
-from .dockerfile import CONTEXT, Recipe
+from .dockerfile import CONTEXT, VARIABLES, Recipe
+from .pristine import SYSTEM, Carried
 
 logger = logging.getLogger("mcpenv.harbor")
 
@@ -46,14 +49,16 @@ OPTIONS = () if os.geteuid() == 0 else ("--unshare-user", "--uid", "0", "--gid",
 """The options by which a user who is not root is root in the box."""
 
 STARTS_WITHIN_S = 30.0
+_DEEPEST, _MOST_CHANGES = 32, 10_000
+"""The depth of folders and the number of changes that are looked at, to name changes that tests do not find."""
 
 _SYSTEM = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32")
 _ETC = (
     "alternatives", "bash.bashrc", "ca-certificates", "ca-certificates.conf", "debian_version", "java*", "ld.so.*",
     "localtime", "login.defs", "mime.types", "nsswitch.conf", "os-release", "perl", "pki", "profile", "protocols",
-    "python3*", "resolv.conf", "services", "ssl",
+    "python3*", "services", "ssl",
 )  # fmt: skip
-_PRIVATE_KEYS = shutil.ignore_patterns("private", "*.key")
+_LEFT_OUT = shutil.ignore_patterns("private", "*.key", "*.gz")  # private keys, and links to manual pages
 _FOLDERS = (
     "etc", "home", "logs/agent", "logs/artifacts", "logs/verifier", "mnt", "opt", "root", "run", "srv", "tmp",
     "var/cache", "var/lib", "var/log", "var/tmp",
@@ -61,12 +66,7 @@ _FOLDERS = (
 _PASSWD = "root:x:0:0:root:/root:/bin/bash\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"
 _GROUP = "root:x:0:\nnogroup:x:65534:\n"
 _HOSTS = "127.0.0.1\tlocalhost\n::1\tlocalhost\n"
-_VARIABLES = {
-    "HOME": "/root",
-    "LANG": "C.UTF-8",
-    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-    "USER": "root",
-}
+_RESOLV_CONF = f"nameserver {NAMESERVER}\n"
 
 # Reads "run ID" and "kill PID", writes "ID started PID" and "ID ended STATUS". A command leads a process group. Its
 # script is a descriptor, because bash names it in errors, which must be the same in each run.
@@ -76,7 +76,7 @@ while read -r verb id; do
     kill -s KILL -- "-$id"
   else
     {
-      setsid /bin/sh -c '
+      /usr/bin/setsid /bin/sh -c '
         echo "$1 started $$"
         exec /bin/bash /dev/fd/9 9<"in/$1.sh" <"in/$1.stdin" >"out/$1.stdout" 2>"out/$1.stderr"
       ' sh "$id"
@@ -92,7 +92,7 @@ class _Running:
     """A command that was sent to the box.
 
     Attributes:
-        started: its process id; None if the box ended before.
+        started: its process id; None if it or the box ended before.
         ended: its exit status; None if the box ended before.
         unwanted: True to kill it as soon as it has started.
     """
@@ -112,6 +112,9 @@ class Template:
         env: additional variables of the box.
         workdir: its working folder, instead of the recipe's.
         timeout_s: maximum seconds of the build.
+        slirp: the path of slirp4netns; None if it cannot be used, so that no box has a network.
+        keep: system paths that are carried over to the box of the tests.
+        fresh: False to run the tests with all files of the agent, the system's too.
     """
 
     def __init__(
@@ -122,10 +125,17 @@ class Template:
         env: Mapping[str, str],
         workdir: str | None,
         timeout_s: float,
+        *,
+        slirp: str | None = None,
+        keep: Sequence[str] = (),
+        fresh: bool = True,
     ) -> None:
         self.bwrap = bwrap
-        self.env = {**_VARIABLES, **recipe.env, **env}
+        self.slirp = slirp
+        self.env = {**VARIABLES, **recipe.env, **env}
         self.workdir = workdir or recipe.workdir
+        self.carried = Carried.of(self.env, self.workdir, keep)
+        self.fresh = fresh
         self._recipe = recipe
         self._context = context
         self._timeout_s = timeout_s
@@ -136,18 +146,14 @@ class Template:
         """Return a new box. The first one waits for the build.
 
         Args:
-            networks: True for each phase ("agent", "verifier") that has the network of this machine.
+            networks: True for each phase ("agent", "verifier") that has a network.
 
         Raises:
             BoxFailed: the build failed, or the box does not start.
         """
-        async with self._mutex:
-            if self._made is None:
-                self._made = await self._build()
+        await self.prepare()
         folder = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="mcpenv-harbor-"))
-        await asyncio.to_thread(
-            shutil.copytree, Path(self._made.name) / "root", folder / "root", symlinks=True, dirs_exist_ok=True
-        )
+        await asyncio.to_thread(shutil.copytree, self.root, folder / "root", symlinks=True, dirs_exist_ok=True)
         box = BubblewrapBox(self, folder, networks)
         try:
             await box.start()
@@ -156,12 +162,29 @@ class Template:
             raise
         return box
 
+    async def prepare(self) -> None:
+        """Build the root folder, once.
+
+        Raises:
+            BoxFailed: the build failed.
+        """
+        async with self._mutex:
+            if self._made is None:
+                self._made = await self._build()
+
+    @property
+    def root(self) -> Path:
+        """The root folder, once it is built."""
+        assert self._made is not None
+        return Path(self._made.name) / "root"
+
     async def _build(self) -> tempfile.TemporaryDirectory[str]:
         made = tempfile.TemporaryDirectory(prefix="mcpenv-harbor-image-", ignore_cleanup_errors=True)
         folder = Path(made.name)
         await asyncio.to_thread(_furnish, folder / "root")
         mounts = ("--ro-bind", str(self._context), CONTEXT)
-        box = BubblewrapBox(self, folder, {"build": True}, phase="build", mounts=mounts)
+        box = BubblewrapBox(self, folder, {"build": self.slirp is not None}, phase="build", mounts=mounts)
+        without = "" if self.slirp else "; there is no network without slirp4netns"
         try:
             async with asyncio.timeout(self._timeout_s):
                 await box.start()
@@ -172,7 +195,7 @@ class Template:
                     if done.exit_code:
                         raise BoxFailed(
                             f"line {step.line} of {self._context / 'Dockerfile'} failed with status {done.exit_code} "
-                            "(system folders are read-only without a container engine)"
+                            f"(system folders are read-only without a container engine{without})"
                             f"{last_lines(done.stderr.strip() or done.stdout)}"
                         )
                 await box.run(f"mkdir -p -- {shlex.quote(self.workdir)}", timeout_s=self._timeout_s)
@@ -210,6 +233,7 @@ class BubblewrapBox(Box):
         self._mounts = mounts
         self._process: asyncio.subprocess.Process | None = None
         self._first_pid: int | None = None
+        self._network: Network | None = None
         self._reader: asyncio.Task[None] | None = None
         self._running: dict[str, _Running] = {}
 
@@ -242,12 +266,14 @@ class BubblewrapBox(Box):
             assert self._process.stderr is not None
             text = (await self._process.stderr.read()).decode("utf-8", "replace").strip()
             raise BoxFailed(f"bubblewrap failed: {text.splitlines()[-1] if text else 'no reason given'}")
-        self._first_pid = json.loads(told)["child-pid"]
+        self._first_pid = pid = int(json.loads(told)["child-pid"])
         assert self._process.stdout is not None
         self._reader = asyncio.create_task(self._read(self._process.stdout))
         done = await self.run("true", timeout_s=STARTS_WITHIN_S)
         if done.exit_code:
             raise BoxFailed(f"the box does not run commands: {done.reason}")
+        if self._networks[self._phase]:  # not before: bubblewrap fails if its loopback interface is already up
+            await self._connect(pid)
 
     async def run(
         self,
@@ -285,20 +311,73 @@ class BubblewrapBox(Box):
         outputs = await asyncio.to_thread(self._outputs, name, max_output)
         return Done(status, *outputs, timed_out=timed_out)
 
-    async def begin_verification(self, tests: Path) -> None:
+    async def begin_verification(self, tests: Sequence[Path], *, goes_on: bool = False) -> str | None:
         """Implement `Box.begin_verification`, in a new sandbox with the files of the old one."""
         await self.stop()
         root = self._folder / "root"
+        dropped = None
+        if self._template.fresh:
+            if goes_on:
+                await self._keep(root)
+            changed = await asyncio.to_thread(lambda: [*islice(_changes(root, self._template.root), _MOST_CHANGES)])
+            dropped = self._template.carried.dropped(changed)
+            await asyncio.to_thread(self._restore_system, root)
         logs = self._folder / "verifier"
         for path in (TESTS, VERIFIER_LOGS):
             await asyncio.to_thread(_empty, root, path.relative_to("/").parts)
-        await asyncio.to_thread(shutil.copytree, tests, root / "tests", symlinks=True, dirs_exist_ok=True)
+        for folder in tests:
+            await asyncio.to_thread(shutil.copytree, folder, root / "tests", symlinks=True, dirs_exist_ok=True)
         logs.mkdir()
         self._phase, self._mounts = "verifier", ("--bind", str(logs), str(VERIFIER_LOGS))
         await self.start()
+        return dropped
+
+    async def resume(self) -> None:
+        """Implement `Box.resume`, in a new sandbox."""
+        await self.stop()
+        root, kept = self._folder / "root", self._folder / "kept"
+        await asyncio.to_thread(_remove, self._folder / "verifier")
+        if kept.exists():
+            await asyncio.to_thread(_remove, root)
+            kept.rename(root)
+        else:
+            for path in (TESTS, VERIFIER_LOGS):
+                await asyncio.to_thread(_empty, root, path.relative_to("/").parts)
+        self._phase, self._mounts = "agent", ()
+        await self.start()
+
+    async def _keep(self, root: Path) -> None:
+        """Move the root folder away, and put a copy in its place. Files that this user cannot read are not copied."""
+        kept, copy = self._folder / "kept", self._folder / "copy"
+        words = ("cp", "--archive", "--reflink=auto", "--", str(root), str(copy))
+        process = await asyncio.create_subprocess_exec(
+            *words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        try:
+            await process.wait()
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        if not copy.is_dir():
+            raise BoxFailed("the files of the agent cannot be copied")
+        await asyncio.to_thread(root.rename, kept)
+        await asyncio.to_thread(copy.rename, root)
+
+    async def _connect(self, pid: int) -> None:
+        if self._template.slirp is None:
+            raise BoxFailed("the box has no network without slirp4netns")
+        self._network = Network(self._template.slirp)
+        try:
+            await self._network.start(pid)
+        except NetworkFailed as error:
+            raise BoxFailed(f"the box has no network: {error}") from error
 
     async def stop(self) -> None:
         """End all processes. When it returns, no process is alive."""
+        network, self._network = self._network, None
+        if network is not None:
+            await network.stop()
         process, self._process = self._process, None
         if process is None:
             return
@@ -326,10 +405,35 @@ class BubblewrapBox(Box):
             ["/bin/sh", "-c", _LOOP],
             root=root,
             mounts=mounts,
-            network=self._networks[self._phase],
+            network=False,  # that of this machine has its loopback ports and abstract sockets
             sysfs=False,
             options=(*OPTIONS, "--info-fd", str(info), "--hostname", "box"),
         )
+
+    def _restore_system(self, root: Path) -> None:
+        """Replace the root folder by a copy of the template's, with the files that are carried over."""
+        left = self._folder / "left"
+        root.rename(left)
+        left.chmod(0o700)
+        pristine = self._template.root
+        shutil.copytree(pristine, root, symlinks=True)
+        carried = self._template.carried
+        for entry in os.scandir(left):
+            if carried.is_system(PurePosixPath("/", entry.name)):
+                continue
+            if carried.in_root or entry.is_dir(follow_symlinks=False):
+                _replace(root, left, (entry.name,))
+        for folder in carried.folders:
+            if folder.parts[1] in SYSTEM:
+                _replace(root, left, folder.parts[1:])
+        homes = [("root",), *(("home", name) for name in _names(root / "home"))]
+        settings = [(*home, name) for home in homes for name in {*_names(root, home), *_names(pristine, home)}]
+        own = {PurePosixPath("/", *parts) for parts in settings}
+        restored = (*(path for path in own if carried.is_system(path)), *carried.programs)
+        for path in restored:
+            _replace(root, pristine, path.parts[1:], move=False)
+        _make_writable(left)
+        shutil.rmtree(left)
 
     def _enter(self) -> str:
         """Return the line of a script that enters the working folder; the root if the agent has removed it."""
@@ -337,8 +441,9 @@ class BubblewrapBox(Box):
 
     def _kill(self, running: _Running) -> None:
         running.unwanted = True
-        if self._process is not None and self._process.stdin is not None and running.started.done():
-            self._process.stdin.write(f"kill {running.started.result()}\n".encode())
+        pid = running.started.result() if running.started.done() else None
+        if self._process is not None and self._process.stdin is not None and pid is not None:
+            self._process.stdin.write(f"kill {pid}\n".encode())
 
     async def _read(self, told: asyncio.StreamReader) -> None:
         """Read the outcomes of commands until the box ends."""
@@ -352,6 +457,8 @@ class BubblewrapBox(Box):
                 if not future.done():
                     future.set_result(int(number))
                 if event == "ended":
+                    if not running.started.done():
+                        running.started.set_result(None)
                     del self._running[name]
                 elif running.unwanted:
                     self._kill(running)
@@ -410,11 +517,12 @@ def _furnish(root: Path) -> None:
             target = root / "etc" / path.name
             with suppress(PermissionError):
                 if path.is_dir():
-                    copy = partial(shutil.copytree, symlinks=True, ignore=_PRIVATE_KEYS, copy_function=_copy_readable)
+                    copy = partial(shutil.copytree, symlinks=True, ignore=_LEFT_OUT, copy_function=_copy_readable)
                     copy(path, target)
                 else:
                     shutil.copy(path, target)
-    for name, text in (("passwd", _PASSWD), ("group", _GROUP), ("hosts", _HOSTS), ("hostname", "box\n")):
+    texts = {"passwd": _PASSWD, "group": _GROUP, "hosts": _HOSTS, "hostname": "box\n", "resolv.conf": _RESOLV_CONF}
+    for name, text in texts.items():
         (root / "etc" / name).write_text(text)
 
 
@@ -437,6 +545,80 @@ def _empty(root: Path, parts: Sequence[str]) -> None:
     _make_writable(path)
     shutil.rmtree(path)
     path.mkdir()
+
+
+def _is_folder(root: Path, parts: Sequence[str]) -> bool:
+    """Return True if a path below ``root`` is a folder, and no part of it is a link."""
+    paths = [root.joinpath(*parts[: number + 1]) for number in range(len(parts))]
+    return all(path.is_dir() and not path.is_symlink() for path in paths)
+
+
+def _names(root: Path, parts: Sequence[str] = ()) -> list[str]:
+    return os.listdir(root.joinpath(*parts)) if _is_folder(root, parts) and root.joinpath(*parts).is_dir() else []
+
+
+def _changes(root: Path, pristine: Path) -> Iterator[PurePosixPath]:
+    """Yield the paths in system folders and homes that differ below two root folders. No link is followed."""
+
+    def names(parts: tuple[str, ...]) -> set[str]:
+        found = set[str]()
+        for each in (root, pristine):
+            with suppress(OSError):  # a folder that this user cannot read, or whose path is too long
+                found.update(_names(each, parts))
+        return found
+
+    homes = [("root",), *(("home", name) for name in names(("home",)))]
+    for top in ((), *((name,) for name in SYSTEM), *homes):
+        waiting = [(*top, name) for name in names(top)]
+        while waiting:
+            parts = waiting.pop()
+            if _state(root, parts) != _state(pristine, parts):
+                yield PurePosixPath("/", *parts)
+            if len(top) == 1 and top[0] in SYSTEM and len(parts) < _DEEPEST:
+                waiting += [(*parts, name) for name in names(parts)]
+
+
+def _state(root: Path, parts: Sequence[str]) -> tuple[int, ...] | None:
+    """Return the part of a file's status that a change changes; None if it does not exist."""
+    try:
+        status = root.joinpath(*parts).lstat()
+    except OSError:
+        return None
+    return (status.st_mode,) if stat.S_ISDIR(status.st_mode) else (status.st_mode, status.st_size, status.st_mtime_ns)
+
+
+def _replace(root: Path, other: Path, parts: Sequence[str], *, move: bool = True) -> None:
+    """Replace a path below ``root`` by the same path below another root. No link is followed."""
+    above = parts[:-1]
+    for number in range(len(above)):
+        path = root.joinpath(*above[: number + 1])
+        if not os.path.lexists(path) and not os.path.lexists(other.joinpath(*above[: number + 1])):
+            return
+        if path.is_symlink() or (path.exists() and not path.is_dir()):
+            path.unlink()
+        path.mkdir(exist_ok=True)
+        path.chmod(path.stat().st_mode | 0o700)
+    old, new = root.joinpath(*parts), other.joinpath(*parts)
+    if old.is_symlink() or old.is_file():
+        old.unlink()
+    elif old.is_dir():
+        _make_writable(old)
+        shutil.rmtree(old)
+    elif os.path.lexists(old):
+        old.unlink()
+    if not _is_folder(other, above) or not os.path.lexists(new):
+        return
+    if not move:
+        copy = shutil.copytree if new.is_dir() and not new.is_symlink() else shutil.copy2
+        copy(new, old, symlinks=True) if copy is shutil.copytree else shutil.copy2(new, old, follow_symlinks=False)
+        return
+    is_folder = new.is_dir() and not new.is_symlink()
+    mode = stat.S_IMODE(new.lstat().st_mode)
+    if is_folder:
+        new.chmod(mode | 0o700)  # a folder that moves to another parent must be writable
+    new.rename(old)
+    if is_folder:
+        old.chmod(mode)
 
 
 def _make_writable(folder: Path) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import secrets
 import shlex
-import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from .box import (
@@ -24,39 +24,23 @@ from .box import (
     Done,
     cut,
     exports,
-    last_lines,
 )
+from .engine import COMMAND_TIMEOUT_S, command
+from .left import options, remove_left
+from .pristine import LOGS, Carried
 from .task import HarborTask
 
 logger = logging.getLogger("mcpenv.harbor")
 
 ENGINES = ("docker", "podman")
-PROBE_S = 20.0
-COMMAND_TIMEOUT_S = 120.0
-"""Maximum seconds of an engine command that runs no command of a task."""
-
 _PID = "/tmp/.mcpenv-"
-
-
-def find_engine(engine: str) -> str | None:
-    """Return None if an engine can be used, else the reason. Blocks until the engine has answered."""
-    program = shutil.which(engine)
-    if program is None:
-        return f"{engine} is not installed"
-    try:
-        done = subprocess.run(
-            [program, "version", "--format", "{{.Server.Version}}" if engine == "docker" else "{{.Client.Version}}"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=PROBE_S,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return f"{engine} cannot be run: {error}"
-    if done.returncode == 0:
-        return None
-    lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
-    return f"{engine} does not work here: {lines[0] if lines else f'exit status {done.returncode}'}"
+_KEEP_OWNER = {"docker": ("--archive",), "podman": ("--archive=false",)}
+"""The options of a copy that keeps the owners of files; each engine gives ``--archive`` another meaning."""
+_NETWORKS = {"docker": "bridge", "podman": "private"}
+"""The network of a container's own, where no loopback port of this machine answers. The engine's settings may have
+another default, such as the host's network."""
+_DEPTHS = {"home": 3, "root": 2, "var": 2}
+"""How deep the paths are that are carried over as a whole, by the folder in ``/``; elsewhere 1."""
 
 
 class Image:
@@ -65,61 +49,117 @@ class Image:
     Args:
         engine: "docker" or "podman".
         task: the task.
+        fresh: False to run the tests in the agent's own container.
     """
 
-    def __init__(self, engine: str, task: HarborTask) -> None:
+    def __init__(self, engine: str, task: HarborTask, *, fresh: bool = True) -> None:
         self.engine = engine
         self.task = task
+        self.fresh = fresh
         self._mutex = asyncio.Lock()
         self._name = task.config.environment.docker_image
+        self._is_built = False
 
     async def box(self, networks: Mapping[str, bool]) -> ContainerBox:
         """Return a new container. The first one waits for the build.
 
         Args:
-            networks: True for each phase ("agent", "verifier") that has a network; both phases must agree.
+            networks: True for each phase ("agent", "verifier") that has a network.
 
         Raises:
             BoxFailed: the build failed, or the container does not start.
         """
-        async with self._mutex:
-            if self._name is None:
-                self._name = await self._build()
-        name = f"mcpenv-{secrets.token_hex(8)}"
-        environment = self.task.config.environment
-        options = ["--name", name, "--label", "mcpenv=harbor"]
-        options += [] if networks["agent"] else ["--network", "none"]
-        options += [] if environment.cpus is None else ["--cpus", f"{environment.cpus:g}"]
-        options += [] if environment.memory_mb is None else ["--memory", f"{environment.memory_mb}m"]
-        options += [f"--env={key}={value}" for key, value in self.task.env.items()]
-        box = ContainerBox(self.engine, name, environment.workdir)
+        await self.prepare()
+        box = self._new(networks)
         async with AsyncExitStack() as on_failure:
             on_failure.push_async_callback(box.close)
-            await box.engine("run", "--detach", *options, self._name, "sh", "-c", "sleep infinity")
-            await box.engine("exec", name, "mkdir", "-p", "/logs/agent", "/logs/artifacts")
+            await box.start("agent")
             on_failure.pop_all()
         return box
 
-    async def _build(self) -> str:
-        tag = f"mcpenv-harbor:{self.task.digest[:16]}"
+    async def prepare(self) -> None:
+        """Build what boxes are made of, once.
+
+        Raises:
+            BoxFailed: the build failed.
+        """
+        async with self._mutex:
+            if not self._is_built:
+                await remove_left(self.engine)
+                await self._build()
+                self._is_built = True
+
+    async def run(self, name: str, network: bool) -> None:
+        """Start a container of this name.
+
+        Raises:
+            BoxFailed: it does not start.
+        """
+        environment = self.task.config.environment
+        assert self._name is not None
+        own = ["--name", name, *options(name)]
+        own += ["--network", _NETWORKS[self.engine] if network else "none"]
+        own += [] if environment.cpus is None else ["--cpus", f"{environment.cpus:g}"]
+        own += [] if environment.memory_mb is None else ["--memory", f"{environment.memory_mb}m"]
+        own += [f"--env={key}={value}" for key, value in self.task.env.items()]
+        words = ("run", "--detach", *own, self._name, "sh", "-c", "sleep infinity")
+        await command(self.engine, *words, timeout_s=COMMAND_TIMEOUT_S)
+        await self.make_folders(name)
+
+    async def make_folders(self, name: str) -> None:
+        """Make the folders of logs in a container.
+
+        Raises:
+            BoxFailed: it does not run commands.
+        """
+        words = ("exec", "--user", "0", name, "mkdir", "-p", *map(str, LOGS))
+        await command(self.engine, *words, timeout_s=COMMAND_TIMEOUT_S)
+
+    async def carried(self, name: str) -> Carried:
+        """Return what is carried over from a container of the agent to the one of the tests."""
+        told = await command(self.engine, "container", "inspect", name, timeout_s=COMMAND_TIMEOUT_S)
+        config = json.loads(told)[0]["Config"] or {}
+        variables = dict(word.partition("=")[::2] for word in config.get("Env") or ())
+        workdir = self.task.config.environment.workdir or config.get("WorkingDir") or "/"
+        return Carried.of({**variables, **self.task.env}, workdir, self.task.keep)
+
+    def _new(self, networks: Mapping[str, bool]) -> ContainerBox:
+        return ContainerBox(self, networks)
+
+    async def _build(self) -> None:
+        if self._name is not None:
+            return
+        tag = f"mcpenv-harbor:{self.task.tag}"
         timeout_s = self.task.config.environment.build_timeout_sec
         await command(self.engine, "build", "--tag", tag, str(self.task.environment), timeout_s=timeout_s)
-        return tag
+        self._name = tag
 
 
 class ContainerBox(Box):
     """A container.
 
     Args:
-        engine: "docker" or "podman".
-        name: its name.
-        workdir: the working folder, instead of the image's.
+        image: its image.
+        networks: True for each phase that has a network.
     """
 
-    def __init__(self, engine: str, name: str, workdir: str | None) -> None:
-        self._engine = engine
-        self._name = name
+    def __init__(self, image: Image, networks: Mapping[str, bool]) -> None:
+        self._image = image
+        self._engine = image.engine
+        self._networks = networks
+        self._name = ""
+        self._kept: str | None = None  # the container of the agent, while another one has its tests
+        workdir = image.task.config.environment.workdir
         self._workdir = [] if workdir is None else ["--workdir", workdir]
+
+    async def start(self, phase: str) -> None:
+        """Start a new container for a phase.
+
+        Raises:
+            BoxFailed: it does not start.
+        """
+        self._name = f"mcpenv-{secrets.token_hex(8)}"
+        await self._image.run(self._name, self._networks[phase])
 
     async def engine(self, *words: str) -> bytes:
         """Run a command of the engine, and return its output.
@@ -163,24 +203,99 @@ class ContainerBox(Box):
         stdout, stderr = (cut(output, max_output) for output in await talk)
         return Done(TIMED_OUT if timed_out else process.returncode or 0, stdout, stderr, timed_out=timed_out)
 
-    async def begin_verification(self, tests: Path) -> None:
-        """Implement `Box.begin_verification`, by a restart of the container."""
+    async def begin_verification(self, tests: Sequence[Path], *, goes_on: bool = False) -> str | None:
+        """Implement `Box.begin_verification`, in a new container with the work of the old one."""
         await self.engine("kill", self._name)
+        dropped = None
+        if self._image.fresh:
+            dropped = await self._carry_over(goes_on=goes_on)
+        else:
+            await self.engine("start", self._name)
+        await self._empty(TESTS, VERIFIER_LOGS)
+        await self._in_new(f"chmod 777 {VERIFIER_LOGS}")
+        for folder in tests:
+            await self.engine("cp", f"{folder}/.", f"{self._name}:{TESTS}")
+        return dropped
+
+    async def resume(self) -> None:
+        """Implement `Box.resume`, in the container of the agent."""
+        if self._kept is None:
+            await self.engine("kill", self._name)
+        else:
+            await self._remove(self._name)
+            self._name, self._kept = self._kept, None
         await self.engine("start", self._name)
-        fresh = shlex.join(["rm", "-rf", "--", str(TESTS), str(VERIFIER_LOGS)])
-        script = f"{fresh} && mkdir -p {TESTS} {VERIFIER_LOGS} && chmod 777 {VERIFIER_LOGS}"
-        await self.engine("exec", "--user", "0", self._name, "sh", "-c", script)
-        await self.engine("cp", f"{tests}/.", f"{self._name}:{TESTS}")
+        await self._empty(TESTS, VERIFIER_LOGS)
+
+    async def _empty(self, *folders: PurePosixPath) -> None:
+        paths = shlex.join(map(str, folders))
+        await self._in_new(f"rm -rf -- {paths} && mkdir -p {paths}")
 
     async def close(self) -> None:
         """Implement `Box.close`."""
+        for name in (self._name, self._kept):
+            if name is not None:
+                await self._remove(name)
+
+    async def _remove(self, name: str) -> None:
         # Without it, podman waits 10 s for a container's end. A container that does not run cannot be killed.
         with suppress(BoxFailed):
-            await self.engine("kill", self._name)
+            await self.engine("kill", name)
         try:
-            await self.engine("rm", "--force", "--volumes", self._name)
+            await self.engine("rm", "--force", "--volumes", name)
         except BoxFailed as error:
-            logger.warning("container %s is not removed: %s", self._name, error)
+            logger.warning("container %s is not removed: %s", name, error)
+
+    async def _carry_over(self, *, goes_on: bool) -> str | None:
+        """Start a new container with the agent's changes outside of the system's files.
+
+        Args:
+            goes_on: False to remove the old one.
+
+        Returns:
+            A sentence about the changes that are not carried over.
+        """
+        carried = await self._image.carried(self._name)
+        changed = (await self.engine("diff", self._name)).decode("utf-8", "surrogateescape").splitlines()
+        volumes = await self._mounts()
+        deleted = {line[2:] for line in changed if line.startswith("D ")}
+        self._kept = old = self._name
+        try:
+            await self.start("verifier")
+            mounted = await self._mounts()
+            shared = [path for path, source in mounted.items() if volumes.get(path) == source]
+            paths = [PurePosixPath(line[2:]) for line in changed]
+            found = (*_roots(paths, carried), *volumes)
+            roots = dict.fromkeys(part for root in found for part in _beside(root, shared, paths))
+            reached = (path for path in carried.programs if any(_overlap(path, root) for root in roots))
+            programs = [(_q(path), _q(path.parent), f"/.mcpenv-{number}") for number, path in enumerate(reached)]
+            away = (f"if [ -e {path} ] || [ -L {path} ]; then mv {path} {kept}; fi" for path, _, kept in programs)
+            await self._in_new("\n".join(("set -e", *away)))
+            for root in roots:
+                await self._in_new(f"rm -rf -- {_q(root)}; mkdir -p -- {_q(root.parent)}")
+                copy = shlex.join((self._engine, "cp", *_KEEP_OWNER[self._engine]))
+                pipe = f"{copy} {_q(f'{old}:{root}')} - | {copy} - {_q(f'{self._name}:{root.parent}')}"
+                if str(root) not in deleted:
+                    await command("bash", "-o", "pipefail", "-c", pipe, timeout_s=COMMAND_TIMEOUT_S)
+            again = (
+                f"rm -rf -- {path}; if [ -e {kept} ] || [ -L {kept} ]; then mkdir -p -- {above} && mv {kept} {path}; fi"
+                for path, above, kept in programs
+            )
+            await self._in_new("\n".join(("set -e", *again)))
+        finally:
+            if not goes_on:
+                await self._remove(old)
+                self._kept = None
+        return carried.dropped(path for path in paths if not any(mount in (path, *path.parents) for mount in mounted))
+
+    async def _mounts(self) -> dict[PurePosixPath, str]:
+        """Return the volumes and folders of this machine in the container, with the place of each."""
+        mounts = json.loads(await self.engine("container", "inspect", self._name))[0].get("Mounts") or ()
+        kinds = ("volume", "bind")
+        return {PurePosixPath(each["Destination"]): each["Source"] for each in mounts if each.get("Type") in kinds}
+
+    async def _in_new(self, script: str) -> None:
+        await self.engine("exec", "--user", "0", "--workdir", "/", self._name, "sh", "-c", script)
 
     async def _kill(self, process: asyncio.subprocess.Process, talk: asyncio.Task[Any], pid: str) -> None:
         """Kill a command in the container; the file ``pid`` has its process id. Its output so far is returned."""
@@ -191,24 +306,38 @@ class ContainerBox(Box):
             process.kill()
 
 
-async def command(*words: str, timeout_s: float) -> bytes:
-    """Run a program and return its output.
+def _q(path: object) -> str:
+    return shlex.quote(str(path))
 
-    Raises:
-        BoxFailed: it failed, or took too long.
-    """
-    process = await asyncio.create_subprocess_exec(
-        *words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    try:
-        stdout, stderr = await asyncio.wait_for(process.communicate(), timeout_s)
-    except TimeoutError as error:
-        raise BoxFailed(f"{' '.join(words[:2])} took more than {timeout_s:g} s") from error
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    if process.returncode:
-        said = last_lines(stderr.strip() or stdout) or f" exit status {process.returncode}"
-        raise BoxFailed(f"{' '.join(words[:2])} failed:{said}")
-    return stdout
+
+def _overlap(path: PurePosixPath, other: PurePosixPath) -> bool:
+    return path == other or path in other.parents or other in path.parents
+
+
+def _beside(
+    root: PurePosixPath, shared: Sequence[PurePosixPath], changed: Sequence[PurePosixPath]
+) -> Iterator[PurePosixPath]:
+    """Yield a path, or the changed parts of it that are not in what both containers have mounted."""
+    if any(mount == root or mount in root.parents for mount in shared):
+        return
+    if not any(root in mount.parents for mount in shared):
+        yield root
+        return
+    depth = len(root.parts) + 1
+    for part in dict.fromkeys(PurePosixPath(*path.parts[:depth]) for path in changed if root in path.parents):
+        yield from _beside(part, shared, changed)
+
+
+def _roots(changed: Sequence[PurePosixPath], carried: Carried) -> dict[PurePosixPath, None]:
+    """Return the paths to carry over as a whole: those that contain the changed paths."""
+    found: dict[PurePosixPath, None] = {}
+    for path in changed:
+        folder = next((own for own in carried.folders if own == path or own in path.parents), None)
+        depth = _DEPTHS.get(path.parts[1], 1) if len(path.parts) > 1 else 1
+        if folder is not None:
+            found[folder] = None
+        elif carried.is_system(path) or len(path.parts) <= depth:
+            continue
+        elif depth > 1 or len(path.parts) > 2 or carried.in_root:  # a file in the root folder only if tasks work there
+            found[PurePosixPath(*path.parts[: depth + 1])] = None
+    return found

@@ -19,6 +19,14 @@ _NO_EFFECT = frozenset({"CMD", "LABEL", "EXPOSE", "MAINTAINER"})
 _VARIABLE = re.compile(r"\\\$|\$(?:(\w+)|\{(\w+)(?::-([^}]*))?\})")
 _ARCHIVE = re.compile(r"\.(tar|tgz|tbz2|txz|tar\.\w+)$")
 
+VARIABLES = {
+    "HOME": "/root",
+    "LANG": "C.UTF-8",
+    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    "USER": "root",
+}
+"""The variables of a box by bubblewrap, in place of those of the image."""
+
 CONTEXT = "/run/mcpenv/context"
 """The folder in which steps find the build context."""
 
@@ -169,7 +177,7 @@ class _Reader:
 
     def _filled(self, text: str) -> str:
         """Return a text with variables substituted by Docker's rules."""
-        known = {**self._arguments, **(self._recipe.env if self._recipe is not None else {})}
+        known = {**VARIABLES, **self._arguments, **(self._recipe.env if self._recipe is not None else {})}
 
         def value(match: re.Match[str]) -> str:
             if match[0] == "\\$":

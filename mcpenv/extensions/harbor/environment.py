@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
-import math
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -24,11 +23,16 @@ from mcpenv_client.types.observations import Observation
 from mcpenv_client.types.records import Reward
 from mcpenv_client.types.tasks import Task
 
-from .box import MAX_FILE, TESTS, VERIFIER_LOGS, Box, BoxFailed
-from .provider import BaseImage, Boxes, Choice, choose, networks
-from .task import HarborTask, read_tasks
+from .box import MAX_FILE, Box
+from .episode import Episode
+from .provider import BaseImage, BoxesOf, Choice, NetworkOf, choose
+from .task import FINISH_STEP, HarborTask, read_tasks, step_note
+
+logger = logging.getLogger("mcpenv.harbor")
 
 COMMAND_TIMEOUT_S = 120.0
+STARTS_WITHIN_S = 120.0
+"""Seconds of a reset in addition to the builds of its task's images."""
 
 Encoding = Literal["utf-8", "base64"]
 
@@ -46,37 +50,61 @@ class HarborEnvironment(MCPEnvironment):
     """The container of a task, with tools to run commands and to read and write files.
 
     Description: an episode is a task directory of Harbor. `from_folder` makes the class for such directories.
-    Tools: execute, read_file, write_file.
-    Reward: at the end, from the files that the task's tests write to ``/logs/verifier``.
+    Tools: execute, read_file, write_file; finish_step if a task has several steps.
+    Reward: at the end, from the files that the task's tests write to ``/logs/verifier``. Of several steps, the mean or
+        the last one's, as the task says; each step's own are components.
     Start: a new box for each episode.
-    End: by the orchestrator, or truncated at the time limit of the task's ``[agent]``.
+    End: by the orchestrator, by finish_step in the last step or in one below its ``min_reward``, or truncated at the
+        time limit of the task's ``[agent]``.
 
     Attributes:
         sources: the task directories by task id.
         boxes: the makers of boxes by task id.
+        network: "none" to run all tasks without a network.
     """
 
     SUPPORTS_CONCURRENT_SESSIONS = True
     SURVIVES_TIMEOUT = True
 
     sources: ClassVar[Mapping[str, HarborTask]] = {}
-    boxes: ClassVar[Mapping[str, Boxes]] = {}
+    boxes: ClassVar[Mapping[str, BoxesOf]] = {}
+    network: ClassVar[NetworkOf] = "task"
 
     def __init__(self) -> None:
-        self._box: Box | None = None
-        self._source: HarborTask | None = None
+        self._episode: Episode | None = None
         self.tool(self.execute)
         self.tool(self.read_file, annotations={"readOnlyHint": True})
         self.tool(self.write_file)
+        if any(len(source.steps) > 1 for source in self.sources.values()):
+            self.tool(self.finish_step)
 
     @classmethod
-    def from_folder(cls, folder: Path, *, provider: Choice = "auto", base_image: BaseImage = "task") -> type[Self]:
-        """Return the class of the environment of a task directory, or of a folder of them.
+    def from_folder(
+        cls,
+        folder: Path,
+        /,
+        *,
+        provider: Choice = "auto",
+        base_image: BaseImage = "task",
+        fresh: bool = True,
+        network: NetworkOf = "task",
+    ) -> type[Self]:
+        """Return the class of the environment of a task directory, or of a folder of them: the target ``harbor:PATH``.
+
+        Args:
+            folder: the folder.
+            provider: the program that runs containers.
+            base_image: "host" to use the system folders of this machine instead of the images of tasks.
+            fresh: False to run tests with all files of the agent, the system's too, so that an agent can change the
+                programs that judge it.
+            network: "none" to run all tasks without a network.
 
         Raises:
             ConfigurationError: a task cannot be read, or this machine lacks a requirement of it.
         """
-        tasks = read_tasks(folder)
+        found = read_tasks(folder)
+        boxes = choose(found, provider, base_image, fresh, network)
+        tasks = [task for task in found if task.name in boxes]
         return type(
             cls.__name__,
             (cls,),
@@ -84,8 +112,10 @@ class HarborEnvironment(MCPEnvironment):
                 "__doc__": "A container, with tools to run commands and to read and write files.",
                 "__module__": cls.__module__,
                 "EXPOSED_NAME": folder.absolute().name,
+                "RESET_TIMEOUT_S": STARTS_WITHIN_S + max(task.builds_within_s for task in tasks),
                 "sources": {task.name: task for task in tasks},
-                "boxes": choose(tasks, provider, base_image),
+                "boxes": boxes,
+                "network": network,
                 "tasks": TaskSet([task.task() for task in tasks]),
             },
         )
@@ -95,19 +125,21 @@ class HarborEnvironment(MCPEnvironment):
     ) -> Observation:
         """Begin an episode of a task in a new box. Without a task, the only task is used."""
         source = self._named(task)
-        await UPSTREAMS.run(self._end())
-        self._source = source
-        self._box = await UPSTREAMS.run(self.boxes[source.name].box(networks(source)))
-        return Observation(metadata={"prompt": source.instruction})
+        await self._end()
+        self._episode = Episode(source, self.boxes[source.name], self.network)
+        await UPSTREAMS.run(self._episode.begin())
+        return Observation(metadata={"prompt": source.prompt})
 
     async def verify(self, evidence: Evidence) -> Reward:
-        """Run the tests of the task in its box after ending all processes of the agent."""
-        assert self._box is not None and self._source is not None
-        return await UPSTREAMS.run(_verified(self._box, self._source))
+        """Run the tests of the step in which the episode ends, and of those that follow. Return the task's reward."""
+        assert self._episode is not None
+        reward = await UPSTREAMS.run(self._episode.result())
+        evidence.said.extend(self._episode.said)
+        return reward
 
     async def close(self) -> None:
         """Delete the box."""
-        await UPSTREAMS.run(self._end())
+        await self._end()
 
     def save_state(self) -> Any:
         """Raise: a box cannot be saved.
@@ -125,7 +157,9 @@ class HarborEnvironment(MCPEnvironment):
         timeout_s: Annotated[float, Field(gt=0, description="Maximum seconds; then it is killed.")] = COMMAND_TIMEOUT_S,
     ) -> Outcome:
         """Run a command. Processes that it leaves in the background go on. Of long output, the middle is left out."""
-        done = await UPSTREAMS.run(self._live.run(command, timeout_s=timeout_s, user=self._user))
+        box, left_s = self._live, self._running.left_s()
+        limit_s = timeout_s if left_s is None else min(timeout_s, left_s)
+        done = await UPSTREAMS.run(box.run(command, timeout_s=limit_s, user=self._user))
         return Outcome(
             exit_code=done.exit_code,
             stdout=done.stdout.decode("utf-8", "replace"),
@@ -169,16 +203,40 @@ class HarborEnvironment(MCPEnvironment):
             raise ToolError(str(error)) from error
         return f"{len(data)} bytes written to {path}"
 
+    async def finish_step(self) -> str:
+        """End the current step of the task: its tests run. Return the instruction of the next step, if there is one."""
+        episode = self._running
+        is_last = episode.is_last  # whose tests `verify` runs
+        if not is_last:
+            try:
+                await UPSTREAMS.run(episode.end_step())
+            except VerifierFailed as error:
+                logger.warning("%s", error)  # `verify` raises it
+        if is_last or episode.is_over:
+            self.finish()
+            return "The task has ended."
+        return f"{episode.step.instruction}\n\n{step_note(episode.number, len(self._source.steps))}"
+
+    @property
+    def _running(self) -> Episode:
+        assert self._episode is not None
+        if self._episode.is_over:
+            raise ToolError("the task has ended")
+        return self._episode
+
     @property
     def _live(self) -> Box:
-        assert self._box is not None
-        return self._box
+        if self._running.left_s() == 0:
+            raise ToolError(f"the time of this step is over; call {FINISH_STEP}")
+        return self._running.box
 
     @property
     def _user(self) -> str | None:
-        assert self._source is not None
-        user = self._source.config.agent.user
-        return None if user is None else str(user)
+        return self._running.step.user
+
+    @property
+    def _source(self) -> HarborTask:
+        return self._running.source
 
     def _named(self, task: Task | None) -> HarborTask:
         if task is None:
@@ -190,56 +248,6 @@ class HarborEnvironment(MCPEnvironment):
         return self.sources[task.id]
 
     async def _end(self) -> None:
-        box, self._box = self._box, None
-        if box is not None:
-            await box.close()
-
-
-async def _verified(box: Box, source: HarborTask) -> Reward:
-    """Run the tests of a task, and return the reward that they wrote.
-
-    Raises:
-        VerifierFailed: the tests wrote no reward, or it is not a finite number.
-    """
-    verifier = source.config.verifier
-    user = None if verifier.user is None else str(verifier.user)
-    script = f"(exec {TESTS}/test.sh) > {VERIFIER_LOGS}/test-stdout.txt 2>&1"
-    try:
-        await box.begin_verification(source.tests)
-        await box.run(f"chmod +x {TESTS}/test.sh", timeout_s=verifier.timeout_sec)
-        done = await box.run(script, timeout_s=verifier.timeout_sec, env=source.verifier_env, user=user)
-        if done.timed_out:
-            raise VerifierFailed(f"the tests took more than {verifier.timeout_sec:g} s")
-        for name, read in (("reward.json", _of_json), ("reward.txt", _of_text)):
-            try:
-                content = await box.read(str(VERIFIER_LOGS / name))
-            except FileNotFoundError:
-                continue
-            return read(b"" if content is None else content)
-    except BoxFailed as error:
-        raise VerifierFailed(f"the tests could not be run: {error}") from error
-    raise VerifierFailed(f"the tests wrote neither {VERIFIER_LOGS}/reward.json nor {VERIFIER_LOGS}/reward.txt")
-
-
-def _of_text(content: bytes) -> Reward:
-    try:
-        return Reward(float(content))
-    except ValueError as error:
-        raise VerifierFailed(f"reward.txt has no finite number: {content[:80]!r}") from error
-
-
-def _of_json(content: bytes) -> Reward:
-    """Return the reward in ``reward.json``: the value of ``reward``, or of the only key. All keys are components."""
-    try:
-        rewards = json.loads(content)
-    except ValueError as error:
-        raise VerifierFailed(f"reward.json is no JSON: {content[:80]!r}") from error
-    if not isinstance(rewards, dict):
-        rewards = {"reward": rewards}
-    for key, value in rewards.items():
-        if not isinstance(value, int | float) or not math.isfinite(value):
-            raise VerifierFailed(f"reward.json: {key} is {value!r}, not a finite number")
-    if "reward" not in rewards and len(rewards) != 1:
-        keys = ", ".join(rewards) or "none"
-        raise VerifierFailed(f"reward.json has no key 'reward' and not exactly one key (it has: {keys})")
-    return Reward(rewards.get("reward", next(iter(rewards.values()))), rewards)
+        episode, self._episode = self._episode, None
+        if episode is not None:
+            await UPSTREAMS.run(episode.close())

@@ -5,119 +5,40 @@ from __future__ import annotations
 import base64
 import hashlib
 import logging
+import math
 import os
 import re
 import shlex
 import tomllib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ValidationError
 
 from mcpenv.errors import ConfigurationError
 from mcpenv.redaction import hide
 from mcpenv_client.types.tasks import OracleCall, Task, TaskLimits
 
+from .config import MAIN, Config, Network, unknown_keys
+from .steps import Step, steps_of
+
 logger = logging.getLogger("mcpenv.harbor")
 
 CONFIG = "task.toml"
+FINISH_STEP = "finish_step"
+"""The tool that ends a step."""
+
 SOLUTION_TIMEOUT_S = 3600.0
 """Maximum seconds of a solution if its task sets no time limit for agents."""
 
 _TEMPLATE = re.compile(r"\$\{([^}:]+)(?::-(.*))?\}")
-_CANARY = re.compile(r"(<!--.*canary.*-->|#.*canary.*)", re.IGNORECASE)
 _SECRET = re.compile(r"KEY|SECRET|TOKEN(?!S)|PASSWORD|CREDENTIAL|AUTH", re.IGNORECASE)
 
-Network = Literal["public", "no-network", "allowlist"]
-Seconds = Annotated[float, Field(gt=0)]
-
-
-class _Section(BaseModel):
-    """A section of ``task.toml``. Keys unknown to Harbor have no effect there, and are logged here."""
-
-    model_config = ConfigDict(extra="allow")
-
-
-class Agent(_Section):
-    """The section ``[agent]``."""
-
-    timeout_sec: Seconds | None = None
-    user: str | int | None = None
-    network_mode: Network | None = None
-    allowed_hosts: list[str] | None = None
-
-
-class Verifier(_Section):
-    """The section ``[verifier]``."""
-
-    timeout_sec: Seconds = 600.0
-    env: dict[str, str] = Field(default_factory=dict)
-    user: str | int | None = None
-    environment_mode: Literal["shared", "separate"] | None = None
-    environment: dict[str, Any] | None = None
-    collect: list[Any] = Field(default_factory=list)
-    network_mode: Network | None = None
-    allowed_hosts: list[str] | None = None
-
-
-class Environment(_Section):
-    """The section ``[environment]``. Keys of older versions are among its fields."""
-
-    build_timeout_sec: Seconds = 600.0
-    docker_image: str | None = None
-    os: str = "linux"
-    cpus: float | None = None
-    memory_mb: int | None = None
-    storage_mb: int | None = None
-    gpus: int | None = None
-    gpu_types: list[str] | None = None
-    tpu: dict[str, Any] | None = None
-    mcp_servers: list[Any] = Field(default_factory=list)
-    env: dict[str, str] = Field(default_factory=dict)
-    skills_dir: str | None = None
-    healthcheck: dict[str, Any] | None = None
-    workdir: str | None = None
-    network_mode: Network | None = None
-    allowed_hosts: list[str] | None = None
-    allow_internet: bool | None = None
-    memory: str | None = None
-    storage: str | None = None
-
-
-class Solution(_Section):
-    """The section ``[solution]``."""
-
-    env: dict[str, str] = Field(default_factory=dict)
-
-
-class Package(_Section):
-    """The section ``[task]``."""
-
-    name: str
-    version: str | None = None
-    description: str = ""
-    authors: list[Any] = Field(default_factory=list)
-    keywords: list[str] = Field(default_factory=list)
-
-
-class Config(_Section):
-    """The whole ``task.toml``."""
-
-    schema_version: str = "1.4"
-    version: str | None = None
-    task: Package | None = None
-    metadata: dict[str, Any] = Field(default_factory=dict)
-    agent: Agent = Field(default_factory=Agent)
-    verifier: Verifier = Field(default_factory=Verifier)
-    environment: Environment = Field(default_factory=Environment)
-    solution: Solution = Field(default_factory=Solution)
-    source: str | None = None
-    multi_step_reward_strategy: str | None = None
-    steps: list[Any] | None = None
-    artifacts: list[Any] = Field(default_factory=list)
+T = TypeVar("T")
+U = TypeVar("U")
 
 
 @dataclass(frozen=True)
@@ -128,13 +49,21 @@ class HarborTask:
         folder: its path.
         config: its ``task.toml``.
         env: the variables of its environment, with variables of this process substituted.
-        verifier_env: the variables of its tests.
+        tests_env: the variables of the tests of each step.
+        judge_env: the variables of each step's separate verifier's environment; empty if it has none.
+        steps: its steps, at least one.
+        context: the folder from which the container is built; None for ``environment``.
+        judging: the number of the step for whose separate verifier the container is; None if it is the agent's.
     """
 
     folder: Path
     config: Config
     env: Mapping[str, str]
-    verifier_env: Mapping[str, str]
+    tests_env: Sequence[Mapping[str, str]]
+    judge_env: Sequence[Mapping[str, str]]
+    steps: tuple[Step, ...]
+    context: Path | None = None
+    judging: int | None = None
 
     @property
     def name(self) -> str:
@@ -142,49 +71,93 @@ class HarborTask:
         return self.folder.name
 
     @property
-    def instruction(self) -> str:
-        """The text for the agent, without the markers that exclude it from training data."""
-        lines = (self.folder / "instruction.md").read_text(encoding="utf-8").split("\n")
-        first = next((i for i, line in enumerate(lines) if not _CANARY.fullmatch(line.strip())), len(lines))
-        return "\n".join(lines[first:]).strip("\n")
-
-    @property
     def environment(self) -> Path:
         """The folder from which the container is built."""
-        return self.folder / "environment"
+        return self.context or self.folder / "environment"
 
     @property
-    def tests(self) -> Path:
-        """The folder of the tests."""
-        return self.folder / "tests"
+    def has_services(self) -> bool:
+        """True if it has a file of several services."""
+        return (self.environment / "docker-compose.yaml").is_file()
+
+    @property
+    def tag(self) -> str:
+        """The name of what is built for it, the same for the same files."""
+        part = "" if self.context is None else f"-{self.context.relative_to(self.folder).as_posix()}"
+        return hashlib.sha256(f"{self.digest}{part}".encode()).hexdigest()[:16] if part else self.digest[:16]
+
+    @property
+    def without_effect(self) -> Iterator[str]:
+        """The keys of its configuration that have no effect."""
+        yield from unknown_keys(self.config)
+        if self.config.environment.skills_dir is not None:
+            yield "[environment] skills_dir"
+        if self.config.environment.gpu_types:
+            yield "[environment] gpu_types"
+        if self.config.multi_step_reward_strategy is not None and not self.config.steps:
+            yield "multi_step_reward_strategy"
+        if all(step.judge is None for step in self.steps) and any(
+            self.config.artifacts or (step.own and step.own.artifacts) for step in self.steps
+        ):
+            yield "artifacts"
 
     @property
     def needs(self) -> list[str]:
         """Its requirements that no provider of mcpenv meets, as parts of a sentence."""
-        config, environment = self.config, self.config.environment
+        environment, steps = self.config.environment, self.steps
+        servers = ", ".join(f"{server.name} by {server.transport}" for server in environment.mcp_servers)
+        separate = [step for step in steps if step.judge is not None]
+        of_agent = {step.network for step in steps}
+        of_tests = {step.tests_network for step in steps if step.judge is None}
         found = {
-            "several steps ([[steps]])": config.steps,
-            f"the system {environment.os!r}": environment.os.lower() != "linux",
+            f"the system {environment.os!r}": environment.os != "linux",
             "GPUs": environment.gpus,
             "TPUs": environment.tpu,
-            "MCP servers for the agent ([[environment.mcp_servers]])": environment.mcp_servers,
-            "a health check ([environment.healthcheck])": environment.healthcheck,
-            "a list of allowed hosts": "allowlist" in (self.network("agent"), self.network("verifier")),
-            "a separate container for its tests": config.verifier.environment is not None
-            or config.verifier.environment_mode == "separate",
-            "[[verifier.collect]]": config.verifier.collect,
-            "environment/docker-compose.yaml": (self.environment / "docker-compose.yaml").exists(),
-            "trajectory.json": (self.folder / "trajectory.json").exists(),
+            f"MCP servers for the agent ([[environment.mcp_servers]]: {servers})": servers,
+            "a list of allowed hosts": any("allowlist" in (step.network, step.tests_network) for step in steps),
+            "networks that differ between its steps": max(len(of_agent), len(of_tests)) > 1,
+            "[[verifier.collect]] in another service": any(each.service != MAIN for s in steps for each in s.collect),
+            "artifacts of another service": any(
+                each.service not in (None, MAIN) for step in separate for each in step.artifacts
+            ),
+            "trajectory.json": any((step.folder / "trajectory.json").exists() for step in steps)
+            or (self.folder / "trajectory.json").exists(),
             ".harborignore": next(self.folder.rglob(".harborignore"), None),
         }
         return [name for name, value in found.items() if value]
 
-    def network(self, phase: Literal["agent", "verifier"]) -> Network:
-        """Return the network of a phase."""
-        environment = self.config.environment
-        own = (self.config.agent if phase == "agent" else self.config.verifier).network_mode
-        legacy: Network = "no-network" if environment.allow_internet is False else "public"
-        return own or environment.network_mode or legacy
+    def judged_in(self, number: int) -> HarborTask | None:
+        """Return the task whose environment is that of a step's separate verifier; None if it has none."""
+        judge = self.steps[number].judge
+        if judge is None:
+            return None
+        config = self.config.model_copy(update={"environment": judge.environment})
+        is_own = judge.context != self.folder / "environment"
+        return replace(
+            self, config=config, env=self.judge_env[number], context=judge.context if is_own else None, judging=number
+        )
+
+    @property
+    def builds_within_s(self) -> float:
+        """Maximum seconds of the builds of its container and those of its separate verifiers."""
+        judges = [step.judge for step in self.steps if step.judge is not None]
+        limits = {judge.context: judge.environment.build_timeout_sec for judge in judges}
+        return math.fsum({**limits, self.environment: self.config.environment.build_timeout_sec}.values())
+
+    @property
+    def networks(self) -> dict[str, Network]:
+        """The networks of its container, for the phases "agent" and "verifier"."""
+        if self.judging is not None:
+            return dict.fromkeys(("agent", "verifier"), self.steps[self.judging].tests_network)
+        agent = self.steps[0].network
+        return {"agent": agent, "verifier": next((s.tests_network for s in self.steps if s.judge is None), agent)}
+
+    @property
+    def keep(self) -> list[str]:
+        """Paths of the system that its tests judge: ``keep`` in ``[metadata.mcpenv]``."""
+        own = self.config.metadata.get("mcpenv")
+        keep = own.get("keep", []) if isinstance(own, dict) else []
+        return [str(path) for path in keep] if isinstance(keep, list) else []
 
     @cached_property
     def digest(self) -> str:
@@ -194,13 +167,27 @@ class HarborTask:
             digest.update(f"{path}\0{len(content)}\0".encode() + content)
         return digest.hexdigest()
 
+    @property
+    def prompt(self) -> str:
+        """The instruction of its first step, and how to come to the next one if there is one."""
+        instruction = self.steps[0].instruction
+        return instruction if len(self.steps) == 1 else f"{instruction}\n\n{step_note(0, len(self.steps))}"
+
+    @property
+    def timeout_s(self) -> float | None:
+        """Maximum seconds of an episode, with the tests between its steps; None for no limit."""
+        limits = [step.timeout_s for step in self.steps]
+        if None in limits:
+            return None
+        return sum(limit or 0 for limit in limits) + sum(step.tests_timeout_s for step in self.steps[:-1])
+
     def task(self) -> Task:
         """Return it as a task of mcpenv."""
         package = self.config.task
         return Task(
             id=self.name,
-            prompt=self.instruction,
-            limits=TaskLimits(timeout_s=self.config.agent.timeout_sec),
+            prompt=self.prompt,
+            limits=TaskLimits(timeout_s=self.timeout_s),
             metadata={
                 **self.config.metadata,
                 "harbor": {
@@ -214,10 +201,14 @@ class HarborTask:
         )
 
     def _oracle(self) -> list[OracleCall] | None:
-        """Return the solution as calls: write its files to ``/solution``, and run ``solve.sh`` there."""
-        folder = self.folder / "solution"
-        if not (folder / "solve.sh").is_file():
-            return None
+        """Return the solutions of the steps as calls, with the end of each step but the last between them."""
+        calls: list[OracleCall] = []
+        for step in self.steps:
+            if step.solution is None:
+                return None
+            if calls:
+                calls.append(OracleCall(tool_name=FINISH_STEP, arguments={}))
+            calls += self._solution(step.solution, step.timeout_s)
         secrets = [name for name, value in self.config.solution.env.items() if _TEMPLATE.fullmatch(value)]
         if secrets:
             logger.warning(
@@ -226,7 +217,10 @@ class HarborTask:
                 secrets[0],
             )
             return None
-        calls = []
+        return calls
+
+    def _solution(self, folder: Path, timeout_s: float | None) -> Iterator[OracleCall]:
+        """Yield the calls of a solution: write its files to ``/solution``, and run ``solve.sh`` there."""
         programs = ["/solution/solve.sh"]
         for name, content in _files(folder):
             path = f"/solution/{name}"
@@ -236,13 +230,18 @@ class HarborTask:
                 arguments = {"path": path, "content": content.decode("utf-8")}
             except UnicodeDecodeError:
                 arguments = {"path": path, "content": base64.b64encode(content).decode(), "encoding": "base64"}
-            calls.append(OracleCall(tool_name="write_file", arguments=arguments))
+            yield OracleCall(tool_name="write_file", arguments=arguments)
         values = {"DEBIAN_FRONTEND": "noninteractive", **self.config.solution.env}
         variables = " ".join(f"{name}={shlex.quote(value)}" for name, value in values.items())
         command = f"chmod +x {shlex.join(dict.fromkeys(programs))} && {variables} /solution/solve.sh"
-        timeout_s = self.config.agent.timeout_sec or SOLUTION_TIMEOUT_S
-        calls.append(OracleCall(tool_name="execute", arguments={"command": command, "timeout_s": timeout_s}))
-        return calls
+        limits = {"command": command, "timeout_s": timeout_s or SOLUTION_TIMEOUT_S}
+        yield OracleCall(tool_name="execute", arguments=limits)
+
+
+def step_note(number: int, count: int) -> str:
+    """Return the sentence that tells an agent how to end the step of this number, from 0."""
+    then = "ends the task" if number + 1 == count else "returns the instruction of the next step"
+    return f"(This is step {number + 1} of {count}. Call {FINISH_STEP} when it is done: that {then}.)"
 
 
 def read_tasks(path: Path) -> list[HarborTask]:
@@ -259,7 +258,27 @@ def read_tasks(path: Path) -> list[HarborTask]:
     folders = sorted(folder for folder in path.iterdir() if (folder / CONFIG).is_file())
     if not folders:
         raise ConfigurationError(f"neither the folder nor one in it has a {CONFIG}")
-    return [read_task(folder) for folder in folders]
+    return usable(folders, read_task)
+
+
+def usable(things: Iterable[T], use: Callable[[T], U]) -> list[U]:
+    """Return what can be made of some things, such as tasks, and log the reasons why others are left out.
+
+    Raises:
+        ConfigurationError: none can be used, or the only one cannot.
+    """
+    used, reasons = [], list[str]()
+    for thing in things:
+        try:
+            used.append(use(thing))
+        except ConfigurationError as error:
+            reasons.append(str(error))
+    if not used:
+        more = f" (and {len(reasons) - 1} more that cannot be used)" if len(reasons) > 1 else ""
+        raise ConfigurationError(f"{reasons[0]}{more}")
+    for reason in reasons:
+        logger.warning("left out: %s", reason)
+    return used
 
 
 def read_task(folder: Path) -> HarborTask:
@@ -277,31 +296,26 @@ def read_task(folder: Path) -> HarborTask:
         raise ConfigurationError(f"{place}: {where}: {first['msg']}") from error
     except (OSError, ValueError) as error:
         raise ConfigurationError(f"{place}: {error}") from error
-    for name in ("instruction.md", "tests/test.sh"):
-        if not (folder / name).is_file():
-            raise ConfigurationError(f"task {folder.name!r} has no {name}")
+    steps = steps_of(folder, config)
+    for step in steps:
+        for name in step.missing():
+            several = f"has several steps ({len(steps)} [[steps]]) and" if step.own else "has"
+            raise ConfigurationError(f"task {folder.name!r} {several} no {name}")
     for file in folder.rglob("*"):
         if file.is_symlink() and not file.resolve().is_relative_to(folder.resolve()):
             raise ConfigurationError(f"task {folder.name!r}: the link {file.relative_to(folder)} leads out of the task")
-    for key in _without_effect(config):
-        logger.warning("task %r: %s has no effect", folder.name, key)
-    env, of_tests = (
-        {name: _resolved(folder.name, section, name, value) for name, value in values.items()}
-        for section, values in (("environment", config.environment.env), ("verifier", config.verifier.env))
+
+    def resolved(section: str, values: Mapping[str, str]) -> dict[str, str]:
+        return {name: _resolved(folder.name, section, name, value) for name, value in values.items()}
+
+    return HarborTask(
+        folder,
+        config,
+        resolved("environment", config.environment.env),
+        [resolved("verifier", step.tests_env) for step in steps],
+        [{} if step.judge is None else resolved("verifier.environment", step.judge.environment.env) for step in steps],
+        steps,
     )
-    return HarborTask(folder, config, env, of_tests)
-
-
-def _without_effect(config: Config) -> Iterator[str]:
-    """Yield the keys of a configuration that have no effect."""
-    for name in ("agent", "verifier", "environment", "solution"):
-        section = getattr(config, name)
-        yield from (f"[{name}] {key}" for key in section.model_extra or ())
-    yield from config.model_extra or ()
-    if config.environment.skills_dir is not None:
-        yield "[environment] skills_dir"
-    if config.artifacts:
-        yield "artifacts"
 
 
 def _resolved(task: str, section: str, name: str, value: str) -> str:

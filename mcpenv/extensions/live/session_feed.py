@@ -141,7 +141,9 @@ class SessionFeed:
             own.append(info_of(session))
             if number % CHUNK == 0:
                 await asyncio.sleep(0)
-        return {row.session_id: row for row in await self._server.membership.sessions(own)}
+        rows, partial = await self._server.membership.sessions(own)
+        # Sessions of a worker that does not answer are not gone.
+        return {**(self._rows if partial else {}), **{row.session_id: row for row in rows}}
 
     @property
     def _id(self) -> str:

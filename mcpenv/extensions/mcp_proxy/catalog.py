@@ -46,6 +46,7 @@ class ProxiedTool:
         bound: values of arguments that agents do not see.
         modes: the modes that have it.
         repeatable: True if it may be called again when the outcome of a call is unknown.
+        reads: True if it says that it changes nothing.
     """
 
     kind: SchemaTool
@@ -54,6 +55,7 @@ class ProxiedTool:
     bound: Mapping[str, Any]
     modes: tuple[Mode, ...]
     repeatable: bool
+    reads: bool
 
 
 @dataclass(frozen=True)
@@ -233,4 +235,5 @@ def _proxied(server: ServerSettings, server_name: str, listed: ListedTool, name:
         bound=settings.arguments,
         modes=BOTH_MODES if settings.mode is None else (settings.mode,),
         repeatable=settings.idempotent or any((annotations or {}).get(hint) is True for hint in REPEATABLE_HINTS),
+        reads=(annotations or {}).get("readOnlyHint") is True,
     )

@@ -52,7 +52,7 @@ class Command:
         """
         found = shutil.which(command)
         if found is None:
-            raise FileNotFoundError(f"there is no program {command!r}")
+            raise FileNotFoundError(f"there is no program {command!r}{_hint(command, arguments)}")
         return cls((os.path.abspath(found),), tuple(arguments))
 
     def check(self) -> None:
@@ -130,6 +130,14 @@ class PythonProgram:
     kind: str
     target: str
     arguments: tuple[str, ...]
+
+
+def _hint(command: str, arguments: Sequence[str]) -> str:
+    """Return what to write instead of a command that a host would start by a shell; empty if nothing is known."""
+    if Path(command).stem.lower() == "cmd" and len(arguments) > 1 and arguments[0].lower() == "/c":
+        return f"; it is a program of Windows: make {arguments[1]!r} the command, and the words after it its args"
+    first, *rest = command.split() or [""]
+    return f"; make {first!r} the command, and put the other words into args" if rest and shutil.which(first) else ""
 
 
 def interpreter_of(program: str) -> str | None:

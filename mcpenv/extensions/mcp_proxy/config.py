@@ -1,7 +1,6 @@
 """The configuration of a proxied environment: the ``mcpServers`` format of MCP hosts, with keys of mcpenv.
 
-An unknown key is an error, so that no setting is ignored silently. Keys that hosts use only for their own display are
-accepted.
+An unknown key is an error, so that no setting is ignored silently. `host_files` has the keys of hosts.
 """
 
 from __future__ import annotations
@@ -21,13 +20,7 @@ from mcpenv.extensions.long_outputs import MIN_CHARACTERS, LongOutputs
 from mcpenv.redaction import name_secret
 from mcpenv.tools.settings import ToolSettings, unknown_key
 
-HOST_KEYS = frozenset({"alwaysAllow", "autoApprove", "trust", "description", "gallery"})
-"""Keys of a server's entry that say how a host shows it or asks its user."""
-
-WORKSPACE = "{workspace}"
-"""The text that stands for the folder of the episode in arguments, variables and bound values."""
-
-_VARIABLE = re.compile(r"\$\{(?:env:)?(\w+)\}")
+from .host_files import WORKSPACE, Variables, from_host, parse, servers_key
 
 
 class StateOf(StrEnum):
@@ -83,14 +76,13 @@ class ServerSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    type: Literal["stdio", "http", "streamable-http", "streamableHttp"] | None = None
     command: str | None = None
     args: list[str] = Field(default_factory=list)
     env: dict[str, str] = Field(default_factory=dict)
     cwd: str | None = None
     url: str | None = None
     headers: dict[str, str] = Field(default_factory=dict)
-    disabled: bool = False
+    disabled: Literal[False] = False
     state: StateOf | None = None
     per_episode: Literal["start", "keep", "fork"] | None = None
     max_reuses: Annotated[int, Field(gt=0)] | None = None
@@ -100,16 +92,6 @@ class ServerSettings(BaseModel):
     tools: dict[str, ProxiedToolSettings] = Field(default_factory=dict)
     start_timeout_s: Annotated[float, Field(gt=0)] = 60.0
     call_timeout_s: Annotated[float, Field(gt=0)] = 60.0
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_host_keys(cls, data: Any) -> Any:
-        return {key: value for key, value in data.items() if key not in HOST_KEYS} if isinstance(data, dict) else data
-
-    @field_validator("env", "headers")
-    @classmethod
-    def _with_variables(cls, values: dict[str, str]) -> dict[str, str]:
-        return {name: _resolved(value) for name, value in values.items()}
 
     @model_validator(mode="after")
     def _one_address(self) -> ServerSettings:
@@ -219,6 +201,7 @@ class ProxySettings(BaseModel):
         namespace: "clash" to prefix the names of tools that several servers have with the server's name; "always" to
             prefix every name.
         workspace: the folder that is copied for each episode. None: an empty folder, if a server needs one.
+        world: "workspace" if tasks are verified by the files of the workspace, as those of a `FilesWorld`.
         workspaces: "copy", or "overlay" for Linux's overlayfs, which needs root. "auto" prefers an overlay for a folder
             of many files, if the system supports it.
         max_steps: steps after which an episode is truncated.
@@ -235,6 +218,7 @@ class ProxySettings(BaseModel):
     description: str | None = None
     namespace: Literal["clash", "always"] = "clash"
     workspace: Path | None = None
+    world: Literal["workspace"] | None = None
     workspaces: Literal["auto", "copy", "overlay"] = "auto"
     max_steps: Annotated[int, Field(gt=0)] | None = None
     redact: dict[str, str | SecretPattern] = Field(default_factory=dict)
@@ -246,7 +230,7 @@ class ProxySettings(BaseModel):
     @classmethod
     def _known(cls, rules: dict[str, str | SecretPattern]) -> dict[str, str | SecretPattern]:
         for name, rule in rules.items():
-            name_secret(name, _resolved(rule) if isinstance(rule, str) else rule.compiled())
+            name_secret(name, Variables().fill(rule) if isinstance(rule, str) else rule.compiled())
         return rules
 
     @property
@@ -279,10 +263,9 @@ class ProxyConfig(BaseModel):
     environment: ProxySettings = Field(alias="mcpenv", default_factory=ProxySettings)
 
     @model_validator(mode="after")
-    def _some_are_enabled(self) -> ProxyConfig:
-        self.servers = {name: server for name, server in self.servers.items() if not server.disabled}
-        if not self.servers:
-            raise ValueError("every server is disabled")
+    def _has_its_world(self) -> ProxyConfig:
+        if self.environment.world is not None and not any(server.uses_workspace for server in self.servers.values()):
+            raise ValueError(f"mcpenv.world names a workspace, and no server uses one: write {WORKSPACE} in its args")
         return self
 
 
@@ -297,57 +280,50 @@ def read_config(source: Mapping[str, Any] | str | Path, changes: Mapping[str, st
     Raises:
         ConfigurationError: it cannot be read, or is invalid.
     """
-    folder = Path.cwd()
-    name = "the configuration"
+    name, folder = "the configuration", None
     if isinstance(source, str | Path):
-        name, folder = str(source), Path(source).absolute().parent
+        name, folder = str(source), Path(os.path.abspath(source)).parent
         try:
-            source = json.loads(Path(source).read_text(encoding="utf-8"))
+            source = parse(Path(source).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise ConfigurationError(f"{name}: {error}") from error
-    if changes:
-        if "workspace" in changes:
-            folder = Path.cwd()
-        own = source.get("mcpenv", {}) if isinstance(source, Mapping) else {}
-        source = {**dict(source), "mcpenv": {**own, **changes}}  # type: ignore[arg-type]
+    if not isinstance(source, Mapping):
+        raise ConfigurationError(f"{name}: an object with mcpServers is needed")
+    own = source.get("mcpenv", {})
+    if isinstance(own, Mapping):
+        own = {**own, **(changes or {})}
+        if isinstance(own.get("workspace"), str | Path):
+            root = Path.cwd() if folder is None or "workspace" in (changes or {}) else folder
+            own["workspace"] = root / Path(own["workspace"]).expanduser()
+    key = servers_key(source)
+    template = own.get("workspace") if isinstance(own, Mapping) else None
+    try:
+        source = from_host({**source, "mcpenv": own}, folder, template if isinstance(template, Path) else None)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{name}: {error}") from error
     try:
         config = ProxyConfig.model_validate(source)
     except ValidationError as error:
         found = error.errors(include_url=False, include_input=False)
         # An unknown key is often the reason for a missing one.
         first = next((each for each in found if each["type"] == "extra_forbidden"), found[0])
-        where = ".".join(str(part) for part in first["loc"]) or "it"
+        where = ".".join(key if part == "mcpServers" else str(part) for part in first["loc"]) or "it"
         if first["type"] == "extra_forbidden":
             raise ConfigurationError(f"{name}: {where}: {_unknown_key(first['loc'])}") from error
         raise ConfigurationError(f"{name}: {where}: {first['msg'].removeprefix('Value error, ')}") from error
     template = config.environment.workspace
-    if template is not None:
-        template = folder / template.expanduser()
-        if not template.is_dir():
-            raise ConfigurationError(f"{name}: mcpenv.workspace: there is no folder {template}")
-        config.environment.workspace = template
+    if template is not None and not template.is_dir():
+        raise ConfigurationError(f"{name}: mcpenv.workspace: there is no folder {template}")
     return config
 
 
 def _unknown_key(location: tuple[int | str, ...]) -> str:
     """Return the message for an unknown key: the key that was probably meant, or all keys."""
     match location:
-        case (_,):
-            known = [field.alias or name for name, field in ProxyConfig.model_fields.items()]
         case ("mcpenv", _):
             known = list(ProxySettings.model_fields)
         case (_, _, "tools", _, _):
             known = list(ProxiedToolSettings.model_fields)
         case _:
-            known = list(ServerSettings.model_fields)
+            known = ["type", *ServerSettings.model_fields]
     return unknown_key(str(location[-1]), known)
-
-
-def _resolved(value: str) -> str:
-    def variable(match: re.Match[str]) -> str:
-        found = os.environ.get(match[1])
-        if found is None:
-            raise ValueError(f"the environment variable {match[1]} is not set")
-        return found
-
-    return _VARIABLE.sub(variable, value)

@@ -7,8 +7,10 @@ import logging
 import random
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, Self
+from weakref import WeakSet
 
 from fastmcp.tools.base import ToolResult as FastMCPResult
 from mcp_types import CallToolResult, InputRequiredResult, TextContent
@@ -16,11 +18,13 @@ from mcp_types import Tool as ListedTool
 from pydantic import Field
 
 from mcpenv.environment import MCPEnvironment
-from mcpenv.errors import ConfigurationError, InvalidTool
+from mcpenv.errors import ConfigurationError, InvalidTool, InvalidVerifier
 from mcpenv.execution.step import Step, current
 from mcpenv.failures import LostFailure, SortedFailure, unusable_result
+from mcpenv.rewards.verifiers import check
 from mcpenv.tools.registry import BoundTool
 from mcpenv.tools.results import from_fastmcp, to_fastmcp
+from mcpenv.worlds import FilesWorld
 from mcpenv_client.errors import NotSerializable, NotSupported
 from mcpenv_client.types.observations import Observation
 from mcpenv_client.types.records import TRANSPORT_LOST
@@ -63,6 +67,13 @@ class OpeningFailed(Exception):
     """The exception for an opening call that the server answered with an error."""
 
 
+CHECKED_TASKS = 1000
+"""The number of tasks, from the first, whose verifiers are checked when the first instance is made."""
+
+_CHECKED: WeakSet[type[ProxyEnvironment]] = WeakSet()
+"""The classes whose tasks have been checked."""
+
+
 class ProxyEnvironment(MCPEnvironment):
     """An environment made of MCP servers. `from_config` makes the class for a configuration.
 
@@ -79,7 +90,12 @@ class ProxyEnvironment(MCPEnvironment):
     catalog: ClassVar[Catalog]
 
     def __init__(self) -> None:
+        if type(self) not in _CHECKED:
+            _refuse_tasks_of_a_world(type(self))
+            _CHECKED.add(type(self))
         self.workspace = self.catalog.workspace()
+        if self.config.environment.world is not None and self.workspace is not None:
+            self.world = FilesWorld(self.workspace.path)
         self._upstreams = {
             name: Upstream(name, self.config.servers[name], self.catalog.launchers.get(name), self.workspace)
             for name in self.catalog.servers
@@ -220,7 +236,7 @@ class ProxyEnvironment(MCPEnvironment):
         self._listings, self._proxied = listings, proxied
 
     async def _list_again(self, upstream: Upstream) -> None:
-        """List the tools of a server again after it has reported a change during a call.
+        """List the tools of a server again after a call in which they changed, or may have changed.
 
         If they are unusable, keep the old tools.
         """
@@ -240,7 +256,7 @@ class ProxyEnvironment(MCPEnvironment):
         answer = await self._deliver(tool, upstream, arguments)
         if isinstance(answer, InputRequiredResult):
             return answer
-        if upstream.tools_changed:
+        if upstream.tools_changed or (not tool.reads and upstream.may_change_unnoticed):
             await self._list_again(upstream)
         result = _result(tool, answer)
         if not self._has_after:
@@ -360,3 +376,26 @@ async def _opened(
             said = " ".join(str(block.get("text", "")) for block in content)[:500]
             raise OpeningFailed(f"on_reset: tool {call.tool!r} of server {upstream.name!r} failed: {said}")
     return content
+
+
+def _refuse_tasks_of_a_world(cls: type[ProxyEnvironment]) -> None:
+    """Raise if a task's verifier needs a world, and the configuration gives none. Blocks.
+
+    A subclass of a user's may set a world in its own code, so its tasks are checked at each reset, as usual.
+
+    Raises:
+        ConfigurationError: with the id of the task.
+    """
+    if cls.tasks is None or cls.config.environment.world is not None or cls.author_hooks.verifies_tasks:
+        return
+    if cls.__module__ != ProxyEnvironment.__module__:
+        return
+    for task in islice(cls.tasks, CHECKED_TASKS):
+        if task.verifier is None:
+            continue
+        try:
+            check(task.verifier, has_world=False)
+        except InvalidVerifier as error:
+            raise ConfigurationError(
+                f'task {task.id!r}: {error}. The workspace is the world with "mcpenv": {{"world": "workspace"}}'
+            ) from error

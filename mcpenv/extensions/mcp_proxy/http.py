@@ -12,6 +12,7 @@ from fastmcp.client.transports import StreamableHttpTransport
 
 from .delivery import CURRENT, Request
 from .stdio import MAX_LINE
+from .texts import well_formed_json
 
 logger = logging.getLogger("mcpenv.upstream")
 
@@ -56,17 +57,28 @@ class _Watched(httpx2.AsyncHTTPTransport):
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         call = CURRENT.get()
         if call is None:
-            return await super().handle_async_request(request)
+            return await self._send(request)
         if call.starting:
             return await self._start(request, call)
         if request.method == "GET":
             return await self._resume(request, call)
         if request.method != "POST":
-            return await super().handle_async_request(request)
+            return await self._send(request)
         message = json.loads(request.content)
         if "id" not in message or "method" not in message:
             return await self._tell(request)
         return await self._ask(request, call, message["id"])
+
+    async def _send(self, request: httpx2.Request) -> httpx2.Response:
+        """Send a request. The response is decoded, and has well-formed texts."""
+        response = await super().handle_async_request(request)
+        return httpx2.Response(
+            response.status_code,
+            headers=_of_content(response),
+            stream=_WellFormed(response),
+            request=request,
+            extensions=response.extensions,
+        )
 
     async def _start(self, request: httpx2.Request, call: Request) -> httpx2.Response:
         """Send a request that starts a session.
@@ -74,7 +86,7 @@ class _Watched(httpx2.AsyncHTTPTransport):
         Errors are raised unchanged: the SDK detects the server's era by them.
         """
         try:
-            response = await super().handle_async_request(request)
+            response = await self._send(request)
         except httpx2.TransportError as error:
             call.fault = f"the connection broke ({type(error).__name__})"
             raise
@@ -84,14 +96,14 @@ class _Watched(httpx2.AsyncHTTPTransport):
     async def _tell(self, request: httpx2.Request) -> httpx2.Response:
         """Send a notification, or the answer to a question of the server. A failure ends no call."""
         try:
-            return await super().handle_async_request(request)
+            return await self._send(request)
         except httpx2.TransportError as error:
             logger.warning("a message to %s was not delivered: %s", request.url.host, type(error).__name__)
             return httpx2.Response(202, request=request)
 
     async def _resume(self, request: httpx2.Request, call: Request) -> httpx2.Response:
         """Ask for the rest of an event stream that ended early. It repeats no call."""
-        response = await super().handle_async_request(request)
+        response = await self._send(request)
         if response.status_code < 400:
             call.fault = None
             response.stream = _Stream(response.stream, call)  # type: ignore[arg-type]
@@ -106,7 +118,7 @@ class _Watched(httpx2.AsyncHTTPTransport):
 
         call.sent, call.fault = False, None
         try:
-            response = await super().handle_async_request(request)
+            response = await self._send(request)
         except _NOT_SENT as error:
             return failed(False, f"it does not accept connections ({type(error).__name__})")
         except httpx2.TransportError as error:
@@ -143,8 +155,31 @@ class _Watched(httpx2.AsyncHTTPTransport):
             return failed(True, f"it answered with {kind or 'no content'}, which is no MCP")
         if answer is None:
             return failed(True, "it answered with JSON that is no response to the call")
-        headers = {name: value for name, value in response.headers.items() if name.lower() not in _OF_THE_WIRE}
-        return httpx2.Response(status, headers=headers, content=body, request=request)
+        return httpx2.Response(status, headers=_of_content(response), content=body, request=request)
+
+
+class _WellFormed(httpx2.AsyncByteStream):
+    """The decoded body of a response, in whole lines, through `well_formed_json`."""
+
+    def __init__(self, response: httpx2.Response) -> None:
+        self._response = response
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        parts: list[bytes] = []  # of a line that has not ended
+        size = 0
+        async for chunk in self._response.aiter_bytes():
+            parts.append(chunk)
+            size += len(chunk)
+            if size > MAX_ANSWER:
+                raise _TooLong(_too_long())
+            if b"\n" in chunk:
+                lines, end, rest = b"".join(parts).rpartition(b"\n")
+                yield well_formed_json(lines + end)
+                parts, size = [rest], len(rest)
+        yield well_formed_json(b"".join(parts))
+
+    async def aclose(self) -> None:
+        await self._response.aclose()
 
 
 class _Stream(httpx2.AsyncByteStream):
@@ -182,6 +217,11 @@ async def _read(response: httpx2.Response) -> bytes:
         if size > MAX_ANSWER:
             raise _TooLong(_too_long())
     return b"".join(parts)
+
+
+def _of_content(response: httpx2.Response) -> dict[str, str]:
+    """Return the headers of a response that describe its decoded body."""
+    return {name: value for name, value in response.headers.items() if name.lower() not in _OF_THE_WIRE}
 
 
 def _too_long() -> str:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from mcpenv.errors import ConfigurationError
 
 from .command import Command
-from .config import WORKSPACE, ServerSettings
+from .config import ServerSettings, StateOf
 from .delivery import DiscoveryFailed
+from .home import caches_of_launchers, make_home
+from .host_files import WORKSPACE
 from .paths import PathNames
 from .process import Process, spawn
 from .sandbox import ServerSandbox
-from .workspace import Workspace
+from .workspace import Workspace, remove_in_background
 from .zygote import ForkRefused, Zygote
 
 
@@ -68,7 +71,7 @@ class Launcher:
         if self._first is None:
             return False
         (process, arguments), self._first = self._first, None
-        found = await asyncio.to_thread(self._command.pinned, process.pid, arguments)
+        found = await asyncio.to_thread(self._command.pinned, process.program, arguments)
         if found is not None:
             self._command = found
             await self.prepare()
@@ -84,6 +87,12 @@ class Launcher:
     def isolated(self) -> bool:
         """True if the server runs in a sandbox."""
         return self._sandbox is not None
+
+    @property
+    def has_own_home(self) -> bool:
+        """True if each process has a home folder of its own, so that a reset leaves nothing new in the user's."""
+        keeps = self._settings.where in (StateOf.PROCESS, StateOf.WORKSPACE)
+        return keeps and "HOME" not in self._settings.env and not self.isolated and not self._command.launches
 
     @property
     def program(self) -> str:
@@ -108,6 +117,21 @@ class Launcher:
             return value if workspace is None or names is None else workspace.fill(value, names.server_side)
 
         env = self._command.variables() | fill(self._settings.env)
+        if self._command.launches:
+            env |= caches_of_launchers(env)
+        home = await asyncio.to_thread(make_home) if self.has_own_home else None
+        if home is not None:
+            env["HOME"] = str(home)
+        try:
+            process = await self._started(workspace, env, fill)
+        except BaseException:
+            if home is not None:
+                remove_in_background(home)
+            raise
+        process.home = home
+        return process
+
+    async def _started(self, workspace: Workspace | None, env: dict[str, str], fill: Callable[[Any], Any]) -> Process:
         cwd = None if self._settings.cwd is None else str(fill(self._settings.cwd))
         if self._settings.per_episode == "fork" and not self._command.launches:
             zygote = await self._forking()
@@ -117,9 +141,8 @@ class Launcher:
         if self._sandbox is not None:
             if "TMPDIR" not in self._settings.env:
                 env.pop("TMPDIR", None)  # of this process; the sandbox has /tmp
-            return await spawn(
-                self._sandbox.command(words, None if workspace is None else workspace.path, cwd), env, None
-            )
+            words = self._sandbox.command(words, None if workspace is None else workspace.path, cwd)
+            return await spawn(words, env, None, guarded=False)  # all processes of a sandbox end with it
         if cwd is None and workspace is not None:
             cwd = str(workspace.path)
         process = await spawn(words, env, None if cwd is None else Path(cwd))

@@ -17,6 +17,9 @@ STARTS_AT_ONCE = max(4, 2 * (os.cpu_count() or 1))
 With more, each start would slow down the others and exceed its timeout.
 """
 
+CANCELLED_WITHIN_S = 10.0
+"""Seconds that a cancelled coroutine has to end before its caller goes on."""
+
 
 class BackgroundLoop:
     """An event loop in a thread of its own. The thread starts with the first coroutine.
@@ -40,8 +43,33 @@ class BackgroundLoop:
         return asyncio.run_coroutine_threadsafe(coroutine, self._running())
 
     async def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine, and await its result on the caller's loop. Cancelling cancels the coroutine."""
-        return await asyncio.wrap_future(self.submit(coroutine))
+        """Run a coroutine, and await its result on the caller's loop.
+
+        Cancelling cancels the coroutine and waits up to `CANCELLED_WITHIN_S` for its end, so that what it releases is
+        released, such as a container that was being started.
+        """
+        tasks: list[asyncio.Task[T]] = []
+        cancelled = False
+
+        async def watched() -> asyncio.Task[T]:
+            tasks.append(asyncio.ensure_future(coroutine))
+            if cancelled:
+                tasks[0].cancel()
+            await asyncio.wait(tasks)
+            if not tasks[0].cancelled():
+                tasks[0].exception()  # asyncio does not report it, also if nobody awaits the result
+            return tasks[0]
+
+        running = asyncio.wrap_future(self.submit(watched()))
+        try:
+            return (await asyncio.shield(running)).result()
+        except asyncio.CancelledError:
+            if not running.done():
+                cancelled = True
+                assert self._loop is not None
+                self._loop.call_soon_threadsafe(lambda: [task.cancel() for task in tasks])
+                await asyncio.wait([running], timeout=CANCELLED_WITHIN_S)
+            raise
 
     def _running(self) -> asyncio.AbstractEventLoop:
         with self._mutex:

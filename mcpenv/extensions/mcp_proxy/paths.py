@@ -10,7 +10,8 @@ from typing import Any
 SEEN = "/episode"
 """The path of the workspace for agents and, in bubblewrap, for servers."""
 
-_SEEN = re.compile(rf"(?:(?<=file://)|(?<![\w./~-])){SEEN}(?![\w.-])")
+HOME_SEEN = "/episode-home"
+"""The path, for agents, of a home folder that a process has of its own."""
 
 
 class PathNames:
@@ -18,10 +19,13 @@ class PathNames:
 
     Args:
         real: the folder on this machine.
-        isolated: True if the server sees it as `SEEN`; False if the server sees the real path.
+        isolated: True if the server sees it as ``seen``; False if the server sees the real path.
+        seen: its path for agents.
     """
 
-    def __init__(self, real: Path, *, isolated: bool) -> None:
+    def __init__(self, real: Path, *, isolated: bool, seen: str = SEEN) -> None:
+        self._seen = seen
+        self._pattern = re.compile(rf"(?:(?<=file://)|(?<![\w./~-])){seen}(?![\w.-])")
         self._real = str(real)
         self._isolated = isolated
         self._spellings = {spelled.encode() for spelled in (_inner(str(real), True), _inner(str(real), False))}
@@ -29,28 +33,28 @@ class PathNames:
     @property
     def server_side(self) -> str:
         """The folder's path for the server."""
-        return SEEN if self._isolated else self._real
+        return self._seen if self._isolated else self._real
 
     def to_server(self, message: bytes) -> bytes:
         """Return a JSON message with the server's path in place of any other name of the folder."""
         if self._isolated:
             return self._with_one_name(message)
-        if SEEN.encode() not in message:
+        if self._seen.encode() not in message:
             return message
         return json.dumps(self._with_real(json.loads(message)), ensure_ascii=False).encode()
 
     def from_server(self, message: bytes) -> bytes:
-        """Return a JSON message with `SEEN` in place of the folder's real path."""
+        """Return a JSON message with the path for agents in place of the folder's real path."""
         return message if self._isolated else self._with_one_name(message)
 
     def _with_one_name(self, message: bytes) -> bytes:
         for spelled in self._spellings:
-            message = message.replace(spelled, SEEN.encode())
+            message = message.replace(spelled, self._seen.encode())
         return message
 
     def _with_real(self, value: Any) -> Any:
         if isinstance(value, str):
-            return _SEEN.sub(lambda _: self._real, value)
+            return self._pattern.sub(lambda _: self._real, value)
         if isinstance(value, dict):
             return {key: self._with_real(item) for key, item in value.items()}
         return [self._with_real(item) for item in value] if isinstance(value, list) else value

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import os
 import shutil
 import signal
 import subprocess
+import sys
 import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -16,6 +18,14 @@ from pathlib import Path
 from typing import IO
 
 logger = logging.getLogger("mcpenv.upstream")
+
+_GUARD = Path(__file__).parent / "inside" / "guard.py"
+
+GUARDS = sys.platform == "linux"
+"""True if this system can end all descendants of a process with it."""
+
+GUARD_KILL = signal.SIGUSR1 if GUARDS else signal.SIGTERM
+"""The signal at which a guard kills all processes of its command. Not sent where there are no guards."""
 
 CHUNK = 65_536
 """Bytes that a reader buffers before the process blocks."""
@@ -26,12 +36,14 @@ class Process:
 
     Args:
         pid: its id. It leads a process group of that id.
+        guarded: True if it is the guard of the server, in `inside/guard.py`.
         ended: the future of its exit status; negative for a signal.
 
     Attributes:
         stdin: the pipe that it reads.
         stdout: the pipe that it writes.
         stderr: the pipe for its diagnostics.
+        home: a folder to delete after the process has ended, or None.
     """
 
     def __init__(
@@ -41,12 +53,30 @@ class Process:
         stdin: asyncio.StreamWriter,
         stdout: asyncio.StreamReader,
         stderr: asyncio.StreamReader,
+        *,
+        guarded: bool = False,
     ) -> None:
         self.pid = pid
+        self._guarded = guarded
         self.stdin = stdin
         self.stdout = stdout
         self.stderr = stderr
+        self.home: Path | None = None
         self._ended = ended
+
+    @property
+    def program(self) -> int:
+        """The id of the server's own process.
+
+        Raises:
+            OSError: it has ended.
+        """
+        if not self._guarded:
+            return self.pid
+        children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text(encoding="ascii").split()
+        if not children:
+            raise ProcessLookupError("the server has ended")
+        return int(children[0])
 
     @property
     def returncode(self) -> int | None:
@@ -58,24 +88,40 @@ class Process:
         return await asyncio.shield(self._ended)
 
     def signal_group(self, number: signal.Signals) -> None:
-        """Send a signal to the process and those descendants that are in its group."""
+        """Send a signal to the process and those descendants that are in its group; with a guard SIGKILL to all."""
+        if self._guarded and number == signal.SIGKILL:
+            number = GUARD_KILL  # the guard must live to end them
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, number)
 
 
 async def spawn(
-    command: Sequence[str], env: Mapping[str, str], cwd: Path | None, pass_fds: Sequence[int] = ()
+    command: Sequence[str],
+    env: Mapping[str, str],
+    cwd: Path | None,
+    pass_fds: Sequence[int] = (),
+    *,
+    guarded: bool = True,
 ) -> Process:
     """Start a program.
 
     The system kills it when the thread of the running loop ends, so that it never outlives this process.
 
+    Args:
+        guarded: end all its descendants with it, also those in sessions of their own. Linux only.
+
     Raises:
         OSError: it cannot be started.
     """
     # In the thread of the loop, because the system ends it with the thread that started it.
+    guarded = guarded and GUARDS
     setpriv = shutil.which("setpriv")
-    ends_with_parent = [] if setpriv is None else [setpriv, "--pdeathsig", "KILL", "--"]
+    if guarded:
+        ends_with_parent = guard()
+    else:
+        ends_with_parent = [] if setpriv is None else [setpriv, "--pdeathsig", "KILL", "--"]
+        if not ends_with_parent:
+            _say_unguarded()
     popen = subprocess.Popen(  # noqa: ASYNC220 - see above
         [*ends_with_parent, *command],
         stdin=subprocess.PIPE,
@@ -91,12 +137,26 @@ async def spawn(
     ended, connected = _end_of(popen), False
     try:
         stdin, stdout = await writer_of(popen.stdin), await reader_of(popen.stdout)
-        process = Process(popen.pid, ended, stdin, stdout, await reader_of(popen.stderr))
+        process = Process(popen.pid, ended, stdin, stdout, await reader_of(popen.stderr), guarded=guarded)
         connected = True
     finally:
         if not connected:
             popen.kill()
     return process
+
+
+def guard() -> list[str]:
+    """Return what to put before the words of a command, so that all that it starts ends with it and this process.
+
+    The processes of a command end when it ends, on `GUARD_KILL`, and when the thread that starts it ends. Where the
+    system has no guards (`GUARDS`), there are no words. Do not send SIGKILL to a guard, which has to end the others.
+    """
+    return [sys.executable, "-I", "-S", str(_GUARD), str(os.getpid())] if GUARDS else []
+
+
+@functools.cache
+def _say_unguarded() -> None:
+    logger.warning("on this system, processes that a server starts in sessions of their own may outlive it")
 
 
 async def writer_of(pipe: IO[bytes]) -> asyncio.StreamWriter:

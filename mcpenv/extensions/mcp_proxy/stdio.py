@@ -20,8 +20,10 @@ from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 
 from .delivery import CURRENT
-from .paths import PathNames
+from .paths import HOME_SEEN, PathNames
 from .process import CHUNK, Process, keep_tail
+from .texts import well_formed_json
+from .workspace import remove_in_background
 
 logger = logging.getLogger("mcpenv.upstream")
 
@@ -39,7 +41,7 @@ class ServerProcess(ClientTransport):
 
     Args:
         start: the function that starts the process.
-        names: the names of the workspace for the server and for agents; None without a workspace.
+        names: the names of the folders of the episode for the server and for agents.
 
     Attributes:
         dead: True once stdin or stdout was closed. No later request is delivered.
@@ -48,7 +50,7 @@ class ServerProcess(ClientTransport):
 
     def __init__(self, start: Callable[[], Awaitable[Process]], names: PathNames | None) -> None:
         self._start = start
-        self.names = names
+        self.names = [] if names is None else [names]
         self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
         self._process: Process | None = None
         self.dead = False
@@ -82,6 +84,8 @@ class ServerProcess(ClientTransport):
         """
         options = transport_options or TransportOptions()
         self._process = process = await self._start()
+        if process.home is not None:
+            self.names = [*self.names, PathNames(process.home, isolated=False, seen=HOME_SEEN)]
         received, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         readers = [
             asyncio.create_task(self._read(process.stdout, received)),
@@ -123,7 +127,9 @@ class ServerProcess(ClientTransport):
         if not line.strip():
             return None
         try:
-            renamed = line if self.names is None else self.names.from_server(line)
+            renamed = well_formed_json(line)
+            for names in self.names:
+                renamed = names.from_server(renamed)
             return SessionMessage(jsonrpc_message_adapter.validate_json(renamed, by_name=False))
         except ValueError:
             logger.warning("a server wrote %d bytes to stdout that are no message: %.80r", len(line), line)
@@ -140,6 +146,8 @@ class ServerProcess(ClientTransport):
             process.signal_group(number)
         await process.wait()
         process.signal_group(signal.SIGKILL)  # children that outlive the server
+        if process.home is not None:
+            remove_in_background(process.home)
         for reader in readers:
             reader.cancel()
         await asyncio.gather(*readers, return_exceptions=True)
@@ -160,8 +168,8 @@ class _Stdin(anyio.abc.ObjectSendStream[SessionMessage]):
         """
         request = CURRENT.get()
         data = item.message.model_dump_json(by_alias=True, exclude_unset=True).encode()
-        if self._process.names is not None:
-            data = self._process.names.to_server(data)
+        for names in self._process.names:
+            data = names.to_server(data)
         if self._process.dead or self._writer.transport.is_closing():
             self._process.dead = True  # its stdin may be closed before stdout
             raise anyio.BrokenResourceError

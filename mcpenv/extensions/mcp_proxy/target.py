@@ -57,6 +57,8 @@ def _proxy(source: Path | dict[str, Any], settings: dict[str, str]) -> type[Prox
 
 def _of_one(what: str) -> dict[str, Any]:
     what = what.strip()
+    if re.match(r"[\w.-]+:\d+(/|$)", what):
+        raise ConfigurationError(f"{what!r} is no address of a server; write http://{what}")
     if what.startswith(("http://", "https://")):
         return {"mcpServers": {_name_in(what.split("//", 1)[1]): {"url": what}}}
     try:

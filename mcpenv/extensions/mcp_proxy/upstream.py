@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar, cast
+from urllib.parse import urlsplit
 
 from fastmcp.client.transports import ClientTransport
 from fastmcp.server.providers.proxy import ProxyClient
@@ -58,6 +60,16 @@ logger = logging.getLogger("mcpenv.upstream")
 
 SERVER_INFO = "io.modelcontextprotocol/serverInfo"
 """The key of a result's metadata that names its server, since 2026-07-28. The environment's own server sets it."""
+
+_SSE = "SSE, which this may be an address for, is not supported; give the address for streamable HTTP, often /mcp"
+
+_EARLIER_SDK = "it is written for an earlier MCP SDK; install the package 'mcp<2' beside it (uvx --with 'mcp<2' ...)"
+
+_NEEDS_EARLIER_SDK = re.compile(
+    r"No module named 'mcp\.|cannot import name '\w+' from 'mcp[.']|module 'mcp[\w.]*' has no attribute"
+    r"|'(?:Server|FastMCP|MCPServer)' object has no attribute|(?:Server|FastMCP|MCPServer)\.\w+\(\) got an unexpected"
+)
+"""The last words of servers that were written for version 1 of the Python SDK."""
 
 T = TypeVar("T")
 
@@ -307,6 +319,13 @@ class Upstream:
         if client is not None:
             await self._disconnect(client)
 
+    @property
+    def may_change_unnoticed(self) -> bool:
+        """True if the server may get other tools without a notification, as aggregators and plugins do."""
+        has = None if self._client is None else self._client.server_capabilities
+        silent = has is None or has.tools is None or not has.tools.list_changed
+        return silent and self.settings.where is not StateOf.NONE
+
     def _follow_tools(self, client: ProxyClient[Any]) -> None:
         """Subscribe to changes of the tools: since 2026-07-28 a server reports them to subscribers only."""
         has = client.server_capabilities
@@ -377,12 +396,16 @@ class Upstream:
         what = self.settings.url or self.settings.command
         if self._process is None:
             seen = "" if request.fault is None else f" ({request.fault})"
-            return f"server {self.name!r} ({what}) cannot be used: {_cause(error)}{seen}"
+            is_sse = urlsplit(str(what)).path.rstrip("/").endswith("/sse") or "405" in seen
+            hint = f"; {_SSE}" if is_sse else ""
+            return f"server {self.name!r} ({what}) cannot be used: {_cause(error)}{seen}{hint}"
         tail = self._process.stderr_tail
         said = f"; the end of its stderr:\n{tail}" if tail else ""
         isolated = self.launcher is not None and self.launcher.isolated
         where = " in its sandbox (see its keys network and isolation)" if isolated else ""
-        return f"server {self.name!r} ({what}) did not start{where}: {_cause(error)}{self._exit()}{said}"
+        hint = f"; {_EARLIER_SDK}" if _NEEDS_EARLIER_SDK.search(tail) else ""
+        status = "" if isinstance(_root_of(error), ValidationError) else self._exit()  # it was ended here
+        return f"server {self.name!r} ({what}) did not start{where}: {_cause(error)}{status}{hint}{said}"
 
     def _exit(self) -> str:
         status = None if self._process is None else self._process.exit_status
@@ -403,9 +426,21 @@ def _error_answer(error: MCPError) -> CallToolResult:
     return CallToolResult(content=[TextContent(type="text", text=error.error.message)], is_error=True)
 
 
+def _root_of(error: Exception) -> Exception:
+    while isinstance(error.__cause__, Exception):
+        error = error.__cause__
+    return error
+
+
 def _cause(error: Exception) -> str:
     if isinstance(error, TimeoutError):
         return "it did not answer in time"
-    while isinstance(error.__cause__, Exception):
-        error = error.__cause__
+    error = _root_of(error)
+    if isinstance(error, ValidationError):
+        fault = error.errors(include_url=False)[0]
+        match fault["loc"]:
+            case ("tools", int(number), "inputSchema" | "outputSchema" as schema, "type"):
+                return f'its tool number {number + 1} has no "type": "object" in its {schema}, which MCP requires'
+            case place:
+                return f"it lists what MCP does not allow: {'.'.join(map(str, place))}: {fault['msg']}"
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

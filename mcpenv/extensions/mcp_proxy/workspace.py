@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import errno
 import hashlib
@@ -13,13 +14,15 @@ import stat
 import sys
 import tempfile
 import threading
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from mcpenv.errors import ConfigurationError
 
-from .config import WORKSPACE
+from .host_files import WORKSPACE
 
 logger = logging.getLogger("mcpenv.upstream")
 
@@ -28,6 +31,9 @@ WORTH_AN_OVERLAY = 500
 
 Copying fewer files takes a few milliseconds, and leaves no mount.
 """
+
+DELETIONS = 100
+"""Attempts to delete a folder in which something else makes or deletes files at the same time."""
 
 _MNT_DETACH = 2
 _removing = threading.Lock()
@@ -77,7 +83,7 @@ class Workspace:
     """
 
     def __init__(self, template: Template) -> None:
-        self._home = Path(tempfile.mkdtemp(prefix="mcpenv-workspace-")).resolve()
+        self._home = make_folder("mcpenv-workspace-", self._uncover)
         self.path = self._home / "files"
         self.path.mkdir()
         self._template = template
@@ -113,7 +119,8 @@ class Workspace:
         except OSError as error:
             logger.warning("workspace %s is not deleted: %s", self.path, error)
         else:
-            _remove_in_background(gone)
+            _existing[gone] = _existing.pop(self._home)
+            remove_in_background(gone)
 
     def fill(self, value: Any, path: str | None = None) -> Any:
         """Return a JSON value with ``{workspace}`` replaced by the folder's path, or by the given path."""
@@ -135,7 +142,7 @@ class Workspace:
         overlay, self._overlay = self._overlay, None
         if overlay is not None:
             overlay.unmount()
-            _remove_in_background(overlay.upper.parent)
+            remove_in_background(overlay.upper.parent)
 
 
 def digest_of(folder: Path) -> str:
@@ -215,16 +222,55 @@ def _write_over(path: Path, source: Path) -> None:
     shutil.copystat(source, path)
 
 
-def _remove_in_background(folder: Path) -> None:
-    threading.Thread(target=_remove, args=(folder,), name="mcpenv-removal").start()
+_existing: dict[Path, Callable[[], None]] = {}
+"""The temporary folders of this process, each with what to do before its deletion. None of them outlives the process.
+
+A command that ends early, as by Ctrl-C, leaves folders of servers that were starting.
+"""
+
+os.register_at_fork(after_in_child=_existing.clear)
+
+
+def make_folder(prefix: str, before_deletion: Callable[[], None] = lambda: None) -> Path:
+    """Return a new temporary folder, which is deleted at the exit of this process if nothing deletes it before.
+
+    Args:
+        prefix: the beginning of its name.
+        before_deletion: called at the exit, before the folder is deleted.
+    """
+    folder = Path(tempfile.mkdtemp(prefix=prefix)).resolve()
+    _existing[folder] = before_deletion
+    return folder
+
+
+def remove_in_background(folder: Path) -> None:
+    """Delete a folder in a thread, which this process waits for at its exit."""
+    with suppress(RuntimeError):  # the interpreter ends, and starts no threads: `_remove_all` deletes the folder
+        threading.Thread(target=_remove, args=(folder,), name="mcpenv-removal").start()
 
 
 def _remove(folder: Path) -> None:
+    fault: OSError | None = None
     with _removing:
-        try:
-            shutil.rmtree(folder)
-        except OSError as error:
-            logger.warning("%s is not deleted: %s", folder, error)
+        for _ in range(DELETIONS):
+            try:
+                shutil.rmtree(folder)
+            except OSError as error:
+                fault = error
+                if error.errno not in (errno.ENOENT, errno.ENOTEMPTY):
+                    break
+            if not folder.exists():
+                _existing.pop(folder, None)
+                return
+    logger.warning("%s is not deleted: %s", folder, fault)
+
+
+@atexit.register
+def _remove_all() -> None:
+    for folder, before_deletion in list(_existing.items()):
+        with suppress(OSError):
+            before_deletion()
+        _remove(folder)
 
 
 # -- overlays

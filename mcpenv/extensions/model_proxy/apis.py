@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -52,6 +53,26 @@ def api_of(method: str, path: str) -> Api | None:
     if method != "POST":
         return None
     return next((api for end, api in _ENDS.items() if f"/{path.rstrip('/')}".endswith(end)), None)
+
+
+_NAME = r"(?!\.{1,2}(?:/|$))[\w.@:+~-]+"
+_MODEL = rf"(?:projects/{_NAME}/locations/{_NAME}/)?(?:publishers/{_NAME}/)?models"
+_POSTED = (
+    r"chat/completions|completions|embeddings|responses(?:/input_tokens|/compact)?|messages(?:/count_tokens)?",
+    rf"{_MODEL}/{_NAME}:(?:generateContent|streamGenerateContent|countTokens|embedContent|batchEmbedContents)",
+)
+_CALLS = re.compile(rf"(?:v\d\w*/)?(?:{'|'.join(_POSTED)})/?", re.ASCII)
+_LISTS = re.compile(rf"(?:v\d\w*/)?{_MODEL}(?:/{_NAME})*/?", re.ASCII)
+
+
+def is_allowed(method: str, path: str) -> bool:
+    """Return True for a call of a model, or a list of models. Other paths and methods may be of use to operators only.
+
+    Args:
+        path: the path below the episode's base URL, without percent-encoding. It cannot leave the endpoint's base URL.
+    """
+    allowed = {"POST": _CALLS, "GET": _LISTS, "HEAD": _LISTS}.get(method)
+    return allowed is not None and allowed.fullmatch(path) is not None
 
 
 def events_of(stream: bytes) -> list[JSON]:

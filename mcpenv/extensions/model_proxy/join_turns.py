@@ -8,7 +8,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from mcpenv.cli.output import Page, note_torn, number_of, print_json, printable, report
+from mcpenv.cli.output import Page, note_lost, note_torn, number_of, print_json, printable, report
 from mcpenv.errors import ConfigurationError
 from mcpenv.trajectories import Recorder, ToolLists, read_episodes
 
@@ -49,7 +49,7 @@ def join_command(
     found, lists = read_turns(turns), ToolLists(folder)
     counts = {"episodes": 0, "joined": 0, "turns": 0, "calls": 0, "linked": 0}
     with Recorder(out) as recorder:
-        for episode in read_episodes(record, on_torn=note_torn):
+        for episode in read_episodes(record, on_torn=note_torn, on_lost=note_lost):
             counts["episodes"] += 1
             if own := found.pop(episode.id, None):
                 episode = joined(episode, own)

@@ -8,18 +8,25 @@ import logging
 from typing import Any
 
 import httpx2
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
+from mcpenv.server.http.body import read_body
 from mcpenv_client.types.values import encode
 
-from .apis import api_of
+from .apis import api_of, is_allowed
 from .exchange import Exchange
 from .store import TurnStore
 from .upstream import Upstream
 
 logger = logging.getLogger("mcpenv")
+
+MAX_BODY_BYTES = 64 * 1024 * 1024
+"""Maximum size of a request. The APIs accept at most 50 MB."""
+
+MAX_BYTES = 4 * MAX_BODY_BYTES
+"""Maximum size of all requests together that are being forwarded."""
 
 _NOT_PASSED = frozenset((b"connection", b"keep-alive", b"transfer-encoding", b"trailer", b"upgrade"))
 _LENGTHS = frozenset((b"content-length", b"content-encoding"))
@@ -43,6 +50,7 @@ class Relay:
         self._http = http
         self._store = store
         self._warned = False
+        self._bytes = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -52,7 +60,30 @@ class Relay:
             message = f"there is no running episode {episode_id!r}; the base URL is that of an episode that is over"
             await _refusal(404, "unknown_episode", message)(scope, receive, send)
             return
-        body = await request.body()
+        if not is_allowed(request.method, path):
+            message = f"{request.method} /{path[:200]} is neither a call nor a list of models, so it is not passed on"
+            await _refusal(404, "not_a_model_call", message)(scope, receive, send)
+            return
+        try:
+            body = await _body_of(request)
+        except ClientDisconnect:
+            return
+        if body is None:
+            message = f"the request is larger than {MAX_BODY_BYTES >> 20} MiB"
+            await _refusal(413, "request_too_large", message)(scope, receive, send)
+            return
+        if self._bytes + len(body) > MAX_BYTES:
+            message = "the requests that are being passed on are too large together; try again later"
+            await _refusal(429, "rate_limit_error", message)(scope, receive, send)
+            return
+        self._bytes += len(body)
+        try:
+            await self._relay(request, episode_id, path, body, send)
+        finally:
+            self._bytes -= len(body)
+
+    async def _relay(self, request: Request, episode_id: str, path: str, body: bytes, send: Send) -> None:
+        receive = request.receive
         api = api_of(request.method, path)
         if api is None:
             await self._until_disconnect(self._pass(request, path, body, None, send), receive, None)
@@ -133,6 +164,21 @@ class Relay:
         if exchange is not None:
             exchange.complete = True
         await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _body_of(request: Request) -> bytes | None:
+    """Return the body of a request; None if it is too large. A body that says so is not read.
+
+    Raises:
+        ClientDisconnect: the agent disconnected before the body's end.
+    """
+    length = request.headers.get("content-length", "0")
+    if length.isdecimal() and int(length) > MAX_BODY_BYTES:
+        return None
+    messages, body = await read_body(request.receive, MAX_BODY_BYTES)
+    if messages[-1]["type"] == "http.disconnect":
+        raise ClientDisconnect
+    return None if len(body) > MAX_BODY_BYTES else body
 
 
 async def _disconnected(receive: Receive) -> None:

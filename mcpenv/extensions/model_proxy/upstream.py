@@ -27,9 +27,11 @@ _OF_CONNECTION = frozenset(
     (
         *(b"host", b"connection", b"keep-alive", b"te", b"trailer", b"transfer-encoding", b"upgrade", b"expect"),
         *(b"content-length", b"accept-encoding", b"proxy-authorization", b"proxy-connection"),
+        # Some servers take these in place of the method and the path.
+        *(b"x-http-method-override", b"x-http-method", b"x-method-override", b"x-original-url", b"x-rewrite-url"),
     )
 )
-"""The headers of one connection, which are not forwarded."""
+"""The headers that are not forwarded: those of one connection, and those that would change the request."""
 
 _LONG = 16
 """Minimum characters of an agent's own key to remove it from records. Shorter ones are words such as ``EMPTY``."""

@@ -14,7 +14,6 @@ from fastmcp.tools.base import ToolResult as FastMCPResult
 from mcp_types import ContentBlock
 from pydantic import ConfigDict, TypeAdapter, create_model
 
-from mcpenv.environment import MCPEnvironment
 from mcpenv.failures import SortedFailure
 from mcpenv.tasks.reset_options import ResetOptions
 from mcpenv.tasks.source import TaskRefusal, TaskSource
@@ -25,20 +24,17 @@ from mcpenv.tools.schema_tool import SchemaTool
 from mcpenv_client.errors import NotSupported, SessionLost
 from mcpenv_client.types.actions import Action
 from mcpenv_client.types.observations import AnyObservation, Observation
-from mcpenv_client.types.records import ToolCall, ToolOutcome
 from mcpenv_client.types.state import State
 from mcpenv_client.types.tools import Mode, Tool, ToolErrorType, ToolFailure
 from mcpenv_client.types.values import to_plain
 
+from .own_actions import ActingEnvironment
 from .process import OpenEnvProcess, OpenEnvRefusal
-
-ACT = "act"
-"""The name of the tool for the actions of an environment that has no tools of its own."""
 
 _BLOCKS: TypeAdapter[list[ContentBlock]] = TypeAdapter(list[ContentBlock])
 
 
-class OpenEnvEnvironment(MCPEnvironment):
+class OpenEnvEnvironment(ActingEnvironment):
     """The base of the classes that `adapted` makes."""
 
     process: ClassVar[OpenEnvProcess]
@@ -46,7 +42,6 @@ class OpenEnvEnvironment(MCPEnvironment):
 
     def __init__(self, **settings: Any) -> None:
         self._id = uuid.uuid4().hex
-        self._reward: Any = None
         self._remote: OpenEnvProcess = self.shared
         made = self._remote.request("make", instance=self._id, settings=settings).result()
         by_mode = {mode: {spec["name"]: spec for spec in made["tools"][mode.value]} for mode in Mode}
@@ -57,7 +52,8 @@ class OpenEnvEnvironment(MCPEnvironment):
             if simulation.get(name) != spec:
                 self._add_tool(Tool.from_mcp(spec), (Mode.PRODUCTION,))
         if self.action_types and not (simulation or production):
-            self._add_action_tool()
+            action = self.described["action"]
+            self._add_action_tool(action["name"], action["schema"])
 
     @classmethod
     @asynccontextmanager
@@ -87,11 +83,6 @@ class OpenEnvEnvironment(MCPEnvironment):
             data.pop("metadata", None)
         return _observation(await self._ask("act", data=data))
 
-    def score(self, call: ToolCall, outcome: ToolOutcome) -> Any:
-        """Return the reward that the remote environment gave for the call."""
-        reward, self._reward = self._reward, None
-        return reward
-
     @property
     def state(self) -> State:
         """The state of the remote environment."""
@@ -110,7 +101,7 @@ class OpenEnvEnvironment(MCPEnvironment):
         """
         raise NotSupported(
             f"{type(self).__name__} cannot be saved: an OpenEnv environment keeps its state in a process of its own. "
-            "Convert it to an mcpenv environment (mcpenv import-openenv) to use snapshots"
+            "Convert it to an mcpenv environment (mcpenv share import-openenv) to use snapshots"
         )
 
     @classmethod
@@ -134,18 +125,9 @@ class OpenEnvEnvironment(MCPEnvironment):
         check_name(spec.name)
         self._execution.tools.add(BoundTool(SchemaTool(spec), partial(self._call, spec.name)), modes)
 
-    def _add_action_tool(self) -> None:
-        action = self.described["action"]
-        spec = Tool(
-            name=ACT,
-            description=action["schema"].get("description") or f"Take a {action['name']}.",
-            input_schema=_for_agents(action["schema"]),
-        )
-        self._execution.tools.add(BoundTool(SchemaTool(spec), self._act_as_tool), BOTH_MODES)
-
     async def _call(self, name: str, arguments: dict[str, Any]) -> FastMCPResult:
         answer = await self._ask("call", name=name, arguments=arguments)
-        self._end_of_step(answer)
+        self._end_of_step(answer["reward"], answer["done"])
         if "error" in answer:
             kind = ToolErrorType(answer["error"]["error_type"])
             raise SortedFailure(ToolFailure(error_type=kind, message=answer["error"]["message"]))
@@ -156,17 +138,9 @@ class OpenEnvEnvironment(MCPEnvironment):
             meta=result["meta"],
         )
 
-    async def _act_as_tool(self, arguments: dict[str, Any]) -> FastMCPResult:
-        """Take an own action as a tool. Agents see the observation without reward, end and metadata."""
+    async def _taken(self, arguments: dict[str, Any]) -> tuple[Mapping[str, Any], Any, bool]:
         answer = await self._ask("act", data=arguments)
-        self._end_of_step(answer)
-        fields = {name: value for name, value in answer["fields"].items() if name != "metadata"}
-        return FastMCPResult(structured_content=fields)
-
-    def _end_of_step(self, answer: Mapping[str, Any]) -> None:
-        self._reward = answer["reward"]
-        if answer["done"]:
-            self.finish()
+        return answer["fields"], answer["reward"], answer["done"]
 
 
 def adapted(process: OpenEnvProcess, described: Mapping[str, Any]) -> type[OpenEnvEnvironment]:
@@ -236,7 +210,10 @@ def _reset_options(takes: Mapping[str, Any]) -> ResetOptions:
         if name not in takes["options"]:
             parameters.append(kinds(name, kinds.KEYWORD_ONLY, default=None))
     if takes["any"]:
-        parameters.append(kinds("options", kinds.VAR_KEYWORD))
+        rest = "options"
+        while rest in takes["options"]:
+            rest += "_"
+        parameters.append(kinds(rest, kinds.VAR_KEYWORD))
 
     def reset(self: Any, **options: Any) -> None: ...
 
@@ -249,12 +226,6 @@ def _observation(answer: Mapping[str, Any]) -> Observation:
     ours = ("terminated", "truncated", "info")
     fields = {name: value for name, value in answer["fields"].items() if name not in ours}
     return AnyObservation.model_validate({**fields, "reward": answer["reward"], "done": answer["done"]})
-
-
-def _for_agents(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the schema of an action without the field for the orchestrator."""
-    properties = {name: value for name, value in schema.get("properties", {}).items() if name != "metadata"}
-    return {**schema, "properties": properties}
 
 
 _REFUSALS = {"unsupported": 501, "index": 400}

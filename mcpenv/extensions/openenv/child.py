@@ -47,6 +47,12 @@ from pydantic_core import to_jsonable_python  # noqa: E402
 NO_LIMIT_S = 86_400.0
 """Replaces OpenEnv's own deadline of 30 seconds, because the server enforces the deadline of a step."""
 
+MAX_FAULTS = 20
+"""Maximum faults of an action that are reported."""
+
+MAX_FAULT_TEXT = 500
+"""Maximum characters of the text of a fault, and of a name in its location."""
+
 MODES = ("simulation", "production")
 TASK_METHODS = ("list_splits", "list_tasks", "num_tasks", "get_task", "get_task_range")
 
@@ -156,12 +162,16 @@ def hosted(place: dict[str, Any]) -> Hosted:
 
 
 def hosted_folder(folder: str, attribute: str | None, servers: list[Hosted]) -> Hosted:
-    """Return the environment that the application of an OpenEnv folder serves."""
-    with open(os.path.join(folder, "openenv.yaml"), encoding="utf-8") as file:
-        manifest = yaml.safe_load(file)
+    """Return the environment that the application of an OpenEnv folder serves, which may have no openenv.yaml."""
+    manifest = {}
+    if os.path.exists(described := os.path.join(folder, "openenv.yaml")):
+        with open(described, encoding="utf-8") as file:
+            manifest = yaml.safe_load(file)
     if not isinstance(manifest, dict):
         raise Refusal("target", "openenv.yaml is not a mapping")
     app = str(manifest.get("app") or "server.app:app").partition(":")[0]
+    # Some name it from the root of the repository: envs.mine.server.app
+    app = app.rpartition(f".{os.path.basename(folder)}.")[2]
     sys.path.insert(0, folder)
     sys.path.append(os.path.dirname(folder))
     try:
@@ -299,7 +309,7 @@ class Instance:
             await self._let_go()
             await self._construct()
         self._env._mode = mode
-        return observation_data(await self._run("reset_async", "reset", **options))
+        return observation_data(await self._run("reset_async", "reset", options=options))
 
     async def call(self, name: str, arguments: dict[str, Any], mode: str) -> dict[str, Any]:
         """Call a tool: a step with OpenEnv's action for it."""
@@ -326,8 +336,16 @@ class Instance:
         try:
             action = deserialize_action(data, self._hosted.action_cls)
         except ValidationError as error:
-            faults = error.errors(include_url=False, include_context=False, include_input=False)
-            raise Refusal("invalid", "the action does not fit", to_plain(faults)) from error
+            faults = error.errors(include_url=False, include_context=False, include_input=False)[:MAX_FAULTS]
+            cut = [
+                {
+                    "loc": [part[:MAX_FAULT_TEXT] if isinstance(part, str) else part for part in fault["loc"]],
+                    "msg": fault["msg"][:MAX_FAULT_TEXT],
+                    "type": fault["type"],
+                }
+                for fault in faults
+            ]
+            raise Refusal("invalid", "the action does not fit", cut) from error
         self._env._mode = mode
         return observation_data(await self._step(action, {}))
 
@@ -379,7 +397,7 @@ class Instance:
 
     async def _step(self, action: Any, options: dict[str, Any]) -> Any:
         scored = self._scored
-        observation = await self._run("step_async", "step", action, **options)
+        observation = await self._run("step_async", "step", action, options=options)
         rubric = getattr(self._env, "rubric", None)
         if rubric is not None and observation.reward is None and self._scored == scored:
             # OpenEnv never calls the rubric for tool calls. Call it here, once.
@@ -389,8 +407,8 @@ class Instance:
             )
         return observation
 
-    async def _run(self, asynchronous: str, synchronous: str, *args: Any, **options: Any) -> Any:
-        """Call the method that `overrides` selects, with the options that it accepts."""
+    async def _run(self, asynchronous: str, synchronous: str, *args: Any, options: dict[str, Any]) -> Any:
+        """Call the method that `overrides` selects, with the options that it accepts. They may have any name."""
         is_async = overrides(type(self._env), asynchronous, synchronous)
         method = getattr(self._env, asynchronous if is_async else synchronous)
         parameters = inspect.signature(method).parameters
@@ -410,7 +428,7 @@ class Instance:
         if not self._hosted.has_tools:
             return []
         if getattr(self._env, "mcp_client", None) is None:
-            listed = await self._run("step_async", "step", ListToolsAction())
+            listed = await self._run("step_async", "step", ListToolsAction(), options={})
             return [
                 {"name": tool.name, "description": tool.description, "inputSchema": tool.input_schema}
                 for tool in listed.tools
@@ -455,7 +473,7 @@ def listed(value: Any) -> Any:
     """Return arrays and tensors as lists."""
     if hasattr(value, "tolist"):
         return value.tolist()
-    raise TypeError(f"a {type(value).__name__} has no JSON form")
+    raise TypeError(f"a value of type {type(value).__name__} has no JSON form")
 
 
 def observation_data(observation: Any) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from mcpenv.cli.commands import Command
 
 IMPORT_OPENENV = Command(
@@ -9,3 +11,5 @@ IMPORT_OPENENV = Command(
     run="mcpenv.extensions.openenv.import_openenv:import_openenv",
     order=20,
 )
+
+OLD_IMPORT_OPENENV = replace(IMPORT_OPENENV, moved="share import-openenv")

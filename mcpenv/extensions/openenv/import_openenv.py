@@ -1,4 +1,4 @@
-"""The command ``mcpenv import-openenv``: convert an OpenEnv environment's folder to an environment of mcpenv."""
+"""The command ``mcpenv share import-openenv``: convert an OpenEnv environment's folder to an environment of mcpenv."""
 
 from __future__ import annotations
 

@@ -19,14 +19,16 @@ from pathlib import Path
 from mcpenv.errors import TargetError
 
 from . import MANIFEST
+from .own_actions import ActingEnvironment
 
 ENVIRONMENT_FILE = "environment.py"
+ACTING = ActingEnvironment.__module__
 
 _NAMES = {
     "Action": "Action",
     "CallToolAction": "CallToolAction",
     "CallToolObservation": "CallToolObservation",
-    "Environment": "MCPEnvironment",
+    "Environment": ActingEnvironment.__name__,
     "ListToolsAction": "ListToolsAction",
     "ListToolsObservation": "ListToolsObservation",
     "MCPEnvironment": "MCPEnvironment",
@@ -255,6 +257,8 @@ class _Rewrite:
         for node in tree.body:
             if isinstance(node, ast.ClassDef) and self._served is not None and node.name == self._served.environment:
                 self._environment(node)
+            if isinstance(node, ast.ClassDef):
+                self._declared_end(node)
         for child in ast.walk(tree):
             if isinstance(child, ast.Name) and child.id in self._renamed:
                 self._replace_in_line(child, self._renamed[child.id])
@@ -280,15 +284,20 @@ class _Rewrite:
                 self._cannot(node, f"{alias.name} of {node.module}")
             elif alias.asname is None and _NAMES[alias.name] != alias.name:
                 self._renamed[alias.name] = _NAMES[alias.name]
-        names = sorted({_NAMES[a.name] + (f" as {a.asname}" if a.asname else "") for a in known})
-        self._line(node, f"from mcpenv import {', '.join(names)}" if names else "")
+        homes: dict[str, list[str]] = {}
+        for alias in known:
+            name = _NAMES[alias.name]
+            package = ACTING if name == ActingEnvironment.__name__ else "mcpenv"
+            homes.setdefault(package, []).append(name + (f" as {alias.asname}" if alias.asname else ""))
+        lines = [f"from {package} import {', '.join(sorted(set(names)))}" for package, names in sorted(homes.items())]
+        self._line(node, f"\n{' ' * node.col_offset}".join(lines))
 
     def _environment(self, node: ast.ClassDef) -> None:
         assert self._served is not None
         generic = next((base for base in node.bases if isinstance(base, ast.Subscript)), None)
         header = self._text.splitlines()[node.lineno - 1]
         if generic is not None:
-            plain = header.replace(ast.get_source_segment(self._text, generic) or "", "MCPEnvironment")
+            plain = header.replace(ast.get_source_segment(self._text, generic) or "", ActingEnvironment.__name__)
             self._edits.append((node.lineno - 1, node.lineno, plain + "\n"))
         with_tools = any(isinstance(base, ast.Name) and base.id == "MCPEnvironment" for base in node.bases)
         methods = {
@@ -314,10 +323,25 @@ class _Rewrite:
                         self._cannot(methods[name], f"{name}: steps are the framework's; move what it does to score")
         else:
             self._own_step(methods)
+            made = methods.get("__init__")
+            if made is not None and ".__init__(" not in ast.unparse(made):
+                self._cannot(made, f"agents get no tool for {self._served.action}: call super().__init__() first")
         if "reset_async" in methods:
             self._rename(methods["reset_async"], "reset")
             if "reset" in methods:
                 self._drop(methods["reset"])
+
+    def _declared_end(self, node: ast.ClassDef) -> None:
+        """Remove the field ``done`` of an observation, which mcpenv derives. Report a default that is not False."""
+        if not any(ast.unparse(base).endswith("Observation") for base in node.bases):
+            return
+        for field_ in node.body:
+            if isinstance(field_, ast.AnnAssign) and ast.unparse(field_.target) == "done":
+                default = "" if field_.value is None else ast.unparse(field_.value)
+                if not re.match(r"$|False$|Field\((default=)?False\b", default):
+                    self._cannot(field_, "the default of done: give done to each observation")
+                rest = f"{' ' * field_.col_offset}pass\n" if len(node.body) == 1 else ""
+                self._edits.append((field_.lineno - 1, field_.end_lineno or field_.lineno, rest))
 
     def _settings(self, node: ast.ClassDef, with_tools: bool) -> None:
         """Insert class attributes after the docstring: names, and the types of actions, observations and state."""

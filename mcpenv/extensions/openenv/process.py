@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import itertools
 import json
 import logging
@@ -18,6 +19,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
+from mcpenv.extensions.mcp_proxy.process import GUARD_KILL, GUARDS, guard
 from mcpenv_client.errors import InvalidMessage, McpenvError, SessionLost
 
 logger = logging.getLogger("mcpenv")
@@ -111,15 +113,16 @@ class _Running:
     """A process, from its start to its end. Callers do not block on writing to it."""
 
     def __init__(self, python: Path, folder: Path | None) -> None:
-        self.process = subprocess.Popen(
-            [str(python), str(CHILD)], cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        )
         self.ended = False
         self._mutex = threading.Lock()
         self._waiting: dict[int, Future[Any]] = {}
         self._lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        for work in (self._write, self._hear):
-            threading.Thread(target=work, name="mcpenv-openenv", daemon=True).start()
+        started: Future[subprocess.Popen[bytes]] = Future()
+        # In the thread that hears it to its end, because the system ends it with the thread that started it.
+        hearing = functools.partial(self._run, [*guard(), str(python), str(CHILD)], folder, started)
+        threading.Thread(target=hearing, name="mcpenv-openenv", daemon=True).start()
+        self.process = started.result()
+        threading.Thread(target=self._write, name="mcpenv-openenv", daemon=True).start()
 
     def send(self, number: int, request: Mapping[str, Any]) -> Future[Any]:
         future: Future[Any] = Future()
@@ -138,7 +141,10 @@ class _Running:
             self.process.wait(STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             logger.warning("an OpenEnv environment did not close in time; killing its process")
-            self.process.kill()
+            if GUARDS:
+                self.process.send_signal(GUARD_KILL)
+            else:
+                self.process.kill()
             self.process.wait()
 
     def _write(self) -> None:
@@ -149,9 +155,20 @@ class _Running:
                     requests.write(line)
                     requests.flush()
 
-    def _hear(self) -> None:
-        assert self.process.stdout is not None
-        with self.process.stdout as replies:
+    def _run(self, command: list[str], folder: Path | None, started: Future[subprocess.Popen[bytes]]) -> None:
+        try:
+            process = subprocess.Popen(
+                command, cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+            )
+        except OSError as error:
+            started.set_exception(error)
+            return
+        started.set_result(process)
+        self._hear(process)
+
+    def _hear(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdout is not None
+        with process.stdout as replies:
             for line in replies:
                 reply = json.loads(line)
                 with self._mutex:

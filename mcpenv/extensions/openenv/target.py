@@ -13,6 +13,7 @@ from mcpenv.errors import TargetError
 from mcpenv.targets.external import FolderKind
 from mcpenv_client.errors import McpenvError
 
+from . import MANIFEST
 from .adapter import OpenEnvEnvironment, adapted
 from .process import OpenEnvProcess
 
@@ -20,6 +21,12 @@ PYTHON_VARIABLE = "MCPENV_OPENENV"
 """The environment variable with the path of the Python interpreter that has OpenEnv."""
 
 _PACKAGES = ("openenv", "openenv_core")
+
+APP = "server/app.py"
+"""The application of an environment, by which older folders without `MANIFEST` are found."""
+
+_NOT_IMPORTED = (ImportError.__name__, ModuleNotFoundError.__name__)
+_REQUIREMENTS = ("server/requirements.txt", "requirements.txt")
 
 
 def load_folder(target: str, folder: Path, attribute: str | None) -> type[OpenEnvEnvironment]:
@@ -33,6 +40,8 @@ def load_folder(target: str, folder: Path, attribute: str | None) -> type[OpenEn
     Raises:
         TargetError: if no Python has OpenEnv, or the environment cannot be loaded.
     """
+    if not ((folder / MANIFEST).is_file() or "openenv" in _text(folder / APP)):
+        raise TargetError(target, f"the folder has no environment.py and no {MANIFEST}, and {APP} serves no OpenEnv")
     return _load(target, {"folder": str(folder), "attribute": attribute}, folder)
 
 
@@ -88,7 +97,8 @@ def python_of(target: str, folder: Path | None) -> Path:
 
 
 def _load(target: str, place: Mapping[str, Any], folder: Path | None) -> type[OpenEnvEnvironment]:
-    process = OpenEnvProcess(python_of(target, folder), place, folder)
+    python = python_of(target, folder)
+    process = OpenEnvProcess(python, place, folder)
     try:
         described = process.describe()
     except McpenvError as error:
@@ -96,16 +106,33 @@ def _load(target: str, place: Mapping[str, Any], folder: Path | None) -> type[Op
         raise TargetError(target, str(error)) from error
     except Exception as error:  # of the type that user code raised in the process
         process.stop()
-        raise TargetError(target, f"cannot be loaded: {type(error).__name__}: {error}") from error
+        kind = type(error).__name__
+        remedy = _remedy(python, folder) if kind in _NOT_IMPORTED and folder is not None else ""
+        raise TargetError(target, f"cannot be loaded: {kind}: {error}{remedy}") from error
     return adapted(process, described)
+
+
+def _remedy(python: Path, folder: Path) -> str:
+    """Return the command that installs the packages of an environment, which is not installed itself."""
+    for file, what in (("pyproject.toml", f"-e {folder}"), *((each, f"-r {folder}/{each}") for each in _REQUIREMENTS)):
+        if (folder / file).is_file():
+            return f". If it is one of the environment's packages: {python} -m pip install {what}"
+    return ""
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
 
 
 FOLDER = FolderKind(
     framework="OpenEnv",
-    advice="mcpenv import-openenv --help",
+    advice="mcpenv share import-openenv --help",
     load_folder=load_folder,
     load_attribute=load_attribute,
     owns=_owns,
     explains=_explains,
 )
-"""Folders with ``openenv.yaml``, and classes of OpenEnv."""
+"""Folders with ``openenv.yaml``, older ones with ``server/app.py``, and classes of OpenEnv."""

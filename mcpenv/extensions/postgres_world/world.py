@@ -11,8 +11,8 @@ from decimal import Decimal
 from typing import Any, LiteralString
 from urllib.parse import quote, urlencode
 
-from mcpenv.worlds.sqlite import free_key
-from mcpenv.worlds.world import Tree
+from mcpenv.errors import WorldUnreadable
+from mcpenv.worlds.world import Tree, free_key, left_of_capture
 from mcpenv_client.errors import NotSupported
 
 try:
@@ -22,6 +22,9 @@ try:
     from psycopg.rows import tuple_row
 except ImportError as error:
     raise ImportError("PostgresWorld needs psycopg: pip install 'mcpenv[postgres]'") from error
+
+LOCK_MS = 30_000
+"""Maximum milliseconds that a capture waits for a lock, which an agent's connection may hold."""
 
 _TABLES = """
     SELECT c.oid, n.nspname, c.relname
@@ -107,11 +110,23 @@ class PostgresWorld:
         """Return all committed rows of every table, read in one transaction.
 
         Raises:
-            psycopg.Error: it cannot be read.
+            WorldUnreadable: the content cannot be read, such as a date after the year 9999, or a lock is not released.
+            psycopg.Error: the server failed.
         """
+        try:
+            return self._tables()
+        except psycopg.Error as error:
+            if isinstance(error, psycopg.OperationalError) and not isinstance(error, psycopg.errors.LockNotAvailable):
+                raise
+            raise WorldUnreadable(str(error).strip()) from error
+
+    def _tables(self) -> Tree:
         with psycopg.connect(make_conninfo(self._server, dbname=self.name), row_factory=tuple_row) as connection:
             # Functions created by an agent must not shadow the server's own.
             connection.execute("SET search_path = pg_catalog; SET row_security = off; SET TIME ZONE 'UTC'")
+            left_s = left_of_capture()
+            limit_ms = LOCK_MS if left_s is None else min(LOCK_MS, max(int(left_s * 1000), 1))
+            connection.execute(sql.SQL("SET lock_timeout = {}").format(limit_ms))
             connection.commit()
             connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             tree: Tree = {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
@@ -11,17 +10,16 @@ from typing import Any
 
 from mcpenv.errors import ConfigurationError, DamagedRecord
 from mcpenv.trajectories.episode import RESCORED, RecordedEpisode
-from mcpenv.trajectories.reader import TornTail, read_episodes, segments_of
+from mcpenv.trajectories.reader import Lost, TornTail, read_episodes, segments_of
 from mcpenv.trajectories.summary import named_task_of
-from mcpenv_client.scores import worth_of
-from mcpenv_client.types.records import Trajectory
+from mcpenv_client.scores import equal, reaches, worth_of
+from mcpenv_client.types.records import Trajectory, summed
 from mcpenv_client.types.status import Status, StatusCode
 
 from .costs import Costs
 from .duplicates import Duplicates
 from .finding import Finding, Kind
 
-_ROUNDING = 1e-9
 _BROKEN = frozenset({StatusCode.ENV_ERROR, StatusCode.JUDGE_ERROR})
 
 
@@ -78,7 +76,7 @@ def check_record(record: Path | str, *, on_torn: Callable[[TornTail], None] | No
     checking = _Checking()
     for segment in segments_of(Path(record)):
         try:
-            for episode in read_episodes(segment, on_torn=on_torn):
+            for episode in read_episodes(segment, on_torn=on_torn, on_lost=checking.lost):
                 checking.add(episode, segment.name)
         except DamagedRecord as error:
             text = f"{error.reason}; the episodes after it in this file are not read"
@@ -114,6 +112,9 @@ class _Checking:
         self._count(episode)
         for kind, text in _faults_of(episode):
             self.findings.append(Finding(kind, episode.id, text, [episode.id], named_task_of(episode.trajectory)))
+
+    def lost(self, segment: Path, lost: Lost) -> None:
+        self.findings.append(Finding(Kind.LOST, segment.name, str(lost)))
 
     def _count(self, episode: RecordedEpisode) -> None:
         task, status = named_task_of(episode.trajectory), episode.trajectory.status
@@ -166,17 +167,13 @@ def _faults_of_reward(episode: RecordedEpisode) -> Iterator[tuple[Kind, str]]:
     worth = worth_of(trajectory)
     if trajectory.task is not None and worth is not None:
         floor, full = trajectory.task.reward_range
-        if not floor - _ROUNDING <= worth <= full + _ROUNDING:
+        if not (reaches(worth, floor) and reaches(full, worth)):
             what = "return" if trajectory.verified is None else "verified value"
             yield Kind.REWARD_OUT_OF_RANGE, f"{what} {worth:g}; reward_range is {floor:g} to {full:g}"
     if trajectory.dropped:
         return
-    rewards = [step.reward.value for step in trajectory.steps if step.reward is not None]
-    rewards += [] if trajectory.end_reward is None else [trajectory.end_reward.value]
-    of_reset = (trajectory.observation or {}).get("reward")
     # A rubric that scored the episode again does not see the reset.
-    if isinstance(of_reset, int | float) and RESCORED not in episode.extra:
-        rewards.append(of_reset)
-    total = math.fsum(rewards)
-    if not math.isclose(total, trajectory.total_reward, rel_tol=_ROUNDING, abs_tol=_ROUNDING):
+    seen = replace(trajectory, observation=None) if RESCORED in episode.extra else trajectory
+    total = summed(seen.reward_values)
+    if not equal(total, trajectory.total_reward):
         yield Kind.WRONG_RETURN, f"return {trajectory.total_reward:g}; its rewards add up to {total:g}"

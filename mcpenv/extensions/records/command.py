@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 import time
@@ -12,11 +13,12 @@ from typing import Annotated, Any
 
 from cyclopts import Group, Parameter
 
-from mcpenv.cli.output import Page, note, note_torn, number_of, print_json, print_table, printable
-from mcpenv.errors import ConfigurationError
+from mcpenv.cli.output import Page, note, note_lost, note_torn, number_of, print_json, print_table, printable
+from mcpenv.errors import ConfigurationError, DamagedRecord
 from mcpenv.trajectories import RecordedEpisode, read_episodes
 from mcpenv.trajectories.episode import Ending
-from mcpenv.trajectories.summary import fault_of, return_of, summary_of
+from mcpenv.trajectories.reader import lost_in
+from mcpenv.trajectories.summary import fault_of, summary_of
 from mcpenv_client.types.records import StepRecord
 from mcpenv_client.types.status import StatusCode
 
@@ -56,7 +58,7 @@ class Which:
     limit: int | None = None
 
     def of(self, record: Path) -> Iterator[RecordedEpisode]:
-        """Return the selected episodes of ``record``; print a note on stderr if a file ends with an unfinished one.
+        """Return the selected episodes of ``record``; print a note on stderr for each that is unfinished or lost.
 
         Raises:
             ConfigurationError: there is no such record, or the limit is negative.
@@ -64,7 +66,7 @@ class Which:
         if self.limit is not None and self.limit < 0:
             raise ConfigurationError(f"--limit is {self.limit}; it must be 0 or more")
         selection = Selection(self.id, self.task, self.split, self.min_return, self.ended, self.limit)
-        return selection.of(read_episodes(record, on_torn=note_torn))
+        return selection.of(read_episodes(record, on_torn=note_torn, on_lost=note_lost))
 
 
 EVERY = Which()
@@ -99,7 +101,7 @@ def list_episodes(
 
 def show(
     record: Path,
-    episode_id: Annotated[str, Parameter(allow_leading_hyphen=True)],
+    episode_id: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
     /,
     *,
     images: Path | None = None,
@@ -110,17 +112,20 @@ def show(
 
     Args:
         record: Folder that was given as --record, or one of its files.
-        episode_id: The episode's id, or the start of it.
+        episode_id: The episode's id, or the start of it. A record of one episode needs none.
         images: Folder to write the episode's images to, such as screenshots. Existing files are replaced.
         as_json: Print the episode's full record as one JSON document.
         debug: Show the traceback when something fails.
     """
-    episode = _only(record, episode_id)
+    episode = _only(record, episode_id or "")
     files = {} if images is None else _write_images(images, episode)
     if as_json:
         print_json(json.loads(episode.line()))
     else:
         _show(Page(sys.stdout), episode, files)
+    with contextlib.suppress(DamagedRecord):  # after the episode
+        for path, lost in lost_in(record):
+            note_lost(path, lost)
     if images is not None:
         note(f"{number_of(sum(map(len, files.values())), 'image')} in {images}")
     return 0
@@ -158,12 +163,14 @@ def _only(record: Path, beginning: str) -> RecordedEpisode:
         if episode.id == beginning:
             return episode
         if found is not None and found.id != episode.id:
-            raise ConfigurationError(
-                f"several episode ids start with {beginning!r}, such as {found.id} and {episode.id}"
-            )
+            how = f"several episode ids start with {beginning!r}" if beginning else f"{record} has several episodes"
+            several = f"{how}, such as {found.id} and {episode.id}"
+            raise ConfigurationError(f"{several}. To list them: mcpenv trajectories list {record}")
         found = episode
     if found is None:
-        raise ConfigurationError(f"{record}: there is no episode {beginning!r}")
+        raise ConfigurationError(
+            f"{record}: there is no episode {beginning!r}" if beginning else f"{record}: no episode"
+        )
     return found
 
 
@@ -237,8 +244,10 @@ def _show(page: Page, episode: RecordedEpisode, files: Mapping[int, Sequence[str
         page.line("at the end: ", printable(reward_text(trajectory.end_reward)))
     if trajectory.verified is not None:
         page.line("verified: ", printable(reward_text(trajectory.verified)))
+    for title, sentences in (("problems", trajectory.problems), ("changes of the world", trajectory.changes)):
+        page.block("\n".join([f"{title}:", *map(printable, sentences)]) if sentences else "")
     reason = f" ({printable(trajectory.reason)})" if trajectory.reason and trajectory.reason != episode.ending else ""
-    earned = return_of(trajectory)
+    earned = trajectory.earned
     total = "not scored" if earned is None else f"return {earned:g}"
     fault = fault_of(trajectory)
     if fault is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from mcpenv.cli.commands import Command
 
 TRAJECTORIES = Command(help="List, show, export, check and join recorded episodes.", order=8)
@@ -18,3 +20,7 @@ CHECK = Command(help="Find unsound episodes.", run="mcpenv.extensions.records.ch
 RESCORE = Command(
     help="Score recorded episodes again with another rubric.", run="mcpenv.extensions.records.rescore:rescore", order=10
 )
+
+OLD_REPLAY = replace(REPLAY, moved="trajectories replay")
+
+OLD_RESCORE = replace(RESCORE, moved="trajectories rescore")

@@ -12,6 +12,8 @@ class Kind(StrEnum):
 
     DAMAGED = "damaged"
     """A part of the record cannot be read."""
+    LOST = "lost"
+    """Episodes are missing, because they could not be written."""
     DUPLICATE = "duplicate"
     """The same episode is in the record more than once, under the same id or as a copy under another one."""
     NO_CALLS = "no_calls"

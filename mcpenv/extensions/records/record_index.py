@@ -15,7 +15,7 @@ from typing import Any
 
 from mcpenv.errors import DamagedRecord
 from mcpenv.trajectories.episode import RecordedEpisode
-from mcpenv.trajectories.reader import PATTERNS
+from mcpenv.trajectories.reader import PATTERNS, Lost
 from mcpenv.trajectories.segments import TornTail, pieces
 from mcpenv.trajectories.summary import summary_of
 
@@ -170,7 +170,8 @@ class RecordIndex:
         self._ids = {row.summary["id"]: row for row in self._rows}
 
     def _left_out(self) -> list[dict[str, str]]:
-        found = [entry for segment in self._segments.values() for entry in (*segment.damaged, *segment.torn)]
+        segments = self._segments.values()
+        found = [entry for each in segments for entry in (*each.damaged, *each.torn, *each.lost)]
         if self._older:
             why = f"{self._older} older episodes, because {MAX_INDEXED} are shown; mcpenv trajectories lists them"
             found.insert(0, {"where": "the record", "why": why})
@@ -198,7 +199,7 @@ class _Segment:
     Attributes:
         size: the number of bytes read so far.
         rows: the rows of its episodes.
-        damaged, torn: its parts without rows.
+        damaged, torn, lost: its parts without rows.
     """
 
     def __init__(self, directory: Path, path: Path) -> None:
@@ -210,6 +211,7 @@ class _Segment:
         self.rows: list[Row] = []
         self.damaged: list[dict[str, str]] = []
         self.torn: list[dict[str, str]] = []
+        self.lost: list[dict[str, str]] = []
 
     def read_on(self, size: int) -> None:
         """Read the appended data."""
@@ -242,6 +244,9 @@ class _Segment:
 
     def _rows_of(self, offset: int, text: bytes) -> Iterable[Row]:
         for number, line in _numbered(text):
+            if (lost := Lost.from_line(line)) is not None:
+                self.lost.append(self._at(offset, str(lost)))
+                continue
             try:
                 episode = RecordedEpisode.from_line(line)
             except DamagedRecord as error:

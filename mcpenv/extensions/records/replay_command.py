@@ -1,4 +1,4 @@
-"""The command ``mcpenv replay``: run recorded calls again and compare the results."""
+"""The command ``mcpenv trajectories replay``: run recorded calls again and compare the results."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from mcpenv.cli.instance import own_instances
 from mcpenv.cli.output import (
     Page,
     author_output,
     counted,
     note,
+    note_lost,
     note_torn,
     number_of,
     print_json,
@@ -24,7 +26,6 @@ from mcpenv.cli.output import (
     quiet_logs,
 )
 from mcpenv.errors import ConfigurationError, TargetError
-from mcpenv.execution.lifespan import IN_PROCESS
 from mcpenv.targets.target import Target, load_target
 from mcpenv.trajectories import RecordedEpisode, read_episodes
 from mcpenv_client.errors import McpenvError
@@ -69,12 +70,13 @@ def replay(
     with author_output():
         loaded = load_target(target, settings or ())
         loaded.refuse_other(Mode.SIMULATION)
-        try:
+        with own_instances():
             replayed = list(
-                _replayed(loaded, counted(selection.of(read_episodes(record, on_torn=note_torn)), "replayed"))
+                _replayed(
+                    loaded,
+                    counted(selection.of(read_episodes(record, on_torn=note_torn, on_lost=note_lost)), "replayed"),
+                )
             )
-        finally:
-            IN_PROCESS.leave()
     if not replayed:
         raise ConfigurationError(f"{record}: there is no {'such ' if episode else ''}episode to replay")
     if as_json:

@@ -1,4 +1,4 @@
-"""The command ``mcpenv rescore``: score recorded episodes again with another rubric."""
+"""The command ``mcpenv trajectories rescore``: score recorded episodes again with another rubric."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from mcpenv.cli.output import (
     Page,
     author_output,
     counted,
+    note_lost,
     note_torn,
     number_of,
     print_json,
@@ -26,7 +27,6 @@ from mcpenv.failures import own_words
 from mcpenv.rewards.rubrics import Rubric
 from mcpenv.trajectories import RecordedEpisode, Recorder, ToolLists, read_episodes
 from mcpenv.trajectories.episode import RESCORED
-from mcpenv.trajectories.summary import return_of
 from mcpenv_client.errors import McpenvError
 from mcpenv_client.types.records import Reward, Trajectory
 
@@ -70,7 +70,7 @@ def rescore(
             raise ConfigurationError(f"{out} has a record already; name another folder")
         # One event loop for all episodes: an async rubric's resources, such as a judge's connections, are bound to it.
         with Recorder(out) as recorder, asyncio.Runner() as runner:
-            for episode in counted(read_episodes(record, on_torn=note_torn), "rescored"):
+            for episode in counted(read_episodes(record, on_torn=note_torn, on_lost=note_lost), "rescored"):
                 scored.take(episode, loaded, recorder, runner)
     if recorder.counts.lost:
         raise ConfigurationError(f"{number_of(recorder.counts.lost, 'episode')} could not be written to {out}")
@@ -108,7 +108,7 @@ class _Rescoring:
         extra = {**episode.extra, RESCORED: {"rubric": self._rubric, "before": _rewards(old)}}
         recorder.write(replace(episode, trajectory=new, tools=tools, extra=extra))
         for returns, trajectory in ((self._old, old), (self._new, new)):
-            earned = return_of(trajectory)
+            earned = trajectory.earned
             if earned is not None:
                 returns.append(earned)
 

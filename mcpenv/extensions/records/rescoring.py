@@ -7,14 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mcpenv.errors import TargetError
+from mcpenv.errors import TargetError, describe
 from mcpenv.rewards.rubrics import Rubric
 from mcpenv.rewards.rubrics.episode_rubric import EpisodeRubric, refuse_silent
 from mcpenv.rewards.rubrics.rubric import is_async
 from mcpenv.targets.place import called, find_place
-from mcpenv.targets.user_error import describe
 from mcpenv.targets.user_module import load_module
-from mcpenv_client.types.records import StepRecord, Trajectory, total
+from mcpenv_client.types.records import Reward, StepRecord, Trajectory, summed, total
 
 
 async def rescore(trajectory: Trajectory, rubric: Rubric) -> Trajectory:
@@ -42,7 +41,7 @@ async def rescore(trajectory: Trajectory, rubric: Rubric) -> Trajectory:
             steps[-1] = replace(steps[-1], reward=total(steps[-1].reward, of_end))
         else:
             scored.end_reward = of_end
-        scored.total_reward = _sum(steps) + (0.0 if scored.end_reward is None else scored.end_reward.value)
+        scored.total_reward = _sum(steps, scored.end_reward)
     return scored
 
 
@@ -53,8 +52,9 @@ def _with_value(step: StepRecord) -> StepRecord:
     return replace(step, outcome=replace(step.outcome, value=result.data))
 
 
-def _sum(steps: list[StepRecord]) -> float:
-    return sum(step.reward.value for step in steps if step.reward is not None)
+def _sum(steps: list[StepRecord], of_end: Reward | None = None) -> float:
+    rewards = (*(step.reward for step in steps), of_end)
+    return summed(reward.value for reward in rewards if reward is not None)
 
 
 async def _called(fn: Callable[..., Any], *args: Any) -> Any:

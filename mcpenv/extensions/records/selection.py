@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from mcpenv.trajectories.episode import RecordedEpisode
-from mcpenv.trajectories.summary import return_of
+from mcpenv_client.scores import reaches
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,5 +51,5 @@ class Selection:
             return False
         if self.min_return is None:
             return True
-        earned = return_of(trajectory)
-        return earned is not None and earned >= self.min_return
+        earned = trajectory.earned
+        return earned is not None and reaches(earned, self.min_return)

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from mcpenv.trajectories.episode import RecordedEpisode
-from mcpenv.trajectories.summary import return_of
 
 PERCENTILES = (5, 25, 50, 75, 95)
 
@@ -27,7 +26,7 @@ def statistics_of(episodes: Iterable[RecordedEpisode]) -> dict[str, Any]:
         count += 1
         endings[episode.ending] += 1
         statuses["unfinished" if trajectory.status is None else trajectory.status.code.value] += 1
-        earned = return_of(trajectory)
+        earned = trajectory.earned
         if earned is not None:
             returns.append(earned)
         steps.append(trajectory.dropped + len(trajectory.steps))

@@ -9,9 +9,7 @@ from cyclopts import Parameter
 
 from mcpenv.cli.run_options import Addresses, Credentials, Limits, Sessions
 from mcpenv.cli.run_request import RunRequest
-from mcpenv.server.logs import LogFormat
-
-from .reloading import Program, opening_browser, print_event, print_event_as_json
+from mcpenv.server.config import LogFormat
 
 
 def dev(
@@ -21,6 +19,7 @@ def dev(
     mode: Literal["simulation", "production"] | None = None,
     settings: Annotated[list[str] | None, Parameter(name="--set", negative=())] = None,
     tasks: Path | None = None,
+    columns: str | None = None,
     record: Path | None = None,
     open_page: Annotated[bool, Parameter(name="--open", negative=(), show_default=False)] = False,
     as_json: Annotated[bool, Parameter(name="--json", negative=(), show_default=False)] = False,
@@ -43,7 +42,9 @@ def dev(
         target: As for mcpenv run, but with code of its own that can change. Default: the current folder.
         mode: simulation for orchestrators, production for live clients. Default: MCPENV_MODE, or simulation.
         settings: name=value for the environment's constructor. May be given several times.
-        tasks: Tasks to use instead of the environment's own: a .jsonl file, a .parquet file or a dataset's folder.
+        tasks: Tasks to use instead of the environment's own: a file of JSON or Parquet, or a dataset's folder.
+        columns: Columns of that file by the fields of a task, such as prompt=question,answer=solution. A field that
+            tasks do not have is in the metadata, as columns are that are not named.
         record: Folder to write every episode to; see: mcpenv trajectories --help
         open_page: Open the console in a browser.
         as_json: Print one JSON object a line for each event (loading, serving, failed), and nothing else on stdout.
@@ -52,11 +53,15 @@ def dev(
         no_access_log: Do not log tool calls. They are logged at level info, without arguments.
         debug: Show the traceback when something fails.
     """
+    # Loads the server, which the help does not need.
+    from .reloading import Program, opening_browser, print_event, print_event_as_json
+
     request = RunRequest(
         target=target,
         mode=mode,
         settings=settings,
         tasks=tasks,
+        columns=columns,
         record=record,
         log_level=log_level,
         log_format=log_format,

@@ -365,14 +365,14 @@ def _ending_of(status: int) -> str:
 
 @contextlib.contextmanager
 def _signals() -> Iterator[socket.socket]:
-    """Yield a socket that has a byte for each SIGTERM and each child process that ends; ignore Ctrl-C.
+    """Yield a socket that has a byte for each SIGTERM and each child process that ends; ignore Ctrl-C and SIGHUP.
 
-    The watcher and the generations receive Ctrl-C from the terminal themselves.
+    The watcher and the generations receive these from the terminal themselves.
     """
     woken, waker = socket.socketpair()
     waker.setblocking(False)
     with woken, waker:
-        before = {signal.SIGINT: signal.signal(signal.SIGINT, signal.SIG_IGN)}
+        before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGHUP)}
         for number in (signal.SIGTERM, signal.SIGCHLD):
             before[number] = signal.signal(number, lambda *_: None)
         fd = signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)

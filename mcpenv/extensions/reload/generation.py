@@ -6,12 +6,11 @@ import asyncio
 import contextlib
 import importlib
 import os
-import signal
 import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from mcpenv.server.app import EnvServer
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.http.gc_tuning import tuned_gc
 from mcpenv.server.serve import Listening, Served, address_of
-from mcpenv.server.uvicorn_server import Ending, HTTPServer, loop_factory, serve_doors, settings_of
+from mcpenv.server.uvicorn_server import Ending, HTTPServer, at_ending_signals, loop_factory, serve_doors, settings_of
 
 from .author_files import is_authors
 from .dev_events import DevEvents
@@ -89,17 +88,9 @@ class FaultEnding:
         if not self._admitted.done():
             self._admitted.set_result(False)
 
-    @contextlib.contextmanager
-    def at_signals(self) -> Iterator[None]:
-        """End at Ctrl-C and SIGTERM."""
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self.begin)
-        try:
-            yield
-        finally:
-            for number in (signal.SIGINT, signal.SIGTERM):
-                loop.remove_signal_handler(number)
+    def at_signals(self) -> contextlib.AbstractContextManager[None]:
+        """End at Ctrl-C, SIGTERM and SIGHUP."""
+        return at_ending_signals(lambda _: self.begin())
 
 
 class Generation:

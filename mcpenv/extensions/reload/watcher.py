@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import multiprocessing
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from mcpenv.errors import StartupError
 from mcpenv.server.serve import Listening
+from mcpenv.server.uvicorn_server import at_ending_signals
 
 from .changes import Changes, Sources
 from .fork_server import ForkServer
@@ -87,7 +87,7 @@ class Watcher:
         loop.add_reader(self._pipe.fileno(), self._read)
         watching = asyncio.create_task(self._changes.watch(self._changed))
         gone = asyncio.create_task(self._gone.wait())
-        with self._at_signals(loop):
+        with at_ending_signals(self._end):
             send(self._pipe, Load())
             await asyncio.wait({watching, gone}, return_when=asyncio.FIRST_COMPLETED)
             if not self._gone.is_set():
@@ -118,21 +118,12 @@ class Watcher:
             if isinstance(message, Event) and not self._ending:
                 self._on_event(message)
 
-    @contextlib.contextmanager
-    def _at_signals(self, loop: asyncio.AbstractEventLoop) -> Iterator[None]:
-        """End all processes at the first signal; kill them at the second."""
-        caught = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        for number in caught:
-            loop.add_signal_handler(number, self._end)
-        try:
-            yield
-        finally:
-            for number in caught:
-                loop.remove_signal_handler(number)
-
-    def _end(self) -> None:
+    def _end(self, number: signal.Signals | None = None) -> None:
+        """End all processes; kill them at a Ctrl-C that is not the first signal."""
         if self._ending:
-            os.kill(self._pid, signal.SIGKILL)  # its generations end when it does
+            if number == signal.SIGINT:
+                os.kill(self._pid, signal.SIGKILL)  # its generations end when it does
+            return
         self._ending = True
         send(self._pipe, End())
 

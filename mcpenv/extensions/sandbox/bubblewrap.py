@@ -8,6 +8,7 @@ these files.
 from __future__ import annotations
 
 import itertools
+import logging
 import os
 import shutil
 import stat
@@ -18,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mcpenv.errors import ConfigurationError
+
+logger = logging.getLogger("mcpenv")
 
 PROBE_S = 10.0
 """Timeout of the check that bubblewrap works, in seconds."""
@@ -31,7 +34,10 @@ _BASE = (
     *("--cap-drop", "ALL"),
 )
 
-_READ_ONLY_DEVICES = Path(__file__).with_name("inside") / "read_only_devices.py"
+_LAUNCH = Path(__file__).with_name("inside") / "launch.py"
+_RESTRICTIONS = (["devices,abstract", "abstract"] if os.geteuid() == 0 else ["abstract"]) + [""]
+"""What the launcher adds, the strictest first. Root may not mount in most containers, and a bubblewrap that needs its
+set user id bit does not work with Landlock."""
 
 _USERS = (("--unshare-user", "--disable-userns"), ("--unshare-user",), ())
 """Options on user namespaces, the strictest first. Before 0.8 bubblewrap cannot forbid further namespaces. Some kernels
@@ -47,7 +53,7 @@ class _Level:
     """The level of isolation that this machine supports.
 
     Attributes:
-        launcher: the program that starts bubblewrap; empty to start it directly.
+        launcher: the program that restricts itself and starts bubblewrap; empty to start it directly.
         users: one of `_USERS`.
     """
 
@@ -72,13 +78,14 @@ def command_line(
 
     It has no capabilities, its own session and its own namespaces of users, processes, IPC, host name and control
     groups. The kernel's files are read-only, and those that only root reads are masked. Devices are bubblewrap's few
-    (``/dev/null``, ``/dev/urandom``, ...). Blocks the first time until bubblewrap has run.
+    (``/dev/null``, ``/dev/urandom``, ...). System calls that reach past namespaces are filtered, as are abstract Unix
+    sockets of other programs; see ``inside/launch.py``. Blocks the first time until bubblewrap has run.
 
     Args:
         bwrap: the path of bubblewrap's program.
         root: the options that make the root folder.
         mounts: the options for all other mounts, which come after ``/dev`` and ``/proc``.
-        network: True to share the network of this machine, and with it abstract Unix sockets.
+        network: True to share the network of this machine, and before Linux 6.12 abstract Unix sockets with it.
         sysfs: True if the root folder contains ``/sys``, which must be read-only.
         options: further options.
 
@@ -123,8 +130,9 @@ def _level(bwrap: str) -> _Level:
     """
     if bwrap not in _strictest:
         launchers: tuple[tuple[str, ...], ...] = ((),)
-        if os.geteuid() == 0 and sys.executable:
-            launchers = ((sys.executable, "-I", "-S", "-B", str(_READ_ONLY_DEVICES)), ())
+        if sys.executable:
+            launch = (sys.executable, "-I", "-S", "-B", str(_LAUNCH))
+            launchers = (*((*launch, each) for each in _RESTRICTIONS), ())
         levels = itertools.starmap(_Level, itertools.product(launchers, _USERS))
         try:
             working = next((level for level in levels if _fault(bwrap, level) is None), None)
@@ -133,7 +141,22 @@ def _level(bwrap: str) -> _Level:
         if working is None:
             return _Level()
         _strictest[bwrap] = working
+        if lost := _lost_by(working):
+            logger.warning("Sandboxes are weaker on this machine: %s", "; ".join(lost))
     return _strictest[bwrap]
+
+
+def _lost_by(level: _Level) -> list[str]:
+    """Return what a level does not have of the strictest one."""
+    has = set(level.launcher[-1].split(",")) if level.launcher else set()
+    lost = [] if level.launcher else ["system calls are not filtered, and crashes may start a handler outside"]
+    if os.geteuid() == 0 and "devices" not in has:
+        lost.append("permissions of devices can be changed")
+    if "abstract" not in has:
+        lost.append("abstract Unix sockets are those of the network")
+    if level.users != _USERS[0]:
+        lost.append("further user namespaces can be made" if level.users else "there is no user namespace")
+    return lost
 
 
 def _fault(bwrap: str, level: _Level, more: Sequence[str] = ()) -> str | None:

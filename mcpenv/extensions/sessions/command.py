@@ -22,7 +22,7 @@ from mcpenv.cli.remote import CONNECT_S
 from mcpenv.cli.tokens import ControlToken
 from mcpenv.errors import ConfigurationError
 from mcpenv_client.connection.addresses import http_base, is_loopback, without_password
-from mcpenv_client.errors import ConnectionFailed
+from mcpenv_client.errors import AGENTS_TOKEN, ConnectionFailed
 from mcpenv_client.types.records import Reward
 from mcpenv_client.types.server import ServerCapacityStatus, SessionInfo
 
@@ -56,7 +56,7 @@ def sessions(
     """
     if watch and (as_json or end is not None):
         raise ConfigurationError("--watch cannot be combined with --json or --end")
-    with ControlPlane(url, token.read()) as server:
+    with ControlPlane(url, token.read(url)) as server:
         if end is not None:
             ended = server.end(server.find(end))
             if as_json:
@@ -169,6 +169,7 @@ class ControlPlane:
         message = body.get("message") if isinstance(body, dict) else None
         if reply.status_code == httpx.codes.UNAUTHORIZED:
             another = ", and refuses this one" if "Authorization" in reply.request.headers else ""
+            another += ", which is an agent's" if AGENTS_TOKEN in str(message) else ""
             why = f"it requires its control token{another} (--control-token-file, or MCPENV_CONTROL_TOKEN)"
         elif message is not None:
             why = str(message)

@@ -37,4 +37,4 @@ def consent(what: str, trusted: bool) -> None:
         if sys.stdin.readline().strip().lower() in ("y", "yes"):
             return
         raise ConfigurationError("not run")
-    raise ConfigurationError(f"{warning}; read it first (mcpenv fork), then say --trust")
+    raise ConfigurationError(f"{warning}; read it first (mcpenv share fork), then say --trust")

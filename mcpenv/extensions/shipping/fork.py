@@ -1,4 +1,4 @@
-"""The command ``mcpenv fork``: copy an environment from a Space into a folder, for further work."""
+"""The command ``mcpenv share fork``: copy an environment from a Space into a folder, for further work."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ from cyclopts import Parameter
 
 from mcpenv.cli.output import Page, print_json
 from mcpenv.errors import ConfigurationError
+from mcpenv.targets.manifest import manifest_schema as schema_of_manifests
 
 from .scaffold import (
     TEMPLATES,
@@ -18,6 +19,7 @@ from .scaffold import (
     check_description,
     check_folder,
     check_name,
+    check_unused,
     make_scaffold,
 )
 
@@ -32,6 +34,7 @@ def init(
     description: str | None = None,
     into: Path | None = None,
     list_templates: Annotated[bool, Parameter(name="--list", negative=(), show_default=False)] = False,
+    manifest_schema: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
     as_json: Annotated[bool, Parameter(name="--json", negative=(), show_default=False)] = False,
     debug: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
 ) -> int:
@@ -45,9 +48,12 @@ def init(
         description: One line about the purpose of the environment.
         into: Folder to make. It must be missing or empty. Default: the name, in the working directory.
         list_templates: List the templates.
+        manifest_schema: Print the JSON Schema of mcpenv.yaml, for editors.
         as_json: Print one JSON document, and ask nothing.
         debug: Show the traceback when something fails.
     """
+    if manifest_schema:
+        return print_manifest_schema()
     if list_templates:
         return _list(as_json)
     if name is None:
@@ -55,6 +61,7 @@ def init(
     check_name(name)
     folder = Path(name) if into is None else into.expanduser()
     check_folder(folder)
+    check_unused(name)
     if not as_json and sys.stdin.isatty() and sys.stdout.isatty():
         template = _asked_template() if template is None else template
         description = _asked_description() if description is None else description
@@ -72,6 +79,16 @@ def init(
         )
     else:
         _show(made)
+    return 0
+
+
+def print_manifest_schema() -> int:
+    """Print the JSON Schema of mcpenv.yaml, by which editors complete and check it.
+
+    Save it in the manifest's folder as mcpenv.schema.json, and begin the manifest with
+    "# yaml-language-server: $schema=mcpenv.schema.json".
+    """
+    print_json(schema_of_manifests())
     return 0
 
 

@@ -1,4 +1,4 @@
-"""The command ``mcpenv push``: send an environment to an image registry, or to a Space of Hugging Face."""
+"""The command ``mcpenv share push``: send an environment to an image registry, or to a Space of Hugging Face."""
 
 from __future__ import annotations
 
@@ -19,6 +19,12 @@ from .hub.space import HUB, SpaceName, secrets_of, stage_space
 from .image.files import files_of
 from .image.local_wheels import wheels_of
 from .image.plan import ImagePlan, plan_image
+
+_HOW = (
+    "A new token: export MCPENV_CONTROL_TOKEN=$(openssl rand -hex 32); with the name of an agent: "
+    "export MCPENV_AGENT_TOKENS=my-agent=$(openssl rand -hex 32)"
+)
+"""How to make the values of secrets."""
 
 
 def push(
@@ -89,8 +95,8 @@ def _push_space(
         raise ConfigurationError(f"the revision {space.revision} cannot be pushed to; leave it out")
     names = secrets_of(plan)
     missing = [name for name in names if not os.environ.get(name)]
-    if missing:
-        raise ConfigurationError(f"the Space needs secrets; set the environment variables {', '.join(missing)}")
+    if missing and not dry_run:
+        raise ConfigurationError(f"the Space needs secrets; set the environment variables {', '.join(missing)}. {_HOW}")
     if not dry_run:
         write_files(plan)
     files = files_of(plan)
@@ -114,6 +120,7 @@ def _push_space(
                 "public": public,
                 "files": sent,
                 "secrets": list(names),
+                "missing": missing,
                 "pushed": done is not None,
             }
         )
@@ -122,6 +129,8 @@ def _push_space(
     page.line((space.repository, "bold"), " would be pushed:" if done is None else f" is pushed: {done.url}")
     page.line(f"{'files':10}", (", ".join(sent), "dim"), indent=2)
     page.line(f"{'secrets':10}", ", ".join(names), indent=2)
+    if missing:
+        page.line(f"{'not set':10}", (", ".join(missing), "yellow"), f". {_HOW}", indent=2)
     page.line(f"{'serves':10}", (f"https://{space.host}", "cyan"), indent=2)
     if public:
         page.line("Everybody sees its code, and can connect; both tokens are asked for.")

@@ -86,6 +86,7 @@ def make_scaffold(name: str, template: str, folder: Path, description: str | Non
     if description is not None:
         check_description(description)
     check_folder(folder)
+    check_unused(name)
     source = _FOLDER / template
     manifest = read_manifest(source / MANIFEST)
     replaced = {PACKAGE: name, CLASS: class_name_of(name)}
@@ -120,7 +121,7 @@ def check_name(name: str) -> None:
     """Raise if a package cannot have a name.
 
     Raises:
-        ConfigurationError: it is not an identifier, or is the name of an installed module or environment.
+        ConfigurationError: it is not an identifier, or is reserved.
     """
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name) or keyword.issoftkeyword(name):
         near = re.sub(r"\W+|^(?=\d)", "_", name.lower(), flags=re.ASCII).strip("_")
@@ -134,6 +135,14 @@ def check_name(name: str) -> None:
         raise ConfigurationError(f"{name!r} is reserved; choose another name, such as {name}_env")
     if name in sys.stdlib_module_names:
         raise ConfigurationError(f"{name!r} is a module of Python, which a package of that name would hide")
+
+
+def check_unused(name: str) -> None:
+    """Raise if a package of that name would be confused with an installed one.
+
+    Raises:
+        ConfigurationError: it is the name of an installed module or environment.
+    """
     registered = installed_environments().get(name)
     # A package's own registration is no conflict: the check of modules below detects a different package.
     if registered is not None and registered.module.partition(".")[0] != name:
@@ -142,7 +151,10 @@ def check_name(name: str) -> None:
             f"run {name}` could start either of them. Choose another name, such as my_{name}"
         )
     if _is_installed(name):
-        raise ConfigurationError(f"{name!r} is an installed module, which a package of that name would hide")
+        raise ConfigurationError(
+            f"{name!r} is an installed module, which a package of that name would hide; choose another name, or run "
+            "pip uninstall for the package that has it"
+        )
 
 
 def check_description(description: str) -> None:

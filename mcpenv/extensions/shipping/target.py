@@ -95,7 +95,7 @@ def downloaded(request: RunRequest) -> str:
     """
     request.refuse_env()
     if request.reload:
-        raise ConfigurationError("--reload is for code of your own; copy it first, with mcpenv fork")
+        raise ConfigurationError("--reload is for code of your own; copy it first, with mcpenv share fork")
     space = SpaceName.parse(request.target)
     library = hub()
     consent(request.target, request.trust)

@@ -15,12 +15,11 @@ from cyclopts import Parameter
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from mcpenv.cli.instance import instance
+from mcpenv.cli.instance import instance, own_instances
 from mcpenv.cli.output import author_output, print_json, quiet_logs
 from mcpenv.cli.tokens import AgentToken
 from mcpenv.environment import MCPEnvironment
 from mcpenv.errors import ConfigurationError
-from mcpenv.execution.lifespan import IN_PROCESS
 from mcpenv.rewards.verifiers import missing_here
 from mcpenv.targets.place import is_url
 from mcpenv.targets.target import Target, load_target
@@ -41,6 +40,7 @@ from .tasks.validate import MAX_STEPS, RANDOM_SEEDS
 from .validation_page import document_of, show, write_badge
 
 FAILED = 1
+NOT_JUDGED = 2
 
 PLAYING = ("contract", "tasks", "cheats", "load")
 """The parts that play tasks."""
@@ -93,6 +93,7 @@ def validate(
     choice: Choice = Choice(),
     agent: AgentToken = AgentToken(),  # noqa: B008 - frozen
     tasks: Path | None = None,
+    columns: str | None = None,
     split: str | None = None,
     number: Annotated[int | None, Parameter(name=["--number", "-n"])] = None,
     random_seeds: int = RANDOM_SEEDS,
@@ -106,11 +107,13 @@ def validate(
     """Judge an environment, or a running server: contract, schemas, tasks, cheats, load, security and packaging.
 
     Each finding names the problem, its place, and a remedy. Exit status 0: it is sound, perhaps with warnings. 1: it is
-    not. 2: nothing was judged.
+    not, or a part could not be judged. 2: nothing was judged.
 
     Args:
         target: An environment as for run, or the URL of a server, of which less can be judged.
-        tasks: Tasks to use instead of the environment's own: a .jsonl file, a .parquet file or a dataset's folder.
+        tasks: Tasks to use instead of the environment's own: a file of JSON or Parquet, or a dataset's folder.
+        columns: Columns of that file by the fields of a task, such as prompt=question,answer=solution. A field that
+            tasks do not have is in the metadata, as columns are that are not named.
         split: Play only tasks of this split.
         number: Maximum number of tasks that are played, from the first; 0 for all. Default: 50.
         random_seeds: Number of random plays of each task.
@@ -128,16 +131,22 @@ def validate(
     left_out = choice.left_out
     token = agent.read(target)
     if is_url(target):
-        for name, given in (("--tasks", tasks), ("--split", split), ("-n", number), ("--set", settings)):
+        for name, given in (
+            ("--tasks", tasks),
+            ("--columns", columns),
+            ("--split", split),
+            ("-n", number),
+            ("--set", settings),
+        ):
             if given is not None:
                 raise ConfigurationError(f"{name} is for an environment's code; a running server has its own")
         parts = server_parts(target, token)
-        with _progress(len(PARTS) - len(left_out), 0) as (on_part, _):
+        with _progress(len(PARTS) - len(left_out), 0) as (on_part, *_):
             validation = run_parts(target, parts, leave_out=left_out, time_limit_s=choice.time_limit, on_part=on_part)
         return _report(validation, Report(), badge, as_json)
     played = Report()
     with author_output():
-        loaded = load_target(target, settings or (), tasks)
+        loaded = load_target(target, settings or (), tasks, columns)
         loaded.refuse_other(Mode.SIMULATION)
         cls = _class_of(loaded)
         if cls.tasks is None and (split is not None or number is not None):
@@ -145,27 +154,31 @@ def validate(
         found, size = ([], 0) if cls.tasks is None else _chosen(loaded, cls.tasks, split, number)
         if not left_out.issuperset(PLAYING):
             _refuse_what_cannot_be_judged(found)
-        candidate = Candidate(loaded.make, found, size=size, folder=loaded.folder, deterministic=not live)
-        try:
-            with _progress(len(PARTS) - len(left_out), len(found)) as (on_part, on_report):
-                parts = _parts(
-                    loaded,
+        source = "" if cls.tasks is None else cls.tasks.source
+        candidate = Candidate(
+            loaded.make, found, size=size, source=source, folder=loaded.folder, deterministic=not live
+        )
+        progress = _progress(len(PARTS) - len(left_out), len(found))
+        with own_instances(), progress as (on_part, on_check, on_report, on_reset):
+            candidate.on_check = on_check
+            if not left_out.issuperset(PLAYING):
+                candidate.prepare(on_reset)
+            parts = _parts(
+                loaded,
+                candidate,
+                cls.__doc__ or "",
+                partial(
+                    judge_tasks,
                     candidate,
-                    cls.__doc__ or "",
-                    partial(
-                        judge_tasks,
-                        candidate,
-                        report=played,
-                        random_seeds=random_seeds,
-                        max_steps=max_steps,
-                        on_report=on_report,
-                    ),
-                )
-                validation = run_parts(
-                    loaded.name, parts, leave_out=left_out, time_limit_s=choice.time_limit, on_part=on_part
-                )
-        finally:
-            IN_PROCESS.leave()
+                    report=played,
+                    random_seeds=random_seeds,
+                    max_steps=max_steps,
+                    on_report=on_report,
+                ),
+            )
+            validation = run_parts(
+                loaded.name, parts, leave_out=left_out, time_limit_s=choice.time_limit, on_part=on_part
+            )
     return _report(validation, played, badge, as_json)
 
 
@@ -190,7 +203,7 @@ def _parts(target: Target, candidate: Candidate, doc: str, of_tasks: Callable[..
         Part("cheats", [partial(judge_cheats, candidate)]),
         Part("load", [partial(judge_load, candidate)]),
         Part("security", [partial(judge_secrets, target), partial(judge_security, candidate)]),
-        Part("packaging", [partial(judge_packaging, target, doc)], runs_code=False),
+        Part("packaging", [partial(judge_packaging, target, doc, candidate.on_check)], runs_code=False),
     ]
 
 
@@ -209,7 +222,7 @@ def _report(validation: Validation, tasks: Report, badge: Path | None, as_json: 
         show(validation, tasks)
         if line is not None:
             print(f"\n{line}")
-    return 0 if validation.ok else FAILED
+    return 0 if validation.ok else FAILED if validation.judged else NOT_JUDGED
 
 
 def _class_of(target: Target) -> type[MCPEnvironment]:
@@ -239,21 +252,35 @@ def _chosen(target: Target, tasks: TaskSet, split: str | None, number: int | Non
 
 
 @contextmanager
-def _progress(parts: int, tasks: int) -> Iterator[tuple[Callable[[str], None], Callable[[TaskReport], None]]]:
-    """Show on stderr which part runs, if stderr is a terminal. Yield the callbacks for parts and tasks."""
+def _progress(
+    parts: int, tasks: int
+) -> Iterator[
+    tuple[Callable[[str], None], Callable[[str], None], Callable[[TaskReport], None], Callable[[Task], None]]
+]:
+    """Show on stderr which part and check runs, if stderr is a terminal.
+
+    Yield the callbacks for parts, for checks, for reports of tasks, and for first resets.
+    """
     console = Console(file=sys.stderr)
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         bar = progress.add_task("loading", total=parts * max(tasks, 1))
 
-        begun = 0
+        begun, part = 0, ""
 
         def on_part(name: str) -> None:
-            nonlocal begun
+            nonlocal begun, part
+            part = name
             progress.update(bar, description=name, completed=begun * max(tasks, 1))
             begun += 1
+
+        def on_check(check: str) -> None:
+            progress.update(bar, description=f"{part}: {check}")
 
         def on_report(report: TaskReport) -> None:
             progress.update(bar, description=f"tasks: {report.task.id}", advance=1)
 
-        yield on_part, on_report
+        def on_reset(task: Task) -> None:
+            progress.update(bar, description=f"first reset: {task.id}")
+
+        yield on_part, on_check, on_report, on_reset

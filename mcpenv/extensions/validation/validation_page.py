@@ -43,7 +43,7 @@ def show(validation: Validation, tasks: Report) -> None:
         page.line()
     widest = max(len(part.verdict.value) for part in validation.parts)
     for part in validation.parts:
-        if part.verdict is Verdict.SKIPPED and part.part in validation.left_out:
+        if part.part in validation.left_out:
             continue  # the last line reports it
         reasons = [finding.reason for finding in part.findings if finding.verdict is part.verdict]
         told = part.summary or (reasons[0] if reasons and part.verdict not in _SHOWN else "")
@@ -53,11 +53,12 @@ def show(validation: Validation, tasks: Report) -> None:
             f"  {told}".rstrip(),
         )
     for part in validation.parts:
-        found = [finding for finding in part.findings if finding.verdict in _SHOWN]
+        shown = _SHOWN if part.of(Verdict.FAILED) or part.verdict is Verdict.SKIPPED else (*_SHOWN, Verdict.SKIPPED)
+        found = [finding for finding in part.findings if finding.verdict in shown]
         if found:
             page.line()
             page.line((part.part, "bold cyan"))
-        for finding in sorted(found, key=lambda each: _SHOWN.index(each.verdict)):
+        for finding in sorted(found, key=lambda each: shown.index(each.verdict)):
             _show_finding(page, finding)
     page.line()
     page.line(summary_of(validation))
@@ -74,13 +75,28 @@ def _show_finding(page: Page, finding: Finding) -> None:
 def summary_of(validation: Validation) -> str:
     """Return the verdict of all parts on one line. It names the skipped parts."""
     failed, warned = len(validation.of(Verdict.FAILED)), len(validation.of(Verdict.WARNING))
-    verdict = f"{validation.target} is " + ("sound" if validation.ok else f"unsound: {number_of(failed, 'finding')}")
+    verdict = f"{validation.target} is {_verdict_of(validation)}"
+    if failed:
+        verdict += f": {number_of(failed, 'finding')}"
     notes = [number_of(warned, "warning")] if warned else []
-    for kind, said in ((Verdict.SKIPPED, "skipped"), (Verdict.NOT_APPLICABLE, "not applicable")):
-        names = validation.named(kind)
+    for names, said in (
+        (validation.not_run, "could not run"),
+        (validation.run_in_part, "ran in part"),
+        ([part.part for part in validation.parts if part.part in validation.left_out], "skipped"),
+        (validation.named(Verdict.NOT_APPLICABLE), "not applicable"),
+    ):
         if names:
             notes.append(f"{said}: {', '.join(names)}")
     return "; ".join([verdict, *notes])
+
+
+def _verdict_of(validation: Validation) -> str:
+    """Return the verdict in words. An environment of which a chosen part could not run is not called sound."""
+    if not validation.judged:
+        return "not judged"
+    if validation.of(Verdict.FAILED):
+        return "unsound"
+    return "sound" if validation.ok else "not known to be sound"
 
 
 # -- the table of tasks
@@ -107,6 +123,7 @@ def _score(score: float | None) -> str:
 # -- the badge
 
 _COLOURS = {"sound": "#2e7d32", "unsound": "#b3261e"}
+_OTHER_COLOUR = "#757575"
 _CHARACTER_WIDTH = 6.6
 """Width of a character of the badge's text in pixels, as measured for 11 px Verdana."""
 
@@ -117,10 +134,10 @@ def write_badge(file: Path, validation: Validation) -> str:
     Raises:
         OSError: the file cannot be written.
     """
-    verdict = "sound" if validation.ok else "unsound"
+    verdict = _verdict_of(validation)
     judged = sum(part.verdict in (Verdict.OK, Verdict.WARNING, Verdict.FAILED) for part in validation.parts)
     said = f"{verdict}, {judged} of {len(validation.parts)} parts"
-    file.write_text(_svg("mcpenv validate", said, _COLOURS[verdict]), encoding="utf-8")
+    file.write_text(_svg("mcpenv validate", said, _COLOURS.get(verdict, _OTHER_COLOUR)), encoding="utf-8")
     return f"![mcpenv validate: {said}]({file.name})"
 
 

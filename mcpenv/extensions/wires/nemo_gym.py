@@ -15,6 +15,7 @@ import hashlib
 import re
 from collections import OrderedDict, defaultdict
 from collections.abc import Mapping
+from statistics import fmean
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -28,9 +29,9 @@ from mcpenv.server.control.http import Handler, answered, kept_answer, plain_jso
 from mcpenv.server.extension import Access, Extension, ServerRoute
 from mcpenv.server.sessions.operations import CallTool, End, Reset
 from mcpenv.server.sessions.session import Origin, Session
+from mcpenv.trajectories.summary import components_of
 from mcpenv_client.errors import EpisodeDone, InvalidMessage, SessionLost, WireError
 from mcpenv_client.rows import COLUMNS, reset_options_of
-from mcpenv_client.types.records import Trajectory
 from mcpenv_client.types.status import Stage, Status, StatusCode
 from mcpenv_client.types.tools import ToolErrorType
 from mcpenv_client.types.values import encode
@@ -182,7 +183,7 @@ class NemoGymWire(Extension):
         if episode.earned is None:
             # No reward is not a reward of 0.
             return {**body, **_masked(status, "nothing scored the episode", "verifier_error"), **told}
-        parts = _parts_of(trajectory)
+        parts = components_of(trajectory)
         return {
             **body,
             "reward": episode.earned,
@@ -200,8 +201,8 @@ class NemoGymWire(Extension):
             if not sample.get("mask_sample"):
                 by_task[sample.get("_ng_task_index")].append(float(sample["reward"]))
         rewards = [reward for group in by_task.values() for reward in group]
-        overall = {"mean/reward": sum(rewards) / len(rewards)} if rewards else {}
-        groups = [{"_ng_task_index": index, "mean/reward": sum(group) / len(group)} for index, group in by_task.items()]
+        overall = {"mean/reward": fmean(rewards)} if rewards else {}
+        groups = [{"_ng_task_index": index, "mean/reward": fmean(group)} for index, group in by_task.items()]
         return {"group_level_metrics": groups, "agent_metrics": overall, "key_metrics": overall}
 
     async def reverify_mode(self, request: Request) -> Response:
@@ -309,15 +310,6 @@ def _masked(status: Status, reason: str | None, kind: str | None = None) -> dict
         "failure_kind": kind,
         "failure_reason": reason or f"the status of the episode is {status.code.value}",
     }
-
-
-def _parts_of(trajectory: Trajectory) -> dict[str, float]:
-    """Return the sums of the named parts of the rewards."""
-    parts: defaultdict[str, float] = defaultdict(float)
-    for reward in (*(record.reward for record in trajectory.steps), trajectory.end_reward):
-        for name, value in ({} if reward is None else reward.components).items():
-            parts[name] += value
-    return dict(parts)
 
 
 def _with_cookie(response: Response, session: Session) -> Response:

@@ -5,6 +5,7 @@ whose ids clients chose. A *worker* is a process with an event loop, an environm
 modules, in the order in which data flows:
 
     supervisor    starts the hub and the workers, and restarts workers that died
+    fork_server   imported by the process that forks the workers
     hub           the state of the whole server
     acceptor      accepts connections, peeks at their first request, passes them to a worker
     routing       routes a request to a worker by its head

@@ -7,12 +7,16 @@ the end of another. Peeked bytes stay in the socket, and the worker reads them a
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
 from collections import deque
 from collections.abc import Callable
 
-from .routing import Destination, destination_of_head
+from mcpenv.server.http.file_limits import connections_allowed
+from mcpenv.server.uvicorn_server import KEEP_ALIVE_S
+
+from .routing import ANYBODY, Destination, destination_of_head
 
 logger = logging.getLogger("mcpenv")
 
@@ -28,46 +32,60 @@ class ConnectionSender:
 
     Args:
         end: the socket.
-        give_back: called with each connection that could not be sent because the worker disconnected: its door, the
-            connection, and the worker that it belongs to.
+        far_end: the worker's end, from which the hub takes back what the worker has not received.
+        give_back: called with each connection that the worker has not received: its door, and the connection.
 
     Attributes:
         broken: True once the worker has disconnected.
     """
 
-    def __init__(self, end: socket.socket, give_back: Callable[[int, socket.socket, Destination], None]) -> None:
+    def __init__(
+        self, end: socket.socket, far_end: socket.socket, give_back: Callable[[int, socket.socket], None]
+    ) -> None:
         end.setblocking(False)
+        far_end.setblocking(False)
         self.broken = False
         self._give_back = give_back
         self._socket = end
+        self._far_end = far_end
         self._loop = asyncio.get_running_loop()
-        self._waiting: deque[tuple[int, socket.socket, Destination]] = deque()
+        self._waiting: deque[tuple[int, socket.socket]] = deque()
 
-    def send(self, door: int, connection: socket.socket, belongs: Destination) -> None:
+    def send(self, door: int, connection: socket.socket) -> None:
         """Send a connection to the worker, queued if the socket is full, and close it here.
 
         Args:
             door: the number of the listening socket that accepted it.
         """
-        self._waiting.append((door, connection, belongs))
+        self._waiting.append((door, connection))
         if len(self._waiting) == 1:
             self._send()
 
     def close(self) -> None:
-        """Close the socket, and give back queued connections. Idempotent."""
+        """Close the socket, and give back what was not received. Idempotent."""
         if self.broken:
             return
         self.broken = True
-        self._loop.remove_writer(self._socket.fileno())
+        self.take_back()
         self._socket.close()
-        waiting, self._waiting = self._waiting, deque()
-        for each in waiting:
-            self._give_back(*each)
+        self._far_end.close()
+
+    def take_back(self) -> None:
+        """Give back the connections that the worker has not received."""
+        self._loop.remove_writer(self._socket.fileno())
+        unreceived: list[tuple[int, socket.socket]] = []
+        with contextlib.suppress(EOFError, OSError):
+            while (sent := receive_connection(self._far_end)) is not None:
+                unreceived.append(sent)
+        unreceived.extend(self._waiting)
+        self._waiting.clear()
+        for door, connection in unreceived:
+            self._give_back(door, connection)
 
     def _send(self) -> None:
         self._loop.remove_writer(self._socket.fileno())
         while self._waiting:
-            door, connection, _ = self._waiting[0]
+            door, connection = self._waiting[0]
             try:
                 socket.send_fds(self._socket, [bytes([door])], [connection.fileno()])
             except BlockingIOError:
@@ -95,7 +113,8 @@ class Acceptor:
         self._number = number
         self._listening = listening
         self._pass_on = pass_on
-        self._silent: dict[int, socket.socket] = {}
+        self._silent: dict[int, tuple[socket.socket, asyncio.TimerHandle]] = {}
+        self._most_silent = connections_allowed() // 2
         self._loop = asyncio.get_running_loop()
         self._open = False
 
@@ -114,10 +133,8 @@ class Acceptor:
     def close(self) -> None:
         """Stop accepting connections, and close those that have sent nothing yet."""
         self.shut()
-        for number, connection in self._silent.items():
-            self._loop.remove_reader(number)
-            connection.close()
-        self._silent.clear()
+        for number in list(self._silent):
+            self._drop(number)
 
     def _accept(self) -> None:
         for _ in range(MAX_ACCEPTED):
@@ -134,12 +151,21 @@ class Acceptor:
             # Without TCP_NODELAY, small replies wait 40 ms for the client's acknowledgement.
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             number = connection.fileno()
-            self._silent[number] = connection
+            self._silent[number] = connection, self._loop.call_later(KEEP_ALIVE_S, self._drop, number)
             self._loop.add_reader(number, self._readable, number)
+            if len(self._silent) > self._most_silent:
+                self._drop(next(iter(self._silent)))
+
+    def _drop(self, number: int) -> None:
+        """Close a connection that has sent nothing."""
+        self._loop.remove_reader(number)
+        connection, timer = self._silent.pop(number)
+        timer.cancel()
+        connection.close()
 
     def _readable(self, number: int) -> None:
         """Pass on a connection that has sent its first bytes; close one that has disconnected."""
-        connection = self._silent[number]
+        connection, timer = self._silent[number]
         try:
             head = connection.recv(MAX_LOOK, socket.MSG_PEEK)
         except BlockingIOError:
@@ -148,10 +174,19 @@ class Acceptor:
             head = b""
         self._loop.remove_reader(number)
         del self._silent[number]
+        timer.cancel()
         if head:
             self._pass_on(self._number, connection, destination_of_head(head))
         else:
             connection.close()
+
+
+def destination_of(connection: socket.socket) -> Destination:
+    """Return the worker that the first request of a connection belongs to, from what has come of it."""
+    try:
+        return destination_of_head(connection.recv(MAX_LOOK, socket.MSG_PEEK))
+    except OSError:
+        return ANYBODY
 
 
 def receive_connection(connections: socket.socket) -> tuple[int, socket.socket] | None:

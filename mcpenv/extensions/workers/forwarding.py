@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +32,8 @@ from .tunnel import Gone, carry
 logger = logging.getLogger("mcpenv")
 
 MCP_PATHS = ("/mcp", "/mcp/")
-RESTART_S = 30.0
-"""Maximum seconds to wait for a worker that is being restarted."""
+RESTART_S = 4.0
+"""Maximum seconds to wait for a worker that is being restarted, or does not answer."""
 
 
 class Peers:
@@ -51,11 +52,19 @@ class Peers:
         self._folder = folder
         self._count = count
         self._tags: dict[int, str] = {}
+        self._silent: list[str] = []
+        self._service: str | None = None
         self._changed = asyncio.Event()
 
-    def learn(self, tags: list[str]) -> None:
-        """Update the running workers."""
+    def learn(self, tags: list[str], silent: list[str], service: str | None) -> None:
+        """Update the running workers.
+
+        Args:
+            silent: those that do not answer.
+            service: the one with the session that all anonymous stateless clients share.
+        """
         self._tags = {worker_id.number_of(each): each for each in tags}
+        self._silent, self._service = silent, service
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
@@ -71,9 +80,10 @@ class Peers:
         """Return the tag of the worker that the name is hashed to, for a session or answer shared under that name.
 
         Raises:
-            CapacityReached: the worker is not running and was not restarted in `RESTART_S` seconds.
+            CapacityReached: the worker is not running, or does not answer, for `RESTART_S` seconds.
         """
-        return await self._at(zlib.crc32(name.encode()) % self._count)
+        number = zlib.crc32(name.encode()) % self._count
+        return await self._when(lambda: self._tags.get(number))
 
     async def of_service(self) -> str:
         """Return the tag of the worker with the session that all anonymous stateless clients share.
@@ -81,18 +91,20 @@ class Peers:
         Raises:
             CapacityReached: as `responsible_for`.
         """
-        return await self._at(0)
+        return await self._when(lambda: self._service)
 
-    async def _at(self, number: int) -> str:
+    async def _when(self, chosen: Callable[[], str | None]) -> str:
+        """Return the tag that a function returns, once it is that of a worker that answers."""
         try:
             async with asyncio.timeout(RESTART_S):
-                while number not in self._tags:
+                while (tag := chosen()) is None or tag in self._silent:
                     await self._changed.wait()
+                return tag
         except TimeoutError as error:
             raise CapacityReached(
-                "the worker of this server that has what was asked for is being started", retry_after_s=RETRY_AFTER_S
+                "the worker of this server that has what was asked for is being started, or does not answer",
+                retry_after_s=RETRY_AFTER_S,
             ) from error
-        return self._tags[number]
 
 
 class Forwarding:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import functools
 import itertools
+import json
 import logging
 import socket
 import time
@@ -24,7 +25,7 @@ from mcpenv.server.sessions.rate_limit import Rate
 from mcpenv_client.errors import CapacityReached, SessionLost
 
 from . import worker_id
-from .acceptor import Acceptor, ConnectionSender
+from .acceptor import MAX_LOOK, Acceptor, ConnectionSender, destination_of
 from .channel import Channel, Handlers
 from .routing import Destination, Kind
 
@@ -33,8 +34,27 @@ logger = logging.getLogger("mcpenv")
 EXPECTED_S = 5.0
 """Seconds for which a connection that opens a session counts as load before the session takes a slot."""
 
-ASK_S = 5.0
+BEAT_S = 1.0
+"""Seconds between two questions to a worker whether its event loop runs."""
+
+SILENT_S = 3.0
+"""Seconds without an answer after which a worker is silent: it gets no connections, and others answer for it."""
+
+KILLED_S = 30.0
+"""Seconds without an answer after which a worker is killed and replaced."""
+
+ASK_S = 3.0
 """Seconds in which a worker must answer a question about all workers. One that does not is left out."""
+
+STRANDED_S = 4.0
+"""Seconds for which a connection waits if there is no worker for it. Then it is refused with status 503."""
+
+
+_TOLD = json.dumps(CapacityReached("this server has no worker at the moment", retry_after_s=RETRY_AFTER_S).to_wire())
+_REFUSAL = (
+    "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nConnection: close\r\n"
+    f"Retry-After: {RETRY_AFTER_S:g}\r\nContent-Length: {len(_TOLD)}\r\n\r\n{_TOLD}"
+).encode()
 
 
 def counts_of(folder: Path, tag: str) -> Path:
@@ -54,8 +74,12 @@ class WorkerState:
         draining: True once it takes no new sessions.
         leaving: True once it closes its sessions.
         slots: number of slots that it has.
+        agents: number of these for sessions without an orchestrator.
         asking: number of slots that it waits for.
         quarantined: number of instances whose code cannot be stopped.
+        process: the id of its process.
+        silent: True while its event loop does not answer: it is blocked, or the process is stopped.
+        watching: the task that finds that out.
         expected: the expiry (monotonic seconds) of each expected session that has no slot yet.
         given: number of connections and sessions routed to it so far.
     """
@@ -69,8 +93,12 @@ class WorkerState:
     draining: bool = False
     leaving: bool = False
     slots: int = 0
+    agents: int = 0
     asking: int = 0
     quarantined: int = 0
+    process: int = 0
+    silent: bool = False
+    watching: asyncio.Task[None] | None = None
     expected: deque[float] = field(default_factory=deque)
     given: int = 0
 
@@ -123,6 +151,7 @@ class Hub:
     Attributes:
         failure: why a worker could not start; None if none failed.
         started: set when all workers serve, or one could not start.
+        kill: ends the process of a worker, by its tag.
     """
 
     def __init__(
@@ -132,17 +161,27 @@ class Hub:
         self._doors = doors
         self._count = count
         self._anonymous = anonymous
+        self._ends_within_s = config.shutdown_timeout_s
+        self._drain_s = config.drain_s
+        self._expired = False
+        self._restarts = True
         self._workers: list[WorkerState] = []
+        self._service: WorkerState | None = None
+        self._stranded: dict[socket.socket, tuple[int, asyncio.TimerHandle]] = {}
         self._serving: set[asyncio.Task[None]] = set()
         self._lives = [itertools.count(1) for _ in range(count)]
         self._chosen: dict[str, _Holding] = {}
         self._limit = 0
         self._counted: Samples = {}
         self._slots = CapacityLimiter(
-            lambda: self._limit, queue_timeout_s=config.queue_timeout_s, max_quarantined=config.max_quarantined
+            lambda: self._limit,
+            queue_timeout_s=config.queue_timeout_s,
+            max_quarantined=config.max_quarantined,
+            reserves=config.reserves_sessions,
         )
         self._rate = None if config.max_requests_per_s is None else Rate(config.max_requests_per_s)
         self._acceptors: list[Acceptor] = []
+        self.kill: Callable[[str], None] = lambda tag: None
         self.failure: str | None = None
         self.started = asyncio.Event()
 
@@ -159,11 +198,15 @@ class Hub:
                 worker.channel.close()
             if self._serving:
                 await asyncio.wait(self._serving)
+            for connection, (_, refusing) in self._stranded.items():
+                refusing.cancel()
+                connection.close()
 
     def end(self) -> None:
         """Ask all workers to shut down gracefully; called a second time, immediately."""
         for worker in self._workers:
             worker.channel.tell("end")
+        self._expire()
 
     def replace(self, *, hurry: bool) -> None:
         """Ask all workers to begin what SIGTERM begins in them.
@@ -173,6 +216,18 @@ class Hub:
         """
         for worker in self._workers:
             worker.channel.tell("replace", hurry)
+        self._restarts = False
+        for worker in self._workers:
+            self._kill_if_needless(worker)
+        limit_s = self._ends_within_s + (0 if hurry else self._drain_s)
+        asyncio.get_running_loop().call_later(limit_s, self._expire)
+
+    def _expire(self) -> None:
+        """From now on, kill workers that cannot end by themselves."""
+        self._expired = True
+        for worker in self._workers:
+            if worker.silent or not worker.ready:
+                self.kill(worker.tag)
 
     # -- workers
 
@@ -187,7 +242,11 @@ class Hub:
         tag = worker_id.tag_of(number, next(self._lives[number]))
         handlers: dict[str, Callable[..., Any]] = {}
         worker = WorkerState(
-            number, tag, end, Channel(reader, writer, handlers), ConnectionSender(sending, self._pass_on)
+            number,
+            tag,
+            end,
+            Channel(reader, writer, handlers),
+            ConnectionSender(sending, receiving.dup(), self._pass_on_again),
         )
         handlers.update(self._handlers(worker))
         self._workers.append(worker)
@@ -200,23 +259,67 @@ class Hub:
         """Handle the end of a worker's process. Forks of user code may keep its sockets open."""
         for worker in self._workers:
             if worker.tag == seat.tag:
-                worker.end.shutdown(socket.SHUT_RD)
+                with contextlib.suppress(OSError):  # the end of its channel came first
+                    worker.end.shutdown(socket.SHUT_RD)
 
     async def _serve(self, worker: WorkerState) -> None:
         try:
             await worker.channel.serve()
         finally:
+            if worker.watching is not None:
+                worker.watching.cancel()
             self._gone(worker)
 
-    def became_ready(self, worker: WorkerState, limit: int) -> None:
+    async def _watch(self, worker: WorkerState) -> None:
+        """Find out if the event loop of a worker is blocked, or its process stopped, and kill it at `KILLED_S`."""
+        while True:
+            await asyncio.sleep(BEAT_S)
+            beat = asyncio.ensure_future(worker.channel.call("beat"))
+            beat.add_done_callback(lambda beat: beat.cancelled() or beat.exception())
+            began = time.monotonic()
+            if await _is_done(beat, SILENT_S):
+                continue
+            self._silenced(worker)
+            if not await _is_done(beat, KILLED_S - SILENT_S):
+                logger.error("worker %d did not answer for %g s, and is killed", worker.number, KILLED_S)
+                self.kill(worker.tag)
+                return
+            worker.silent = False
+            logger.warning("worker %d answers again, after %.1f s", worker.number, time.monotonic() - began)
+            self._available()
+
+    def _silenced(self, worker: WorkerState) -> None:
+        logger.error(
+            "worker %d (process %d) does not answer: its event loop is blocked, or it is stopped. The others serve "
+            "new clients; its %d sessions wait, and it is killed after %g s",
+            worker.number,
+            worker.process,
+            worker.slots,
+            KILLED_S,
+        )
+        worker.silent = True
+        worker.connections.take_back()
+        self._tell()
+        self._kill_if_needless(worker)
+
+    def _kill_if_needless(self, worker: WorkerState) -> None:
+        """At the end of the server, kill a silent worker that nobody waits for: it has no sessions to close."""
+        idle = not self._restarts and not worker.slots and not worker.leaving
+        if worker.silent and (self._expired or idle):
+            self.kill(worker.tag)
+
+    def became_ready(self, worker: WorkerState, limit: int, process: int) -> None:
         """Handle a worker that has started to serve.
 
         Args:
             limit: the number of slots of the server.
+            process: the id of its process.
         """
         worker.ready = True
+        worker.process = process
+        worker.watching = asyncio.ensure_future(self._watch(worker))
         self._limit = limit
-        self._tell()
+        self._available()
         if self.failure is None and sum(each.ready for each in self._workers) == self._count:
             self.started.set()
         if self.started.is_set() and self.failure is None:
@@ -248,15 +351,14 @@ class Hub:
         self._counted = added([self._counted, samples_in(counts_of(self._folder, worker.tag))])
         worker.connections.close()
         if worker.ready and not worker.leaving:
+            restarted = ", and the worker is restarted" if self._restarts else ""
             logger.error(
-                "worker %d ended unexpectedly; its %d sessions are lost, and the worker is restarted",
-                worker.number,
-                worker.slots,
+                "worker %d ended unexpectedly; its %d sessions are lost%s", worker.number, worker.slots, restarted
             )
         for session_id in [each for each, holding in self._chosen.items() if holding.worker is worker]:
             del self._chosen[session_id]
-        for _ in range(worker.slots):
-            self._slots.free()
+        for number in range(worker.slots):
+            self._slots.free(orchestrated=number >= worker.agents)
         self._slots.count_quarantined(-worker.quarantined)
         if worker.ready:
             self._tell()
@@ -268,12 +370,25 @@ class Hub:
             for acceptor in self._acceptors:
                 acceptor.shut()
 
+    def _available(self) -> None:
+        """Handle a worker that has begun to serve, or answers again."""
+        self._tell()
+        for connection, (door, refusing) in list(self._stranded.items()):
+            refusing.cancel()
+            del self._stranded[connection]
+            self._pass_on_again(door, connection)
+
     def _tell(self) -> None:
         """Tell all workers which ones serve, and the counts of slots."""
         workers = self._ready()
+        if self._service not in workers or self._service.silent:
+            # It changes only now: the session that anonymous clients share is lost, or cannot be used.
+            self._service = min(self._usable(), key=lambda each: each.number, default=None)
+        tags, silent = [each.tag for each in workers], [each.tag for each in workers if each.silent]
+        service = None if self._service is None else self._service.tag
         for worker in workers:
-            tags = [each.tag for each in workers]
-            worker.channel.tell("counts", tags, self._slots.taken, self._slots.quarantined)
+            if not worker.silent:
+                worker.channel.tell("counts", tags, silent, service, self._slots.taken, self._slots.quarantined)
 
     # -- connections and sessions
 
@@ -284,17 +399,28 @@ class Hub:
         return [worker for worker in self._reachable() if not (worker.draining or worker.leaving)]
 
     def _reachable(self) -> list[WorkerState]:
-        return [worker for worker in self._ready() if not worker.connections.broken]
+        return [worker for worker in self._ready() if not (worker.connections.broken or worker.silent)]
+
+    def _pass_on_again(self, door: int, connection: socket.socket) -> None:
+        self._pass_on(door, connection, destination_of(connection))
 
     def _pass_on(self, door: int, connection: socket.socket, belongs: Destination) -> None:
         usable = self._usable() or self._reachable()
         if not usable:
-            connection.close()
+            refusing = asyncio.get_running_loop().call_later(STRANDED_S, self._refuse, connection)
+            self._stranded[connection] = (door, refusing)
             return
         worker = self._owner(belongs, usable)
         if worker is None:
             worker = self.least_loaded(usable, expects=belongs.kind in (Kind.OPENS, Kind.CHOSEN))
-        worker.connections.send(door, connection, belongs)
+        worker.connections.send(door, connection)
+
+    def _refuse(self, connection: socket.socket) -> None:
+        """Answer a connection for which there is no worker."""
+        del self._stranded[connection]
+        with connection, contextlib.suppress(OSError):
+            connection.recv(MAX_LOOK)  # to close with unread data would discard the answer
+            connection.send(_REFUSAL)
 
     def _owner(self, belongs: Destination, among: list[WorkerState]) -> WorkerState | None:
         if belongs.kind is Kind.WORKER:
@@ -303,7 +429,7 @@ class Hub:
             holding = self._chosen.get(belongs.value)
             return None if holding is None or holding.worker not in among else holding.worker
         if belongs.kind is Kind.SERVICE and self._anonymous:
-            return next((worker for worker in among if worker.number == 0), None)
+            return self._service if self._service in among else None
         return None
 
     def least_loaded(self, among: list[WorkerState] | None = None, *, expects: bool) -> WorkerState:
@@ -352,9 +478,10 @@ class Hub:
                 del self._chosen[session_id]
 
     async def ask_others(self, asking: WorkerState, name: str, *args: Any) -> list[Any]:
-        """Return the answers of all other workers to a question, without those that do not answer."""
-        answers = await self._ask([worker for worker in self._ready() if worker is not asking], name, *args)
-        return list(answers.values())
+        """Return the answers of all other workers to a question, with None for each that does not answer."""
+        others = [worker for worker in self._ready() if worker is not asking]
+        answers = await self._ask(others, name, *args)
+        return [answers.get(worker) for worker in others]
 
     async def metrics(self, asking: WorkerState) -> list[Samples]:
         """Return the samples of the other workers, and the counters of the workers that are gone."""
@@ -363,10 +490,10 @@ class Hub:
         # A worker that does not answer has counters in its file; one that has ended meanwhile is counted in the sum.
         silent = [worker for worker in others if worker not in answers and worker in self._workers]
         samples = [samples_in(counts_of(self._folder, worker.tag)) for worker in silent]
-        return [*answers.values(), *samples, self._counted]
+        return [*answers.values(), *samples, self._counted, {"mcpenv_workers_silent": len(silent)}]
 
     async def _ask(self, workers: list[WorkerState], name: str, *args: Any) -> dict[WorkerState, Any]:
-        """Return the answers of the workers that answer in `ASK_S` seconds."""
+        """Return the answers of the workers that answer in `ASK_S` seconds. Silent ones are not asked."""
         answers: dict[WorkerState, Any] = {}
 
         async def ask(worker: WorkerState) -> None:
@@ -374,7 +501,7 @@ class Hub:
                 async with asyncio.timeout(ASK_S):
                     answers[worker] = await worker.channel.call(name, *args)
 
-        await asyncio.gather(*map(ask, workers))
+        await asyncio.gather(*(ask(worker) for worker in workers if not worker.silent))
         return answers
 
     # -- slots
@@ -393,15 +520,17 @@ class Hub:
         finally:
             worker.asking -= 1
         if worker not in self._workers:
-            self._slots.free()
+            self._slots.free(orchestrated)
             return
         worker.slots += 1
+        worker.agents += not orchestrated
         self._tell()
 
-    def free(self, worker: WorkerState) -> None:
+    def free(self, worker: WorkerState, orchestrated: bool) -> None:
         """Release a slot of a worker."""
         worker.slots -= 1
-        self._slots.free()
+        worker.agents -= not orchestrated
+        self._slots.free(orchestrated)
         self._tell()
 
     def quarantine(self, worker: WorkerState, many: int) -> None:
@@ -430,8 +559,7 @@ class Hub:
             idle = {worker: last_used for worker, last_used in answers.items() if last_used is not None}
             if not idle:
                 return
-            with contextlib.suppress(SessionLost):
-                await min(idle, key=idle.__getitem__).channel.call("evict", orchestrated)
+            await self._ask([min(idle, key=idle.__getitem__)], "evict", orchestrated)
 
     # -- calls
 
@@ -457,3 +585,11 @@ class Hub:
             "spend": self.spend,
             **{name: functools.partial(function, worker) for name, function in of_worker.items()},
         }
+
+
+async def _is_done(future: asyncio.Future[Any], timeout_s: float) -> bool:
+    """Return True if a future is done in time."""
+    await asyncio.wait([future], timeout=timeout_s)
+    if not future.done():
+        await asyncio.sleep(0.1)  # this process itself may have been stopped, and the answer be here unread
+    return future.done()

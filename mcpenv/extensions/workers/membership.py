@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from mcpenv.server.config import ServerConfig
@@ -46,11 +47,11 @@ class Member:
         """
         await self._channel.call("spend", agent)
 
-    async def sessions(self, own: list[SessionInfo]) -> list[SessionInfo]:
-        """Return the descriptions of all sessions of the server, oldest first."""
+    async def sessions(self, own: list[SessionInfo]) -> tuple[list[SessionInfo], bool]:
+        """Return the descriptions of all sessions of the server, oldest first, and if a worker's are missing."""
         others = await self._channel.call("others", "sessions")
-        found = [SessionInfo.model_validate(each) for answer in others for each in answer]
-        return sorted([*own, *found], key=lambda session: session.created_at)
+        found = [SessionInfo.model_validate(each) for answer in others for each in answer or ()]
+        return sorted([*own, *found], key=lambda session: session.created_at), None in others
 
     async def recorded(self, own: dict[str, int]) -> dict[str, int]:
         """Return the counts of recorded episodes, summed over the running workers."""
@@ -110,22 +111,22 @@ class SharedCapacity(CapacityLimiter):
         """
         if not self.open:
             raise self.refusal("this server takes no new sessions now")
-        asking = asyncio.ensure_future(self._channel.call("take", orchestrated, undo=self.free))
+        asking = asyncio.ensure_future(self._channel.call("take", orchestrated, undo=partial(self.free, orchestrated)))
         self._asking.add(asking)
         asking.add_done_callback(self._asking.discard)
         try:
             await asyncio.wait([asking])
         except asyncio.CancelledError:
             if not asking.cancel() and not asking.cancelled() and asking.exception() is None:
-                self.free()  # the slot came before the caller was cancelled
+                self.free(orchestrated)  # the slot came before the caller was cancelled
             raise
         if asking.cancelled():
             raise self.refusal("this server is about to end")
         asking.result()
 
-    def free(self) -> None:
+    def free(self, orchestrated: bool = True) -> None:
         """Release a slot."""
-        self._channel.tell("free")
+        self._channel.tell("free", orchestrated)
 
     def close(self) -> None:
         """Give no more slots, and refuse those that wait for one."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -51,9 +52,19 @@ class Worker:
 
     Args:
         seat: its connections to the hub.
+        on_beat: called each time the hub asks if the event loop runs.
+        on_lost: called once the hub asks no more.
     """
 
-    def __init__(self, job: Job, seat: Seat) -> None:
+    def __init__(
+        self,
+        job: Job,
+        seat: Seat,
+        on_beat: Callable[[], None] = lambda: None,
+        on_lost: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._on_beat = on_beat
+        self._on_lost = on_lost
         self._job = job
         self._seat = seat
         self._ending: Ending | None = None
@@ -71,7 +82,7 @@ class Worker:
             StartupError: the environment does not start. The hub is told first.
         """
         reader, writer = await asyncio.open_unix_connection(sock=self._seat.channel)
-        handlers: dict[str, Callable[..., Any]] = {"end": self.end, "replace": self.replace}
+        handlers: dict[str, Callable[..., Any]] = {"beat": self._on_beat, "end": self.end, "replace": self.replace}
         channel = Channel(reader, writer, handlers)
         serving = asyncio.ensure_future(channel.serve())
         try:
@@ -86,6 +97,7 @@ class Worker:
                 membership=member,
             )
             handlers.update(_handlers(server, member, peers))
+            serving.add_done_callback(lambda _: self._on_lost())
             serving.add_done_callback(lambda _: self.end())
             with loaded or contextlib.nullcontext():
                 await self._serve(server, peers, channel)
@@ -96,6 +108,7 @@ class Worker:
         finally:
             channel.close()
             await asyncio.wait({serving})
+            self._on_lost()
 
     def replace(self, hurry: bool = False) -> None:
         """Begin what SIGTERM begins, unless an end has begun.
@@ -137,7 +150,7 @@ class Worker:
 
             def started() -> None:
                 stack.enter_context(_receiving(self._seat.connections, servers))
-                channel.tell("ready", server.pool.slots.limit)
+                channel.tell("ready", server.pool.slots.limit, os.getpid())
                 self._ending = ending
                 if self._hurried:
                     ending.hurry()
@@ -162,8 +175,8 @@ def _handlers(server: EnvServer, member: Member, peers: Peers) -> Handlers:
         if session is not None:
             await pool.close(session)
 
-    def counts(tags: list[str], taken: int, quarantined: int) -> None:
-        peers.learn(tags)
+    def counts(tags: list[str], silent: list[str], service: str | None, taken: int, quarantined: int) -> None:
+        peers.learn(tags, silent, service)
         slots.learn(taken, quarantined)
 
     return {

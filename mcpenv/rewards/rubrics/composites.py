@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from collections.abc import Sequence as Many
 from dataclasses import dataclass
 
-from mcpenv_client.types.records import Reward, ToolCall, ToolOutcome, Trajectory, finite
+from mcpenv_client.types.records import Reward, ToolCall, ToolOutcome, Trajectory, finite, summed
 
 from .rubric import Rubric
 
@@ -90,12 +90,9 @@ class WeightedSum(Composite):
 
     async def combine(self, ask: Ask, moment: Moment) -> float | None:
         """Return the weighted sum over the parts that were scored."""
-        total: float | None = None
-        for name in self.parts:
-            reward = await ask(name)
-            if reward is not None:
-                total = (total or 0.0) + self.weights[name] * reward.value
-        return total
+        rewards = {name: await ask(name) for name in self.parts}
+        values = [self.weights[name] * reward.value for name, reward in rewards.items() if reward is not None]
+        return summed(values) if values else None
 
 
 class Gate(Composite):

@@ -46,6 +46,13 @@ class Change:
             return f"{where} changed from {_shown(self.before)} to {_shown(self.after)}"
         return f"{where} was {self.kind}"
 
+    @property
+    def sentence(self) -> str:
+        """The change with the added or removed value."""
+        if self.kind == "changed":
+            return str(self)
+        return f"{self}: {_shown(self.before if self.kind == 'removed' else self.after)}"
+
     def to_plain(self) -> dict[str, Any]:
         """Return the change as plain JSON data."""
         data: dict[str, Any] = {"path": list(self.path), "kind": self.kind}

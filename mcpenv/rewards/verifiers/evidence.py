@@ -20,7 +20,7 @@ class Evidence:
         task: the task of the episode; None if the reset started none.
         before, after: captured states of ``env.world``; None if the environment sets no world.
         named: True if ``env.world`` is a dict of worlds by name.
-        said: reasons of a verdict for a lower value, one sentence each; for authors who try out tasks.
+        said: reasons of a verdict for a lower value, one sentence each; for orchestrators and people.
     """
 
     task: Task | None

@@ -99,7 +99,9 @@ class VerifierSpec(BaseModel):
         """
         refuse_huge(evidence.before, evidence.after)
         try:
-            return Changes(evidence.before, evidence.after, self.ignore, named=evidence.named)
+            if self.ignore or evidence.before is None or evidence.after is None:
+                return Changes(evidence.before, evidence.after, self.ignore, named=evidence.named)
+            return evidence.changes
         except ValueError as error:
             raise VerifierFailed(str(error)) from error
 

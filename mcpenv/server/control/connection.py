@@ -22,7 +22,7 @@ from mcpenv.server.sessions.idempotency import Answer
 from mcpenv.server.sessions.operations import answer, answer_traced, cancelled_answer, error_text
 from mcpenv.server.sessions.pool import SessionPool
 from mcpenv.server.sessions.session import Session
-from mcpenv_client.errors import CapacityReached, InvalidJSON, InvalidMessage, Unauthorized, WireError
+from mcpenv_client.errors import CapacityReached, InvalidJSON, InvalidMessage, ReplyGone, Unauthorized, WireError
 from mcpenv_client.wire.protocol import Frame, FrameType, decode_frame, request_id_of
 
 from .concurrent_frames import Arrival, Gone, Text, UrgentFrames
@@ -36,8 +36,17 @@ _TRACE_FIELDS = re.compile(r',?\s*"(?:traceparent|tracestate)"\s*:\s*"(?:[^"\\]|
 MAX_BACKLOG = 256
 """Maximum frames in the queue. Above it, the socket is not read."""
 
+FRAMES_IN_A_ROW = 64
+"""Frames after which other clients have their turn, even if more frames have arrived and none needs to wait."""
+
 MAX_CLOSE_REASON = 120
 """Maximum characters of a close reason. The protocol allows 123 bytes (RFC 6455, section 5.5)."""
+
+MAX_UTF8 = 4
+"""Maximum bytes of a character."""
+
+HEADROOM = 64
+"""Bytes of a frame for the protocol's version, which is added to the first answer."""
 
 NORMAL, FAILED, RESTART, TRY_AGAIN, UNAUTHORIZED, EVICTED = 1000, 1011, 1012, 1013, 4401, 4409
 
@@ -51,7 +60,11 @@ class Connection:
 
     Attributes:
         protocol: the version to send with the first reply; None if the client did not ask for it.
+        max_answer_bytes: the largest frame that the client takes, which is the end of its connection above it. An
+            error is sent instead of a larger answer. None: not known.
     """
+
+    max_answer_bytes: int | None = None
 
     def __init__(self, pool: SessionPool, receive: Receive, send: Send, max_message_bytes: int) -> None:
         self._pool = pool
@@ -266,7 +279,11 @@ class Connection:
         return Arrival(frame, frame.request_id, None if frame.request_id is None else text)
 
     async def _serve_in_order(self, session: Session) -> None:
+        served = 0
         while not (self._left or self._evicted or self._dismissed):
+            served += 1
+            if served % FRAMES_IN_A_ROW == 0:
+                await asyncio.sleep(0)
             arrival = await self._next()
             if arrival is None:
                 continue
@@ -327,10 +344,10 @@ class Connection:
         """Send an answer. One without a ``request_id`` follows the answers to all frames before it."""
         if arrival.request_id is not None:
             if isinstance(text, str):
-                await self._say(text)
+                await self._say(text, arrival.request_id)
                 return
             async with self._sending:  # one at a time is encoded
-                await self._say(text())
+                await self._say(text(), arrival.request_id)
             return
         arrival.answer = text
         await self._sending.acquire()
@@ -345,7 +362,13 @@ class Connection:
         finally:
             self._sending.release()
 
-    async def _say(self, text: str) -> None:
+    async def _say(self, text: str, request_id: str | None = None) -> None:
+        limit = self.max_answer_bytes
+        if limit is not None and len(text) * MAX_UTF8 > limit - HEADROOM:
+            size = len(text) if text.isascii() else len(text.encode())
+            if size > limit - HEADROOM:
+                why = f"the request ran, but its answer has {size} bytes, and this client takes {limit}"
+                text = error_text(ReplyGone(f"{why} (max_message_bytes of the client)"), request_id)
         if self.protocol is not None:
             text = json.dumps({**json.loads(text), "protocol": self.protocol})
             self.protocol = None

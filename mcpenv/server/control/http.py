@@ -161,7 +161,7 @@ class ControlRoutes:
 
     async def docs(self, request: Request) -> Response:
         """Answer the OpenAPI document as a page."""
-        return HTMLResponse(page(self._document()))
+        return HTMLResponse(page(self._document()), headers={"Content-Security-Policy": "frame-ancestors 'none'"})
 
     def _document(self) -> dict[str, Any]:
         tokens = {"controlToken": self._config.control_token, "metricsToken": self._config.metrics_token}

@@ -43,7 +43,8 @@ class SessionRoutes:
             session.claimed = True
             return info_of(session).to_plain()
         own = [info_of(session) for session in self._pool.sessions()]
-        return {"sessions": [each.to_plain() for each in await self._membership.sessions(own)]}
+        found, partial = await self._membership.sessions(own)
+        return {"sessions": [each.to_plain() for each in found], **({"partial": True} if partial else {})}
 
     @answered
     async def session(self, request: Request) -> dict[str, Any]:
@@ -106,7 +107,7 @@ def info_of(session: Session) -> SessionInfo:
         total_reward=None if trajectory is None or trajectory.fault is not None else episode.earned,
         reward=None if trajectory is None else _last_reward(trajectory),
         status=None if trajectory is None or trajectory.status is None else trajectory.status.code.value,
-        agent=session.agent or _principal(trajectory),
+        agent=session.agent or (session.handle and session.handle.agent) or _principal(trajectory),
         paused_until=session.paused_until,
     )
 

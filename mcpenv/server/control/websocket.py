@@ -12,7 +12,7 @@ from mcpenv.server.sessions.credential import Credential
 from mcpenv.server.sessions.pool import SessionPool
 from mcpenv.server.sessions.session import Session
 from mcpenv_client.errors import InvalidMessage, WireError
-from mcpenv_client.wire.version import PROTOCOL_HEADER, PROTOCOL_VERSION, check_client_version
+from mcpenv_client.wire.version import MAX_MESSAGE_HEADER, PROTOCOL_HEADER, PROTOCOL_VERSION, check_client_version
 
 from .concurrent_frames import Gone
 from .connection import Connection
@@ -38,6 +38,7 @@ class ControlSocket:
         headers = [(PROTOCOL_HEADER.lower().encode(), PROTOCOL_VERSION.encode())] if "protocol" in query else []
         await send({"type": "websocket.accept", "subprotocol": _subprotocol(scope), "headers": headers})
         async with Connection(self._pool, receive, send, self._config.max_message_bytes) as connection:
+            connection.max_answer_bytes = _max_answer_bytes(scope)
             try:
                 session = await self._open(scope, query, connection)
             except Gone:
@@ -98,3 +99,10 @@ def _credential(scope: Scope) -> Credential | None:
 def _subprotocol(scope: Scope) -> str | None:
     """Return the subprotocol to accept. Browsers, which cannot set headers, offer it beside their token."""
     return "mcpenv" if "mcpenv" in scope.get("subprotocols", ()) else None
+
+
+def _max_answer_bytes(scope: Scope) -> int | None:
+    """Return the largest frame that the client takes; None if it has not said it."""
+    name = MAX_MESSAGE_HEADER.lower().encode()
+    given = next((value for key, value in scope["headers"] if key == name), b"")
+    return int(given) if 0 < len(given) < 20 and given.isdigit() else None

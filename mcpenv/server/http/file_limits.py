@@ -40,3 +40,13 @@ def allow_many(sessions: int) -> None:
             needed,
             wanted,
         )
+
+
+def connections_allowed() -> int:
+    """Return how many connections this process can have with the files that it may open."""
+    if sys.platform == "win32":
+        return sys.maxsize
+    import resource  # not on Windows
+
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return sys.maxsize if soft == resource.RLIM_INFINITY else soft - min(BESIDE, soft // 3)

@@ -29,19 +29,31 @@ MAX_PER_HANDLE = 64
 MAX_PLAIN = 8192
 """Maximum open connections at ``/mcp``."""
 
+MAX_FIRST_BYTES = 64 * 1024
+"""Size of the request that opens a connection above which the client's information is shortened, because it is kept as
+long as the connection."""
+
+MAX_CLIENT_NAME = 200
+"""Maximum characters of each text in the shortened information."""
+
+MAX_BYTES_PER_HANDLE, MAX_PLAIN_BYTES = 512 * 1024, 16 * 1024 * 1024
+"""Maximum size of all requests together that opened the connections at one episode's address, and at ``/mcp``."""
+
 
 class _Connection:
     """The state of an open connection.
 
     Attributes:
         user: Starlette's user that opened it; no other may close it.
+        size: of the request that opened it, in bytes.
         posts: requests in flight.
     """
 
-    __slots__ = ("posts", "user")
+    __slots__ = ("posts", "size", "user")
 
-    def __init__(self, user: Any) -> None:
+    def __init__(self, user: Any, size: int) -> None:
         self.user = user
+        self.size = size
         self.posts = 0
 
 
@@ -58,6 +70,7 @@ class HandshakeConnections:
     def __init__(self, app: StarletteWithLifespan) -> None:
         self._transport = _transport_of(app)
         self._open: dict[str | None, _Connections] = {}
+        self._bytes: dict[str | None, int] = {}
         self._where: dict[str, str] = {}
         self._ending: set[asyncio.Task[None]] = set()
 
@@ -69,22 +82,25 @@ class HandshakeConnections:
         assert self._transport.session_manager is not None
         self._transport.session_manager.max_sessions = None
 
-    def opened(self, handle: str | None, connection: str, user: Any) -> None:
-        """Register a connection that a client has opened.
+    def opened(self, handle: str | None, connection: str, user: Any, size: int) -> None:
+        """Register a connection that a client has opened. Close the least recently used ones above a limit.
 
         Args:
             handle: the handle of the episode; None at ``/mcp``.
             connection: its ``Mcp-Session-Id``.
             user: the authenticated user.
+            size: of its first request, in bytes.
         """
         connections = self._open.setdefault(handle, OrderedDict())
-        connections[connection] = _Connection(user)
+        connections[connection] = _Connection(user, size)
         if handle is not None:
             self._where[connection] = handle
-        if len(connections) > (MAX_PLAIN if handle is None else MAX_PER_HANDLE):
+        most, most_bytes = (MAX_PLAIN, MAX_PLAIN_BYTES) if handle is None else (MAX_PER_HANDLE, MAX_BYTES_PER_HANDLE)
+        self._bytes[handle] = self._bytes.get(handle, 0) + size
+        while len(connections) > most or self._bytes[handle] > most_bytes:
             oldest = next((each for each, its in connections.items() if not its.posts), connection)
             self._where.pop(oldest, None)
-            self._end_soon(oldest, connections.pop(oldest))
+            self._end_soon(oldest, self._removed(handle, oldest))
 
     def opened_at(self, connection: str) -> str | None:
         """Return the handle at whose address a connection was opened; None at ``/mcp``, or if it is unknown."""
@@ -107,11 +123,13 @@ class HandshakeConnections:
 
     def closed(self, connection: str) -> None:
         """Forget a connection that its client has closed."""
-        if (connections := self._open.get(self._where.pop(connection, None))) is not None:
-            connections.pop(connection, None)
+        handle = self._where.pop(connection, None)
+        if connection in self._open.get(handle, ()):
+            self._removed(handle, connection)
 
     def end_all(self, handle: str) -> None:
         """Close the connections that were opened at a handle."""
+        self._bytes.pop(handle, None)
         if (connections := self._open.pop(handle, None)) is not None:
             for connection, its in connections.items():
                 self._where.pop(connection, None)
@@ -119,9 +137,13 @@ class HandshakeConnections:
 
     def end(self, connection: str) -> None:
         """Close a connection at ``/mcp``, if it is open."""
-        connections = self._open.get(None)
-        if connections is not None and connection in connections:
-            self._end_soon(connection, connections.pop(connection))
+        if connection in self._open.get(None, ()):
+            self._end_soon(connection, self._removed(None, connection))
+
+    def _removed(self, handle: str | None, connection: str) -> _Connection:
+        its = self._open[handle].pop(connection)
+        self._bytes[handle] -= its.size
+        return its
 
     def _end_soon(self, connection: str, its: _Connection) -> None:
         task = asyncio.ensure_future(self._end(connection, its.user))

@@ -20,6 +20,7 @@ from typing import Any, Final
 from fastmcp import FastMCP
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic_core import to_json
 from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 from starlette.routing import Match, Route
@@ -30,7 +31,7 @@ from mcpenv.server.sessions.handles import Handle, Handles
 from mcpenv.server.sessions.resolver import HANDLE
 from mcpenv_client.types.values import decode
 
-from .connections import RESOURCE, HandshakeConnections, limit_bodies
+from .connections import MAX_CLIENT_NAME, MAX_FIRST_BYTES, RESOURCE, HandshakeConnections, limit_bodies
 from .event_store import RETRY_MS, RecentEvents
 
 WATCH_AFTER_S = 0.05
@@ -54,6 +55,8 @@ _SESSION, _VERSION = b"mcp-session-id", b"mcp-protocol-version"
 _BLANKS = (b" ", b"\t")
 _NO_SESSION = b"0"
 """The value of the session header that no session has."""
+_FORMS: Final = (b"application/x-www-form-urlencoded", b"multipart/form-data")
+_MCP_HEADERS: Final = "Content-Type: application/json and Accept: application/json, text/event-stream"
 _ACCEPT, _EVENTS = b"accept", b"text/event-stream"
 _SUBSCRIBES = b'"subscriptions/listen"'
 
@@ -165,13 +168,22 @@ class MCPEndpoint:
             await self._streaming(scope, receive, send)
             return
 
+        size = 0
+        if connection is None and scope["method"] == "POST":
+            messages, body = await read_body(receive, self._max_body_bytes)
+            if MAX_FIRST_BYTES < len(body) <= self._max_body_bytes:
+                scope, body = _with_body(scope, _shortened(body))
+                messages = [{"type": "http.request", "body": body}]
+            size = len(body)
+            receive = Replay(messages, receive)
+
         async def note(message: Message) -> None:
             if message["type"] == "http.response.start" and 200 <= message["status"] < 300:
                 if connection is not None:
                     self._transports.closed(connection)
                     self._on_session_end(connection)
                 elif (opened := dict(message["headers"]).get(_SESSION)) is not None:
-                    self._transports.opened(handle, opened.decode("latin-1"), scope.get("user"))
+                    self._transports.opened(handle, opened.decode("latin-1"), scope.get("user"), size)
             await send(message)
 
         await self._streaming(scope, receive, note)
@@ -259,6 +271,28 @@ class MCPEndpoint:
             stopping.cancel()
 
 
+def _shortened(body: bytes) -> bytes:
+    """Return a large ``initialize`` request with only as much of its client's information as is kept."""
+    try:
+        message = decode(body)
+        if message["method"] != "initialize":
+            return body
+        params = message["params"]
+        info = {name: text[:MAX_CLIENT_NAME] for name, text in params["clientInfo"].items() if type(text) is str}
+        capabilities = params["capabilities"]
+        if len(to_json(capabilities)) > MAX_FIRST_BYTES // 2:
+            capabilities = {name: {} for name in ("elicitation", "roots", "sampling") if name in capabilities}
+        short = {"protocolVersion": params["protocolVersion"], "capabilities": capabilities, "clientInfo": info}
+        return to_json({**message, "params": short})
+    except (ValueError, TypeError, LookupError, AttributeError):
+        return body  # for the transport to refuse
+
+
+def _with_body(scope: Scope, body: bytes) -> tuple[Scope, bytes]:
+    headers = [(name, value) for name, value in scope["headers"] if name != b"content-length"]
+    return {**scope, "headers": [*headers, (b"content-length", str(len(body)).encode())]}, body
+
+
 def _with_session(scope: Scope, session_id: bytes) -> Scope:
     """Return the request with another session id."""
     headers = [(name, value) for name, value in scope["headers"] if name != _SESSION]
@@ -337,15 +371,24 @@ class OtherOrMCP:
 
     Args:
         max_body_bytes: maximum size of a body that is searched for ``initialize``; a larger one is for MCP to refuse.
+        admitted: says if the client of a request may use the other protocol. One that may not, and sends a form, is
+            told what MCP takes.
     """
 
-    def __init__(self, other: ASGIApp, mcp: ASGIApp, max_body_bytes: int) -> None:
+    def __init__(
+        self, other: ASGIApp, mcp: ASGIApp, max_body_bytes: int, admitted: Callable[[Scope], bool] = lambda _: True
+    ) -> None:
         self._other = other
+        self._admitted = admitted
         self._mcp = mcp
         self._max_body_bytes = max_body_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
+        if _is_form(scope) and not self._admitted(scope):
+            refused = {"message": f"a form is no request of MCP; send {_MCP_HEADERS}", "code": "VALIDATION_ERROR"}
+            await JSONResponse(refused, 415)(scope, receive, send)
+            return
         messages, body = await read_body(receive, self._max_body_bytes)
         is_mcp = len(body) > self._max_body_bytes or _initializes(body)
         await (self._mcp if is_mcp else self._other)(scope, Replay(messages, receive), send)
@@ -358,6 +401,10 @@ def _speaks_mcp(scope: Scope) -> bool:
         if name == b"accept" and b"text/event-stream" in value.lower():
             return True
     return False
+
+
+def _is_form(scope: Scope) -> bool:
+    return any(name == b"content-type" and value.lower().startswith(_FORMS) for name, value in scope["headers"])
 
 
 def _initializes(body: bytes) -> bool:

@@ -1,7 +1,7 @@
-"""The description of a server for clients and registries before they connect: a server card, and ``server.json``.
+"""The description of a server for clients before they connect: a server card.
 
-The card is that of MCP's extension for server cards (SEP-2127, which replaced SEP-1649; schema v1), a draft in 2026. It
-names the server and its address, not its tools. ``server.json`` is the format of the MCP registry (2025-12-11).
+It is the card of MCP's extension for server cards (SEP-2127, which replaced SEP-1649; schema v1), a draft in 2026. It
+names the server and its address, not its tools.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import inspect
 import ipaddress
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -22,13 +22,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope
 
-from mcpenv.errors import ConfigurationError
-
 from .connections import RESOURCE
 
 MEDIA_TYPE = "application/mcp-server-card+json"
 CARD_SCHEMA = "https://static.modelcontextprotocol.io/schemas/v1/server-card.schema.json"
-REGISTRY_SCHEMA = "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json"
 PATHS = ("/mcp/server-card", "/.well-known/mcp/server-card.json")
 """The paths of the card: that of SEP-2127, and that of SEP-1649, which crawlers ask for."""
 
@@ -98,32 +95,6 @@ def card(server: FastMCP, docstring: str, base_url: str) -> dict[str, Any]:
     if not NAME.fullmatch(name):
         name = f"{_namespace(urlsplit(base_url).hostname or 'localhost')}/{_slug(name)}"
     return {"$schema": CARD_SCHEMA, **_identity(server, docstring, name), "remotes": [remote]}
-
-
-def registry_entry(name: str, described: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the ``server.json`` of a server.
-
-    Args:
-        name: the name in the registry (``io.github.user/weather``), whose namespace the publisher must own.
-        described: the server's card, or its `identity_of`.
-
-    Raises:
-        ConfigurationError: the name is none for the registry.
-    """
-    if not NAME.fullmatch(name) or not 3 <= len(name) <= 200:
-        raise ConfigurationError(f"--server-json {name}: a name for the registry is like io.github.user/weather")
-    entry = {**described, "$schema": REGISTRY_SCHEMA, "name": name}
-    # The registry takes icons at https URLs only, and knows no protocol versions.
-    icons = [icon for icon in entry.pop("icons", ()) if icon["src"].startswith("https://")]
-    if icons:
-        entry["icons"] = icons
-    remotes = [
-        {key: value for key, value in remote.items() if key != "supportedProtocolVersions"}
-        for remote in entry.pop("remotes", ())
-    ]
-    if remotes:
-        entry["remotes"] = remotes
-    return {"$schema": entry.pop("$schema"), **entry}
 
 
 def identity_of(server: FastMCP, docstring: str) -> dict[str, Any]:

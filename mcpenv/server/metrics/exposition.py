@@ -14,6 +14,7 @@ _COUNTER, _GAUGE, _HISTOGRAM, _SUMMARY = "counter", "gauge", "histogram", "summa
 FAMILIES: dict[str, tuple[str, str]] = {
     "mcpenv_info": (_GAUGE, "The version, the environment and the mode of the server; always 1."),
     "mcpenv_workers": (_GAUGE, "Processes that serve."),
+    "mcpenv_workers_silent": (_GAUGE, "Processes that do not answer, whose gauges are missing here."),
     "mcpenv_ready": (_GAUGE, "1 if the server takes new sessions, else 0."),
     "mcpenv_sessions": (_GAUGE, "Open sessions by origin."),
     "mcpenv_sessions_taken": (_GAUGE, "Slots in use, by sessions that are opened, open or being closed."),

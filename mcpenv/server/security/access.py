@@ -16,7 +16,7 @@ from mcpenv.server.control.version_check import VersionCheck
 from mcpenv.server.extension import Access, ServerRoute
 from mcpenv.server.mcp.endpoint import OtherOrMCP, SharedRoute
 
-from .control_auth import ControlGate
+from .control_auth import AgentTokens, ControlGate
 from .host_check import Guard
 
 API_KEY = b"x-api-key"
@@ -28,10 +28,17 @@ class AccessChecks:
 
     Args:
         admits: functions that return True for requests with a credential that is as good as the control token.
+        agents: the static tokens of agents, which refusals tell from wrong ones; None: there are none.
     """
 
-    def __init__(self, config: ServerConfig, admits: Sequence[Callable[[Scope], bool]] = ()) -> None:
+    def __init__(
+        self,
+        config: ServerConfig,
+        admits: Sequence[Callable[[Scope], bool]] = (),
+        agents: AgentTokens | None = None,
+    ) -> None:
         self._config = config
+        self._agents = agents
         self._admits = tuple(admits)
 
     def routes(self, table: Iterable[ServerRoute]) -> list[BaseRoute]:
@@ -47,7 +54,7 @@ class AccessChecks:
         return [
             SharedRoute(
                 route.path,
-                self.guard(OtherOrMCP(self._gated(route), mcp, self._config.max_message_bytes)),
+                self.guard(OtherOrMCP(self._gated(route), mcp, self._config.max_message_bytes, self.admitted)),
                 methods=list(route.methods),
             )
             for route in table
@@ -58,6 +65,10 @@ class AccessChecks:
         """Return True if a request presents the control token, or a credential that an extension accepts."""
         return self.gate(_nothing).passes(scope)
 
+    def admitted(self, scope: Scope) -> bool:
+        """Return True if a request may use the control plane: it `passes`, or there is no control token."""
+        return self._config.control_token is None or self.passes(scope)
+
     def gate(self, app: ASGIApp, *tokens: str | None, header: bytes | None = None) -> ControlGate:
         """Put the check of the control token before an application.
 
@@ -65,7 +76,8 @@ class AccessChecks:
             tokens: other tokens that are as good here.
             header: a further header that may have the token.
         """
-        return ControlGate(app, self._config.control_token, *tokens, admits=self._admits, header=header)
+        own = self._config.control_token
+        return ControlGate(app, own, *tokens, admits=self._admits, header=header, agents=self._agents)
 
     def guard(self, app: ASGIApp, *, any_origin: bool = False) -> Guard:
         """Put the check of Host and Origin before an application.

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Container, Mapping, Sequence
-from typing import Literal, get_args
+from typing import get_args
 from urllib.parse import urlsplit
 
 from fastmcp.server.auth import AccessToken, AuthProvider, JWTVerifier, MultiAuth, RemoteAuthProvider
 from pydantic import AnyHttpUrl, ValidationError
 
 from mcpenv.errors import ConfigurationError
+from mcpenv.server.config import Algorithm
 
 from .control_auth import AgentTokens
 from .host_check import is_loopback
 
 logger = logging.getLogger("mcpenv")
-
-Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
-"""The signature algorithms of JSON Web Tokens that are accepted. None of them shares a secret with the server."""
 
 
 def agent_auth_from(

@@ -6,6 +6,8 @@ import base64
 import binascii
 import hashlib
 import hmac
+import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 
 from fastmcp.server.auth import AccessToken, TokenVerifier
@@ -13,22 +15,32 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from mcpenv.errors import ConfigurationError
-from mcpenv.redaction import hide
+from mcpenv.server.config import check_token
+from mcpenv_client.errors import AGENTS_TOKEN
+
+logger = logging.getLogger("mcpenv")
+
+WARN_EVERY_S = 60.0
+"""Seconds between two warnings of one address for one reason."""
+
+MAX_WARNED, MAX_ROUTE = 1_024, 60
+
+_warned: dict[tuple[str, str], float] = {}
 
 SUBPROTOCOL = "mcpenv.token."
 """The prefix of the base64url form of the control token, for browsers, whose WebSockets cannot set headers."""
 
-MIN_TOKEN = 8
-"""Minimum length of a token, in characters."""
-
 
 class ControlGate:
-    """The gate before ``app`` that passes requests with a token of it. Others get 401 without further information.
+    """The gate before ``app`` that passes requests with a token of it.
+
+    Others get 401, which says of the token no more than that it is an agent's, if it is.
 
     Args:
         tokens: the control token, and others that are as good here; None or no token at all passes all requests.
         admits: functions that return True for a request with another credential that is as good.
         header: a further header that may have the token, in lower case; None: there is none.
+        agents: the static tokens of agents, if there are any.
     """
 
     def __init__(
@@ -37,8 +49,10 @@ class ControlGate:
         *tokens: str | None,
         admits: Sequence[Callable[[Scope], bool]] = (),
         header: bytes | None = None,
+        agents: AgentTokens | None = None,
     ) -> None:
         self._app = app
+        self._agents = agents
         self._header = header
         self._admits = admits
         self._digests = [
@@ -50,7 +64,11 @@ class ControlGate:
         if not self._digests or self.passes(scope):
             await self._app(scope, receive, send)
             return
-        body = {"message": "this needs the control token", "code": "UNAUTHORIZED"}
+        token = _presented(scope)
+        of_agent = token is not None and self._agents is not None and await self._agents.verify_token(token) is not None
+        _warn(scope, token, of_agent)
+        message = "this needs the control token" + (AGENTS_TOKEN if of_agent else "")
+        body = {"message": message, "code": "UNAUTHORIZED"}
         refusal = JSONResponse(body, 401, {"WWW-Authenticate": "Bearer"})
         if scope["type"] != "websocket":
             await refusal(scope, receive, send)
@@ -104,16 +122,20 @@ class AgentTokens(TokenVerifier):
         return AccessToken(token=token, client_id=found, scopes=self._scopes.get(found, []), subject=found)
 
 
-def check_token(token: str, what: str) -> str:
-    """Return a token that is usable, and keep it out of the logs.
-
-    Raises:
-        ConfigurationError: the token is shorter than `MIN_TOKEN` or not printable ASCII.
-    """
-    if len(token) < MIN_TOKEN or not (token.isascii() and token.isprintable()) or " " in token:
-        raise ConfigurationError(f"{what} needs {MIN_TOKEN} or more printable ASCII characters without blanks")
-    hide(token)
-    return token
+def _warn(scope: Scope, token: str | None, of_agent: bool) -> None:
+    """Log a refusal, once in `WARN_EVERY_S` for each address and reason."""
+    address = (scope.get("client") or ("unknown",))[0]
+    given = any(name == b"authorization" for name, _ in scope["headers"])
+    reason = "wrong control token" if token else "no usable control token" if given else "no control token"
+    reason = "an agent's token, not the control token" if of_agent else reason
+    now = time.monotonic()
+    if now - _warned.get((address, reason), -WARN_EVERY_S) < WARN_EVERY_S:
+        return
+    if len(_warned) >= MAX_WARNED:
+        _warned.clear()
+    _warned[address, reason] = now
+    route = "/" + scope["path"].split("/")[1][:MAX_ROUTE]  # the rest may be a secret, such as the id of a session
+    logger.warning("%s %r from %s was refused: %s", scope.get("method", "WebSocket"), route, address, reason)
 
 
 def _presented(scope: Scope) -> str | None:

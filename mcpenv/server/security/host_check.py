@@ -94,9 +94,11 @@ def is_loopback(host: str) -> bool:
     if host in ("localhost", "localhost."):
         return True
     try:
-        return ipaddress.ip_address(host).is_loopback
+        address = ipaddress.ip_address(host)
     except ValueError:
         return False
+    # From Python 3.13 on, an IPv4 address within an IPv6 one (::ffff:127.0.0.1) is one of the loopback, too.
+    return address.is_loopback and getattr(address, "ipv4_mapped", None) is None
 
 
 @functools.lru_cache(maxsize=256)

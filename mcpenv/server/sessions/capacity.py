@@ -1,6 +1,7 @@
 """The limit on the number of instances, the queue for a free one, and the instances in quarantine.
 
-A slot is taken before an instance is made and free when it is closed; those between are counted all the time.
+A slot is taken before an instance is made and free when it is closed; those between are counted all the time. Where
+orchestrators have a control token, a share of the slots is for them alone, so that agents cannot take them all.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ from mcpenv_client.types.server import ServerCapacityStatus
 RETRY_AFTER_S = 5.0
 """Seconds after which a refused client should retry."""
 
+RESERVED = 4
+"""The reserved share: one slot of so many is for orchestrators, at least one where there are two."""
+
 MakeRoom = Callable[[bool], Awaitable[None]]
 """Frees a slot, if it can, for a session that has an orchestrator (or has none)."""
 
@@ -26,18 +30,24 @@ class CapacityLimiter:
         limit: says how many there are; known only when the environment's class is.
         queue_timeout_s: how long a client waits for one.
         max_quarantined: instances left in code that cannot be stopped, above which no slot is given.
+        reserves: True if a share is reserved for sessions with an orchestrator, who are also served before agents.
 
     Attributes:
+        agents: how many of the taken slots are for sessions without an orchestrator.
         taken: how many instances are being made, at work or being closed.
         quarantined: how many have been left behind with code that could not be stopped.
         closed: no more are given.
     """
 
-    def __init__(self, limit: Callable[[], int], *, queue_timeout_s: float, max_quarantined: int) -> None:
+    def __init__(
+        self, limit: Callable[[], int], *, queue_timeout_s: float, max_quarantined: int, reserves: bool = False
+    ) -> None:
         self._limit = limit
         self._queue_timeout_s = queue_timeout_s
         self._max_quarantined = max_quarantined
-        self._queue: deque[asyncio.Future[None]] = deque()
+        self._reserves = reserves
+        self._queue: deque[tuple[asyncio.Future[None], bool]] = deque()
+        self.agents = 0
         self.taken = 0
         self.quarantined = 0
         self.closed = False
@@ -46,6 +56,12 @@ class CapacityLimiter:
     def limit(self) -> int:
         """The number of slots."""
         return self._limit()
+
+    @property
+    def agents_limit(self) -> int:
+        """The number of slots that sessions without an orchestrator may have."""
+        limit = self.limit
+        return limit - max(1, limit // RESERVED) if self._reserves and limit > 1 else limit
 
     @property
     def waiting(self) -> int:
@@ -89,15 +105,15 @@ class CapacityLimiter:
         """
         if not self.open:
             raise self.refusal("this server takes no new sessions now")
-        if not self._queue:
-            if not self.full:
-                self.taken += 1
+        if self._place(orchestrated) == 0:
+            if self._has_room(orchestrated):
+                self._count(orchestrated)
                 return
             await make_room(orchestrated)
             if self.closed:
                 raise self.refusal("this server is about to end")
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._queue.append(waiter)
+        self._queue.insert(self._place(orchestrated), (waiter, orchestrated))
         self._give()  # a slot may have been released while no caller waited
         try:
             async with asyncio.timeout(self._queue_timeout_s):
@@ -105,25 +121,30 @@ class CapacityLimiter:
         except TimeoutError as error:
             if _granted(waiter):
                 return  # the slot came at the last moment
-            raise self.refusal(_in_use(self.limit)) from error
+            raise self.refusal(self._in_use()) from error
         except asyncio.CancelledError:
             if _granted(waiter):
-                self.free()
+                self.free(orchestrated)
             raise
         finally:
-            if waiter in self._queue:
-                self._queue.remove(waiter)
+            if (waiter, orchestrated) in self._queue:
+                self._queue.remove((waiter, orchestrated))
 
-    def free(self) -> None:
-        """Release a slot to the client that has waited longest."""
+    def free(self, orchestrated: bool = True) -> None:
+        """Release a slot to the client that has waited longest.
+
+        Args:
+            orchestrated: as it was taken.
+        """
         self.taken -= 1
+        self.agents -= not orchestrated
         self._give()
 
     def close(self) -> None:
         """Accept no further session, and refuse the clients that wait."""
         self.closed = True
         queue, self._queue = self._queue, deque()
-        for waiter in queue:
+        for waiter, _ in queue:
             if not waiter.done():
                 waiter.set_exception(self.refusal("this server is about to end"))
 
@@ -147,21 +168,40 @@ class CapacityLimiter:
         self.quarantined += many
         self._give()
 
+    def _has_room(self, orchestrated: bool) -> bool:
+        return not self.full and (orchestrated or self.agents < self.agents_limit)
+
+    def _place(self, orchestrated: bool) -> int:
+        """Return how many in the queue are served before one who comes now."""
+        if self._reserves and orchestrated:
+            return sum(first for _, first in self._queue)
+        return len(self._queue)
+
+    def _count(self, orchestrated: bool) -> None:
+        self.taken += 1
+        self.agents += not orchestrated
+
     def _give(self) -> None:
-        while self._queue and self.open and not self.full:
-            waiter = self._queue.popleft()
+        # Where the first has no room nobody has: with a reserved share, orchestrators come before agents.
+        while self._queue and self.open and self._has_room(self._queue[0][1]):
+            waiter, orchestrated = self._queue.popleft()
             if not waiter.done():
-                self.taken += 1
+                self._count(orchestrated)
                 waiter.set_result(None)
 
-
-def _in_use(limit: int) -> str:
-    if limit == 1:
+    def _in_use(self) -> str:
+        limit = self.limit
+        if limit == 1:
+            return (
+                "the only session is in use. More need SUPPORTS_CONCURRENT_SESSIONS = True on the environment's class, "
+                "and --max-sessions above 1 if it is set"
+            )
+        if self.full:
+            return f"all {limit} sessions are in use. For more, raise --max-sessions"
         return (
-            "the only session is in use. More need SUPPORTS_CONCURRENT_SESSIONS = True on the environment's class, "
-            "and --max-sessions above 1 if it is set"
+            f"agents use their {self.agents_limit} of {limit} sessions; the others are for orchestrators. For more, "
+            "raise --max-sessions"
         )
-    return f"all {limit} sessions are in use. For more, raise --max-sessions"
 
 
 def _granted(waiter: asyncio.Future[None]) -> bool:

@@ -35,6 +35,7 @@ class Handle:
         episode_id: the episode. The instance may have had others since.
         left: the answer of listings after the instance is gone.
         used: True if an agent has used the handle.
+        agent: the name of the first agent that made a call, or of its MCP client; None if unknown.
     """
 
     value: str
@@ -42,6 +43,7 @@ class Handle:
     episode_id: str | None
     left: Listing = field(default_factory=Listing)
     used: bool = False
+    agent: str | None = None
 
     mounted: MountedServer | None = None
     provider: Provider | None = None

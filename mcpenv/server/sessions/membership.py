@@ -38,8 +38,10 @@ class Membership(Protocol):
         """
         ...
 
-    async def sessions(self, own: list[SessionInfo]) -> list[SessionInfo]:
-        """Return the descriptions of all sessions of the server, oldest first.
+    async def sessions(self, own: list[SessionInfo]) -> tuple[list[SessionInfo], bool]:
+        """Return the descriptions of all sessions of the server, oldest first, and True if some are missing.
+
+        Those of a worker that does not answer are missing.
 
         Args:
             own: those of this worker.
@@ -91,16 +93,21 @@ class Alone:
 
     def slots(self, limit: Callable[[], int], config: ServerConfig) -> CapacityLimiter:
         """Return this worker's slots."""
-        return CapacityLimiter(limit, queue_timeout_s=config.queue_timeout_s, max_quarantined=config.max_quarantined)
+        return CapacityLimiter(
+            limit,
+            queue_timeout_s=config.queue_timeout_s,
+            max_quarantined=config.max_quarantined,
+            reserves=config.reserves_sessions,
+        )
 
     async def spend(self, agent: str) -> None:
         """Count a request."""
         if self._rate is not None:
             self._rate.spend(agent)
 
-    async def sessions(self, own: list[SessionInfo]) -> list[SessionInfo]:
+    async def sessions(self, own: list[SessionInfo]) -> tuple[list[SessionInfo], bool]:
         """Return this worker's, which are all."""
-        return own
+        return own, False
 
     async def recorded(self, own: dict[str, int]) -> dict[str, int]:
         """Return the counts as they are: there are no other workers."""

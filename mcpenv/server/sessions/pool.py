@@ -166,6 +166,7 @@ class SessionPool:
 
     async def end(self, session: Session) -> None:
         """End a session on request: close its socket with a reason, and cancel its operations."""
+        session.execution.closing = True  # before the steps are cancelled: they have not failed
         session.evict()
         await self.close(session)
         self._tell_connection(session)
@@ -231,6 +232,7 @@ class SessionPool:
     async def _close(self, session: Session, reason: str) -> None:
         if session.replacing is not None:
             await asyncio.wait({session.replacing})
+        session.execution.closing = True  # before the steps are cancelled: they have not failed
         running = session.replies.cancel_all()
         if running:
             await asyncio.wait(running)
@@ -249,7 +251,7 @@ class SessionPool:
             self._ending.discard(session)
             if session.credential is not None:
                 self._membership.release_id(session.id)
-            self.slots.free()
+            self.slots.free(session.origin.orchestrated)
 
     async def open_socket(self, credential: Credential | None, *, resume: bool) -> Session:
         """Return the session for a socket: a new one, or the one that its client lost.
@@ -422,12 +424,12 @@ class SessionPool:
         try:
             execution = await self._made(making)
         except asyncio.CancelledError:
-            abandoned = asyncio.ensure_future(self._abandon(making))
+            abandoned = asyncio.ensure_future(self._abandon(making, origin))
             self._abandoned.add(abandoned)
             abandoned.add_done_callback(self._abandoned.discard)
             raise
         except BaseException:
-            self.slots.free()
+            self.slots.free(origin.orchestrated)
             raise
         session = Session(self, session_id, origin, execution, credential)
         execution.observer = SessionObserver(self.counters, session.label, session.live)
@@ -437,14 +439,14 @@ class SessionPool:
             self._membership.hold(session_id)
         return session
 
-    async def _abandon(self, making: PendingInstance) -> None:
+    async def _abandon(self, making: PendingInstance, origin: Origin) -> None:
         """Let an abandoned construction finish. It keeps its slot until its instance is closed."""
         try:
             await close_instance(await making.result())
         except McpenvError:
             logger.warning("an environment whose client left could not be made")
         finally:
-            self.slots.free()
+            self.slots.free(origin.orchestrated)
 
     def _make(self, origin: Origin) -> PendingInstance:
         return self._source.make(orchestrated=origin.orchestrated, on_abandoned=self._quarantine)

@@ -22,6 +22,9 @@ SERVICE = "service"
 ANYBODY = "anybody"
 """The key of the rate limit for requests that have neither a token nor a handle."""
 
+MAX_NAME = 64
+"""Maximum characters of the name of an MCP client in records and lists."""
+
 HANDLE = "mcpenv.handle"
 """The key of the request's `Handle` in the ASGI scope."""
 
@@ -75,6 +78,10 @@ class RequestSessions:
             if execution is None:
                 raise EpisodeDone(OVER)
             handle.used = True
+            if handle.agent is None and (name := principal or _client_of_request()) is not None:
+                handle.agent = name
+                if execution.sink is not None:
+                    execution.sink.played_by(execution.episode.id, name)
             return Target(execution, handle.episode_id, principal)
         self._refuse_without_handle()
         return Target((await self._session(principal)).execution, None, principal)
@@ -124,6 +131,14 @@ def principal_of_request() -> str | None:
     """Return the principal that the request's bearer token authenticates."""
     token = get_access_token()
     return None if token is None else (token.subject or token.client_id)
+
+
+def _client_of_request() -> str | None:
+    """Return the name by which the request's MCP client introduced itself, shortened; None if it has none."""
+    context = fastmcp_request_ctx.get()
+    client = None if context is None else context.session.client_params
+    name = "" if client is None else client.client_info.name[:MAX_NAME]
+    return "".join(each for each in name if each.isprintable()) or None
 
 
 _CONNECTION = "mcp:"

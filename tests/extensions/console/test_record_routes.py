@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -76,13 +77,24 @@ def test_an_episode_that_a_dying_writer_left_half_written_is_not_shown(tmp_path:
 
 
 @pytest.mark.parametrize(
-    "name", ["..%2f..%2fsecret", "a" * 64 + ".png", "%2e%2e", "A" * 64 + ".png", "a" * 64 + ".png%00"]
+    "name",
+    [
+        "..%2f..%2fsecret",
+        "a" * 64 + ".png",
+        "b" * 64 + ".png",
+        "c" * 64 + ".png",
+        "%2e%2e",
+        "A" * 64 + ".png",
+        "a" * 64 + ".png%00",
+    ],
 )
 def test_only_blobs_of_the_record_are_served(tmp_path: Path, name: str) -> None:
     blobs = tmp_path / "record" / "blobs"
     blobs.mkdir(parents=True)
     (tmp_path / "secret").write_text("not yours")
     (blobs / f"{'a' * 64}.png").symlink_to(tmp_path / "secret")
+    (blobs / f"{'b' * 64}.png").symlink_to(f"{'b' * 64}.png")
+    os.mkfifo(blobs / f"{'c' * 64}.png")
     with serving(World, ServerConfig(record=tmp_path / "record")) as url:
         answer = httpx.get(f"{url}/records/x/blobs/{name}")
         assert answer.status_code == 404 and b"not yours" not in answer.content

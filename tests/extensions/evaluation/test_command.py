@@ -122,6 +122,28 @@ def test_a_program_that_crashes_in_every_episode_fails_the_command(cli: Cli, tmp
     assert Counter(result.failure for result in read_results(tmp_path / "some")) == {"agent_crashed": 2, None: 1}
 
 
+def test_a_run_stops_if_the_program_crashes_alike_in_each_of_the_first_episodes(cli: Cli, tmp_path: Path) -> None:
+    rows = [{"id": str(number), "prompt": "solve: it"} for number in range(20)]
+    (tmp_path / "tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    given = (COUNTING, "--tasks", str(tmp_path / "tasks.jsonl"))
+    done = cli(*given, "--out", str(tmp_path / "all"), "--agent", "sh -c 'echo no key >&2; exit 7'")
+    said = f"without a call: exit status 7: no key. Its output is in {tmp_path}/all/agents. --fresh begins anew"
+    assert done.status == 2 and said in done.err
+    assert 5 <= len(list(read_results(tmp_path / "all"))) < 10
+    differing = cli(*given, "--out", str(tmp_path / "differing"), "--agent", "sh -c 'echo $MCPENV_MCP_URL >&2; exit 7'")
+    assert differing.status == 1 and len(list(read_results(tmp_path / "differing"))) == 20
+
+
+def test_a_script_in_another_folder_imports_its_neighbours(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "agent").mkdir()
+    (tmp_path / "agent/neighbour.py").write_text("said = 'imported'")
+    (tmp_path / "agent/main.py").write_text("import neighbour; print(neighbour.said)")
+    command = f"{sys.executable} {tmp_path}/agent/main.py"
+    cli(COUNTING, "--agent", command, "--split", "odd", "-n", "1", "--out", str(tmp_path / "out"))
+    (output,) = (path for path in (tmp_path / "out/agents").rglob("*.log"))
+    assert output.read_text() == "imported\n"
+
+
 def test_an_episode_without_a_score_is_said_and_fails_the_command(
     cli: Cli, endpoint: Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

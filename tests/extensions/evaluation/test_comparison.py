@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -217,6 +218,38 @@ def test_the_exit_status_is_1_for_a_change_and_with_fail_on_worse_only_for_a_los
     assert (cli("low", "high").status, cli("low", "high", "--fail-on", "worse").status) == (1, 0)
     assert (cli("high", "low").status, cli("high", "low", "--fail-on", "worse").status) == (1, 1)
     assert "the candidate is worse: pass@1 -1.000" in cli("high", "low").out
+
+
+def test_a_chosen_metric_decides_and_a_change_of_the_return_is_noted(cli: Cli, stored: Stored) -> None:
+    stored("one", many(0.6))
+    stored("other", many(0.5))
+    done = cli("one", "other", "--fail-on", "worse")
+    assert done.status == 0 and "no significant change of pass@1" in done.out
+    assert done.err == "The mean return is significantly worse (p 0.008). With --metric return it decides.\n"
+    done = cli("one", "other", "--fail-on", "worse", "--metric", "return")
+    assert (done.status, done.err) == (1, "") and "the candidate is worse: mean return -0.100" in done.out
+    assert cli("other", "one", "--fail-on", "worse", "--metric", "return").status == 0
+    assert json.loads(cli("one", "other", "--metric", "return", "--json").out)["primary"] == "mean return"
+
+
+def test_more_steps_are_worse(stored: Stored) -> None:
+    one, other = compare(stored("one", many(1.0)), stored("other", many(1.0))), "steps"
+    assert not one.figures[other].better
+    more = replace(one.figures[other], difference=replace(one.figures[other].difference, value=1.0))
+    assert not more.better and replace(more, difference=replace(more.difference, value=-1.0)).better
+
+
+def test_an_unknown_metric_is_refused_with_those_that_are_there(cli: Cli, stored: Stored) -> None:
+    stored("one", many(1.0))
+    stored("other", many(1.0))
+    done = cli("one", "other", "--metric", "pass@7")
+    assert done.status == 2
+    assert done.err == "error: the evaluations have no metric 'pass@7'; they have pass@1, return, steps, seconds\n"
+
+
+def test_returns_that_differ_by_rounding_are_equal(stored: Stored) -> None:
+    found = compare(stored("one", many(0.3)), stored("other", many(0.1 + 0.2)))
+    assert found.figures["mean return"].difference.changed == 0
 
 
 def test_the_document_has_all_that_was_found(cli: Cli, stored: Stored) -> None:

@@ -11,7 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mcpenv.extensions.evaluation import Acted
+from mcpenv.extensions.evaluation.episode import _result
+from mcpenv.extensions.evaluation.results import EpisodeResult, Failure
+from mcpenv.extensions.evaluation.run_tables import failure_text
 from mcpenv.extensions.evaluation.statistics import bootstrap, ks_shown, pass_at_k, quantile, wilson
+from mcpenv.extensions.evaluation.summary import summarize
+from mcpenv_client.types.records import Trajectory
 
 
 @pytest.mark.parametrize("samples", range(1, 9))
@@ -116,3 +122,23 @@ def test_a_quantile_of_a_half_is_the_median_and_the_ends_are_the_ends(ordered: l
 )
 def test_the_ks_that_are_shown_double_and_end_with_all_samples(samples: int, shown: list[int]) -> None:
     assert ks_shown(samples) == shown
+
+
+def test_components_that_add_up_to_each_return_add_up_to_the_mean_return() -> None:
+    episodes = [
+        EpisodeResult("test", "a", 1, 0, score=0.5, components={"verified": 1.0, "policy": -0.5}),
+        EpisodeResult("test", "a", 1, 1, score=1.0, components={"verified": 1.0}),
+        EpisodeResult("test", "b", 1, 0, score=0.0, components={"verified": 0.0}),
+        EpisodeResult("test", "c", 1, 0, failure=Failure.ENVIRONMENT_ERROR, components={"policy": -9.0}),
+    ]
+    found = summarize(episodes, len(episodes))
+    assert found.mean_return is not None and found.mean_return.value == 0.375
+    assert found.components == {"policy": -0.125, "verified": 0.5}
+
+
+def test_the_reasons_of_a_verifier_stand_where_a_failure_would() -> None:
+    played = Trajectory("e", terminated=True, problems=[f"problem {number}" for number in range(5)])
+    result = _result(EpisodeResult("test", "a", 1, 0), Acted(), played, 1.0)
+    assert result.to_plain()["problems"] == played.problems
+    assert failure_text(result) == "problem 0; problem 1; problem 2; and 2 more"
+    assert failure_text(EpisodeResult("test", "a", 1, 0)) == ""

@@ -176,10 +176,12 @@ def test_one_atif_document_goes_to_one_file(folder: Path, capfd: pytest.CaptureF
         (("--task", "other"), set()),
         (("--split", "train"), set()),
         (("--min-return", "0"), {"bare"}),
+        (("--min-return", "1.0000000000000002"), {"bare"}),
+        (("--min-return", "1.0001"), set()),
         (("--ended", "terminated", "--limit", "1"), {"bare"}),
         (("--ended", "reset"), set()),
     ],
-    ids=["task", "other-task", "split", "return", "ended", "none"],
+    ids=["task", "other-task", "split", "return", "rounding", "more", "ended", "none"],
 )
 def test_the_same_conditions_choose_episodes_for_every_command(
     folder: Path, capfd: pytest.CaptureFixture[str], options: tuple[str, ...], found: set[str]
@@ -221,6 +223,10 @@ def test_an_episode_is_shown_as_a_page(folder: Path, capfd: pytest.CaptureFixtur
     assert shown.id == "bare" and len(shown.trajectory.steps) == 4
     assert execute(["trajectories", "show", str(folder), "nothing"]) == 2
     assert "there is no episode 'nothing'" in capfd.readouterr().err
+    assert execute(["trajectories", "show", str(folder)]) == 2
+    assert f"has several episodes, such as bare and model. To list them: mcpenv trajectories list {folder}" in (
+        capfd.readouterr().err
+    )
 
 
 def test_a_page_has_nothing_that_a_terminal_would_obey(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -305,3 +311,18 @@ def test_without_pyarrow_one_line_says_what_to_install(folder: Path) -> None:
 def test_parquet_is_not_written_to_a_terminal(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert execute(["trajectories", "export", str(folder), "--format", "parquet"]) == 2
     assert "--out FILE.parquet" in capfd.readouterr().err
+
+
+def test_a_seed_of_64_bits_is_kept_as_text_and_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    from mcpenv.extensions.exports.parquet import write_parquet
+
+    seeds = [5, 2**63 - 1, 2**63, 2**64 - 1, None]
+    episodes: list[Any] = [
+        (RecordedEpisode(Trajectory("e", seed=seed), RecordedEnvironment("Quiet")), []) for seed in seeds
+    ]
+    write_parquet(episodes, tmp_path / "out.parquet")
+    table = parquet.read_table(tmp_path / "out.parquet")
+    assert table.column("seed").to_pylist() == [5, 2**63 - 1, None, None, None]
+    assert table.column("seed_text").to_pylist() == [None if seed is None else str(seed) for seed in seeds]
+    assert "2 seeds of more than 64 bits" in capsys.readouterr().err

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import shutil
+import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +16,7 @@ from command_line import command_lines
 from harbor_tasks import CONFIG, DOCKERFILE, harbor_task
 
 from mcpenv import ExecutionError
+from mcpenv.errors import ConfigurationError
 from mcpenv.extensions.harbor.environment import HarborEnvironment
 from mcpenv.extensions.validation.tasks import validate
 from mcpenv.server.config import ServerConfig
@@ -189,6 +193,27 @@ def test_tests_that_take_too_long_are_an_error(begin: Begin) -> None:
     assert "took more than 0.5 s" in str(raised.value.__cause__)
 
 
+def test_the_end_of_the_tests_output_says_why_a_reward_is_low(begin: Begin) -> None:
+    printed = "yes begin | head -c 1000000; echo; echo expected 14 >&2; echo was 13"
+    end = " | expected 14 | was 13"
+    (problem,) = begin(script_that(f"{printed}; echo 0.5 > /logs/verifier/reward.txt")).end().info["problems"]
+    assert problem.endswith(end) and len(problem) < 500
+    assert "problems" not in begin(script_that(f"{printed}; echo 1 > /logs/verifier/reward.txt")).end().info
+    with pytest.raises(ExecutionError) as raised:
+        begin(script_that(printed)).end()
+    cause = str(raised.value.__cause__)
+    assert "wrote neither" in cause and cause.endswith(end)
+
+
+def test_validation_shows_the_tests_output_which_may_differ_from_run_to_run(tmp_path: Path) -> None:
+    write = "echo took $(date +%N) ns; echo found no answer; echo 0 > /logs/verifier/reward.txt"
+    cls = served(harbor_task(tmp_path / "hello", script_that(write)))
+    assert cls.tasks is not None
+    (report,) = validate(cls, cls.tasks, random_seeds=0).tasks
+    assert report.repeats is True
+    assert "ns | found no answer" in report.problems[0]
+
+
 # -- an agent that cheats
 
 
@@ -211,6 +236,59 @@ def test_no_command_of_an_agent_writes_the_reward(begin: Begin, command: str) ->
     env = begin()
     env.call_tool("execute", {"command": command})
     assert env.end().reward == 0.0
+
+
+RUNS_FILES_OF_OTHERS = """
+sh -c : ; bash -ic : 2>/dev/null; python3 -c 'import json' ; tool 2>/dev/null
+cd /tests && python3 -m pip --version >/dev/null 2>&1
+ls /tmp/evil /pytest.ini /conftest.py 2>/dev/null | grep .
+echo $((1 - $?)) > /logs/verifier/reward.txt
+"""
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "echo 'touch /tmp/evil' >> ~/.bashrc; echo 'touch /tmp/evil' >> /etc/bash.bashrc",
+        "p=$(python3 -m site --user-site); mkdir -p $p; echo 'open(\"/tmp/evil\", \"w\")' > $p/usercustomize.py",
+        "p=$(python3 -m site --user-site); mkdir -p $p; echo 'import os; os.mkdir(\"/tmp/evil\")' > $p/x.pth",
+        "cd /opt/tools/bin; printf '#!/bin/sh\ntouch /tmp/evil' > tool; chmod +x tool",
+        "cd /app/.venv/bin; printf '#!/bin/sh\ntouch /tmp/evil' > tool; chmod +x tool",
+        "rm -rf /root /etc; ln -s /app/r /root; ln -s /app/e /etc; mkdir r e; echo 'touch /tmp/evil' > r/.bashrc",
+        "echo 'touch /tmp/evil' | tee /pytest.ini /conftest.py rc; echo BASH_ENV=/app/rc > /etc/environment",
+    ],
+)  # fmt: skip
+def test_no_file_of_an_agent_runs_in_the_programs_of_the_tests(begin: Begin, command: str) -> None:
+    dockerfile = DOCKERFILE.format(image="a") + "ENV PATH=/opt/tools/bin:/app/.venv/bin:$PATH\n"
+    dockerfile += "RUN mkdir -p .venv/bin /opt/tools/bin && echo 'exit 1' > .venv/bin/tool && chmod +x .venv/bin/tool\n"
+    env = begin({"environment/Dockerfile": dockerfile, **script_that(RUNS_FILES_OF_OTHERS)})
+    execute(env, command)
+    assert env.end().reward == 0.0
+
+
+def test_the_tests_find_the_work_and_the_systems_own_files(begin: Begin) -> None:
+    write = (
+        "cat /app/work /data/work /root/work /home/a/work /logs/artifacts/work /var/lib/x/work && ! cat /app/gone "
+        "&& ! cat /etc/mine && ! cat /file && cat /etc/hosts && [ $(stat -c %a /app/work) = 640 ] "
+        "&& echo 1 > /logs/verifier/reward.txt || echo 0 > /logs/verifier/reward.txt"
+    )
+    dockerfile = DOCKERFILE.format(image="a") + "RUN touch gone\n"
+    env = begin({"environment/Dockerfile": dockerfile, **script_that(write)})
+    folders = "/app /data /root /home/a /logs/artifacts /var/lib/x"
+    execute(env, f"mkdir -p {folders}; for f in {folders}; do echo x > $f/work; done; chmod 640 work; rm gone")
+    execute(env, "echo x > /etc/mine; echo x > /file; chmod 555 /home/a")
+    assert env.end().reward == 1.0
+
+
+@pytest.mark.parametrize("how", [{"config": CONFIG + '[metadata.mcpenv]\nkeep = ["/etc/mine"]\n'}, {"fresh": False}])
+def test_changes_of_the_system_that_tests_judge_are_kept_on_demand(tmp_path: Path, how: dict[str, Any]) -> None:
+    write = "cp /etc/mine /logs/verifier/reward.txt || echo 0 > /logs/verifier/reward.txt"
+    config = str(how.get("config", CONFIG)).replace('[metadata]\ndifficulty = "easy"\n', "")
+    folder = harbor_task(tmp_path / "hello", script_that(write), config=config)
+    with HarborEnvironment.from_folder(folder, base_image="host", fresh=how.get("fresh", True))() as env:
+        env.reset()
+        execute(env, "echo 0.5 > /etc/mine")
+        assert env.end().reward == 0.5
 
 
 def test_an_agent_sees_neither_the_tests_nor_the_files_of_this_machine(
@@ -241,6 +319,70 @@ def test_an_agent_has_no_network_if_the_task_says_so_and_no_privileges(begin: Be
     assert out(env, "ls /sys/class/net 2>/dev/null || sed 1,2d /proc/net/dev | cut -d: -f1").split() == ["lo"]
     assert out(env, "grep CapEff /proc/self/status").split() == ["CapEff:", "0000000000000000"]
     assert execute(env, "mount -t tmpfs none /mnt")["exit_code"] != 0
+
+
+PUBLIC = CONFIG.replace("no-network", "public")
+
+
+@pytest.mark.skipif(shutil.which("slirp4netns") is None, reason="slirp4netns is not installed")
+def test_no_loopback_port_and_no_abstract_socket_of_this_machine_answers_in_a_box_with_a_network(begin: Begin) -> None:
+    name = f"mcpenv-test-{os.getpid()}"
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket(socket.AF_UNIX) as local:
+        local.bind(f"\0{name}")
+        local.listen()
+        port = server.getsockname()[1]
+        addresses = ("127.0.0.1", "10.0.2.2", "10.0.2.3", "0.0.0.0", "255.255.255.255", "localhost", "::1")
+        reach = f"""import socket
+for address in {addresses}:
+    try:
+        socket.create_connection((address, {port}), 5)
+        print("reached", address)
+    except OSError as error:
+        pass
+try:
+    socket.socket(socket.AF_UNIX).connect(chr(0) + "{name}")
+    print("reached a socket")
+except OSError:
+    pass
+"""
+        env = begin(
+            {"tests/test.sh": "#!/bin/bash\npython3 seen.py | grep -c reached > /logs/verifier/reward.txt"}, PUBLIC
+        )
+        assert out(env, "cut -d: -f1 -s /proc/net/dev").split() == ["lo", "tap0"]
+        env.call_tool("write_file", {"path": "seen.py", "content": reach})
+        assert execute(env, "python3 seen.py") == {"exit_code": 0, "stdout": "", "stderr": "", "timed_out": False}
+        assert env.end().reward == 0.0
+
+
+@pytest.mark.skipif(shutil.which("slirp4netns") is None, reason="slirp4netns is not installed")
+def test_a_box_with_a_network_reaches_other_addresses_and_leaves_no_process(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+        except OSError:
+            pytest.skip("this machine has no network")
+        own = probe.getsockname()[0]
+    with socket.create_server((own, 0)) as server, served(harbor_task(tmp_path / "hello", config=PUBLIC))() as env:
+        env.reset()
+        host, port = server.getsockname()
+        assert execute(env, f"echo hello > /dev/tcp/{host}/{port}")["exit_code"] == 0
+        server.settimeout(10)
+        assert server.accept()[0].recv(6) == b"hello\n"
+        env.end()
+    children = subprocess.run(["ps", "--ppid", str(os.getpid()), "-o", "args"], capture_output=True, text=True)
+    assert "slirp4netns" not in children.stdout
+
+
+def test_a_task_with_a_network_is_refused_by_what_is_missing_or_runs_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, which = harbor_task(tmp_path / "hello", config=PUBLIC), shutil.which
+    monkeypatch.setattr("shutil.which", lambda name: None if name == "slirp4netns" else which(name))
+    with pytest.raises(ConfigurationError, match=r"needs a network: slirp4netns is not installed.*--set network=none"):
+        served(folder)
+    with HarborEnvironment.from_folder(folder, base_image="host", network="none")() as env:
+        env.reset()
+        assert out(env, "cut -d: -f1 -s /proc/net/dev").split() == ["lo"]
 
 
 # -- boxes
@@ -300,3 +442,32 @@ def test_episodes_at_once_share_nothing_over_a_server(tmp_path: Path) -> None:
     with serving(cls, ServerConfig()) as url:
         found = asyncio.run(play_all(url))
     assert found == [(f"{number}\n", float(number % 2)) for number in range(8)]
+
+
+def test_an_episode_begins_once_the_health_check_succeeds(tmp_path: Path) -> None:
+    check = '[environment.healthcheck]\ncommand = "{}"\ninterval_sec = 0\nretries = 3\n'
+    ready = "echo x >> tries; [ $(wc -l < tries) = 3 ]"
+    with served(harbor_task(tmp_path / "hello", config=CONFIG + check.format(ready)))() as env:
+        env.reset()
+        assert env.call_tool("read_file", {"path": "tries"}).result.text == "x\nx\nx\n"
+    broken = check.format("echo not yet >&2; false")
+    with served(harbor_task(tmp_path / "other", config=CONFIG + broken))() as env:
+        with pytest.raises(ExecutionError) as raised:
+            env.reset()
+        assert "the health check failed 3 times: echo not yet >&2; false: not yet" in str(raised.value.__cause__)
+
+
+def test_changes_that_the_tests_do_not_find_are_named_and_settings_of_servers_are_found(tmp_path: Path) -> None:
+    solution = (
+        "#!/bin/bash\nmkdir -p /etc/nginx /opt/tool && echo a > /etc/nginx/mine && echo b > /opt/tool/run\n"
+        "echo c > /etc/mine; echo d >> ~/.bashrc; rm /etc/services; touch $'/etc/odd\\nname'\n"
+    )
+    test = "#!/bin/bash\ncat /etc/nginx/mine\n[ -e /etc/mine ]; echo $((1 - $?)) > /logs/verifier/reward.txt\n"
+    files: dict[str, str | None] = {"solution/solve.sh": solution, "tests/test.sh": test}
+    cls = served(harbor_task(tmp_path / "hello", files))
+    (report,) = validate(cls, cls.tasks, random_seeds=0).tasks
+    assert report.oracle == 0.0
+    (problem,) = [each for each in report.problems if "keep" in each]
+    assert "the tests' output ends with: a" in problem
+    named = "/etc/mine, /etc/odd?name, /etc/services, /root/.bashrc, /opt/tool/run; name what they judge by keep in"
+    assert f"the tests find the image's own files in place of {named} [metadata.mcpenv]" in problem

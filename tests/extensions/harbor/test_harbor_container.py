@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cluster_bench import until
+from command_line import started
 from container_image import import_image
 from harbor_tasks import CONFIG, harbor_task
 
@@ -35,6 +40,12 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+def containers() -> set[bytes]:
+    """The ids of the containers of tasks, of those that have ended, too."""
+    command = ["podman", "ps", "--all", "--quiet", "--filter", "label=mcpenv=harbor"]
+    return set(subprocess.run(command, capture_output=True, check=True).stdout.split())
+
+
 def served(folder: Path) -> type[HarborEnvironment]:
     return HarborEnvironment.from_folder(folder, provider="podman")
 
@@ -48,10 +59,17 @@ def test_the_oracle_scores_1_and_doing_nothing_0_and_no_container_is_left(tmp_pa
     assert cls.tasks is not None
     (report,) = validate(cls, cls.tasks, random_seeds=0).tasks
     assert (report.oracle, report.nothing, report.repeats) == (1.0, 0.0, True)
-    listed = subprocess.run(
-        ["podman", "ps", "--all", "--quiet", "--filter", "label=mcpenv=harbor"], capture_output=True, check=True
-    )
-    assert listed.stdout == b""
+    assert containers() == set()
+
+
+def test_sigterm_to_a_command_removes_the_container(tmp_path: Path) -> None:
+    folder = harbor_task(tmp_path / "hello", image=IMAGE)
+    others = containers()
+    command = ["execute", "command=sleep 600", "timeout_s=600", "--set", "provider=podman"]
+    with started(tmp_path, "call", f"harbor:{folder}", *command) as process:
+        until(lambda: bool(containers() - others), "a container")
+        assert process.end(signal.SIGTERM) == 130
+    assert containers() - others == set()
 
 
 def test_an_agent_cannot_write_the_reward_and_a_command_has_its_time_limit(tmp_path: Path) -> None:
@@ -80,7 +98,47 @@ def test_a_build_that_fails_says_why(tmp_path: Path) -> None:
     assert "podman build failed" in str(raised.value.__cause__) and "missing" in str(raised.value.__cause__)
 
 
-def test_networks_that_differ_are_refused(tmp_path: Path) -> None:
+def test_the_tests_run_in_a_new_container_with_the_work_and_the_images_own_system(tmp_path: Path) -> None:
+    write = (
+        "cat /app/work/a /data/b /root/c && ! cat /app/gone && ! cat /etc/mine && ! cat ~/.profile "
+        "&& ! cat /usr/mine && ! cat /pytest.ini; echo $((1 - $?)) > /logs/verifier/reward.txt"
+    )
+    files: dict[str, str | None] = {
+        "environment/Dockerfile": f"FROM {IMAGE}\nWORKDIR /app\nRUN echo > gone\n",
+        "tests/test.sh": f"#!/bin/bash\n{write}\n",
+    }
+    with served(harbor_task(tmp_path / "hello", files))() as env:
+        env.reset()
+        execute(env, "mkdir -p work /data; echo a > work/a; echo b > /data/b; echo c > /root/c; rm gone")
+        execute(env, "for f in /etc/mine ~/.profile /usr/mine /pytest.ini; do echo x > $f; done")
+        assert env.end().reward == 1.0
+
+
+def test_changes_that_the_tests_do_not_find_are_named_and_settings_of_servers_are_found(tmp_path: Path) -> None:
+    test = '#!/bin/bash\n[ "$(cat /etc/nginx/mine)" = a ]; echo "$((1 - $?))e-1" > /logs/verifier/reward.txt\n'
+    with served(harbor_task(tmp_path / "hello", {"tests/test.sh": test}, image=IMAGE))() as env:
+        env.reset()
+        execute(env, "mkdir -p /etc/nginx /usr/new; echo a > /etc/nginx/mine; echo > /etc/mine; echo > /usr/new/b")
+        ended = env.end()
+    assert ended.reward == 0.1
+    assert "own files in place of /etc/mine, /usr/new/b; name what they judge by keep" in ended.info["problems"][-1]
+
+
+def test_networks_that_differ_are_refused_in_the_agents_own_container(tmp_path: Path) -> None:
     config = CONFIG.replace("[agent]\n", '[agent]\nnetwork_mode = "public"\n')
     with pytest.raises(ConfigurationError, match="different networks for agent and tests"):
-        served(harbor_task(tmp_path / "hello", config=config))
+        HarborEnvironment.from_folder(harbor_task(tmp_path / "hello", config=config), provider="podman", fresh=False)
+    HarborEnvironment.from_folder(tmp_path / "hello", provider="podman")
+
+
+def test_no_loopback_port_of_this_machine_answers_whatever_the_engines_default_network(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "containers.conf"
+    text = Path(os.environ["CONTAINERS_CONF"]).read_text().replace("[containers]\n", '[containers]\nnetns = "host"\n')
+    config.write_text(text)
+    monkeypatch.setenv("CONTAINERS_CONF", str(config))
+    folder = harbor_task(tmp_path / "hello", config=CONFIG.replace("no-network", "public"), image=IMAGE)
+    with socket.create_server(("127.0.0.1", 0)) as server, served(folder)() as env:
+        env.reset()
+        assert execute(env, f"echo > /dev/tcp/127.0.0.1/{server.getsockname()[1]}")["exit_code"] != 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,18 @@ from command_line import command_lines
 from harbor_tasks import CONFIG, harbor_task
 
 from mcpenv.errors import ConfigurationError, TargetError
+from mcpenv.extensions.harbor.config import (
+    HARBOR,
+    Agent,
+    Artifact,
+    Collect,
+    Config,
+    Environment,
+    Solution,
+    StepConfig,
+    Verifier,
+)
+from mcpenv.extensions.harbor.environment import HarborEnvironment
 from mcpenv.extensions.harbor.task import read_task, read_tasks
 from mcpenv.targets.target import load_target
 
@@ -65,17 +78,32 @@ def test_variables_of_this_process_are_filled_in(tmp_path: Path, monkeypatch: py
     config = CONFIG + '[verifier.env]\nA = "${THE_A}"\nB = "${THE_B:-other}"\nC = "as is"\n'
     folder = harbor_task(tmp_path / "hello", config=config)
     monkeypatch.setenv("THE_A", "a")
-    assert read_task(folder).verifier_env == {"A": "a", "B": "other", "C": "as is"}
+    assert read_task(folder).tests_env[0] == {"A": "a", "B": "other", "C": "as is"}
     monkeypatch.delenv("THE_A")
     with pytest.raises(ConfigurationError, match="needs the environment variable THE_A, which is not set"):
         read_task(folder)
 
 
-def test_keys_without_effect_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    config = CONFIG.replace("[agent]\n", '[agent]\nmood = "good"\n') + 'skills_dir = "/skills"\n'
+def test_sizes_of_older_versions_are_mib(tmp_path: Path) -> None:
+    config = CONFIG + 'memory = "2G"\nstorage = "512M"\nstorage_mb = 512\n'
+    environment = read_task(harbor_task(tmp_path / "hello", config=config)).config.environment
+    assert (environment.memory_mb, environment.storage_mb) == (2048, 512)
+
+
+def test_keys_without_effect_are_logged_once_for_all_tasks(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    config = CONFIG.replace("[agent]\n", '[agent]\nmood = "good"\n') + 'skills_dir = "/skills"\nstorage_mb = 9\n'
+    for name in ("one", "two"):
+        harbor_task(tmp_path / name, config=config)
     with caplog.at_level(logging.WARNING):
-        read_task(harbor_task(tmp_path / "hello", config=config))
-    assert "[agent] mood has no effect" in caplog.text and "[environment] skills_dir has no effect" in caplog.text
+        HarborEnvironment.from_folder(tmp_path, base_image="host")
+    keys = ("[agent] mood", "[environment] skills_dir")
+    assert [each for each in caplog.messages if " has no effect" in each] == [
+        f"{key} has no effect (task 'one' and 1 more)" for key in keys
+    ]
+    server = CONFIG + '[[environment.mcp_servers]]\nname = "a"\nurl = "http://a"\ncolour = "red"\n'
+    assert list(read_task(harbor_task(tmp_path / "x", config=server)).without_effect) == [
+        "[environment.mcp_servers] colour"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -83,8 +111,26 @@ def test_keys_without_effect_are_logged(tmp_path: Path, caplog: pytest.LogCaptur
     [
         ({"task.toml": "["}, "task.toml: "),
         ({"task.toml": "[agent]\ntimeout_sec = -1"}, "agent.timeout_sec: "),
+        ({"task.toml": '[agent]\nallowed_hosts = ["a.org"]'}, "agent: .*only valid with network_mode"),
+        (
+            {"task.toml": '[environment]\nmemory = "2G"\nmemory_mb = 4'},
+            "'2G' is 2048 MiB, and memory_mb = 4: leave",
+        ),
+        ({"task.toml": '[environment]\nmemory = "lots"'}, "'lots' is no size such as '2G'"),
+        (
+            {"task.toml": '[verifier]\nenvironment_mode = "shared"\n[verifier.environment]\ncpus = 1'},
+            r"verifier: .* and \[verifier.environment\] exclude each other",
+        ),
+        (
+            {"task.toml": '[[environment.mcp_servers]]\nname = "a"\ncommand = "b"'},
+            "environment.mcp_servers.0: .*transport 'sse', the default, needs 'url'",
+        ),
         ({"instruction.md": None}, "has no instruction.md"),
         ({"tests/test.sh": None}, "has no tests/test.sh"),
+        ({"task.toml": '[[steps]]\nname = "a"'}, r"has several steps .* and no steps/a/instruction.md"),
+        ({"task.toml": '[[steps]]\nname = "../a"'}, "steps.0.name: .* is no name of a folder"),
+        ({"task.toml": '[[steps]]\nname = "a"\n[[steps]]\nname = "A"'}, "steps: .*two steps are named 'a'"),
+        ({"task.toml": 'artifacts = ["/a/../b"]'}, "artifacts.0.source: .* has the part '..'"),
     ],
 )
 def test_a_broken_task_is_refused_with_its_place(tmp_path: Path, files: dict[str, str | None], said: str) -> None:
@@ -103,12 +149,19 @@ def test_a_link_out_of_the_task_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "files", "said"),
     [
-        ('[[steps]]\nname = "one"\n', {}, r"several steps \(\[\[steps\]\]\)"),
         ("gpus = 1\n", {}, "GPUs"),
         ('os = "windows"\n', {}, "the system 'windows'"),
-        ('[verifier.environment]\ndocker_image = "x"\n', {}, "a separate container for its tests"),
-        ('[[environment.mcp_servers]]\nname = "a"\nurl = "http://a"\n', {}, "MCP servers for the agent"),
-        ("", {"environment/docker-compose.yaml": "services: {}"}, "environment/docker-compose.yaml"),
+        (
+            '[verifier.environment]\n[[verifier.collect]]\ncommand = "true"\nservice = "db"\n',
+            {},
+            r"\[\[verifier.collect\]\] in another service",
+        ),
+        (
+            '[[environment.mcp_servers]]\nname = "a"\nurl = "http://a"\n',
+            {},
+            r"MCP servers .*: a by sse",
+        ),
+        ("", {"environment/docker-compose.yaml": "services: {}"}, "a container engine for its services"),
         ("", {".harborignore": "x"}, ".harborignore"),
     ],
 )
@@ -118,6 +171,21 @@ def test_what_nothing_here_has_is_refused_by_name(
     folder = harbor_task(tmp_path / "hello", files, config=CONFIG + more)
     with pytest.raises(TargetError, match=f"task 'hello' needs {said}"):
         load_target(f"harbor:{folder}", ["base_image=host"])
+
+
+def test_an_image_of_a_separate_verifier_needs_an_engine(tmp_path: Path) -> None:
+    folder = harbor_task(tmp_path / "hello", config=CONFIG + '[verifier.environment]\ndocker_image = "x"\n')
+    said = "the separate verifier of task 'hello' needs a container engine for its image 'x'"
+    assert said in refusal(folder, "base_image=host")
+
+
+def test_every_key_of_the_models_has_a_row_in_the_reference() -> None:
+    page = (Path(__file__).parents[3] / "docs/reference/inputs.md").read_text(encoding="utf-8")
+    section = page.partition("## Tasks of Harbor")[2].partition("\n## ")[0]
+    assert f"Harbor {HARBOR}" in section
+    for model in (Config, StepConfig, Agent, Verifier, Collect, Artifact, Environment, Solution):
+        for key in model.model_fields:
+            assert re.search(rf"[`\[ ]{key}[`\] ]", section), f"{model.__name__}.{key}"
 
 
 @pytest.mark.usefixtures("no_engine")

@@ -162,7 +162,17 @@ def test_a_recorded_episode_is_played_with_the_server_gone_and_is_equal_by_hash(
 @pytest.mark.slow
 def test_the_command_replays_a_record_from_itself(recording: Recording) -> None:
     recording.episode(ADD, READ)
-    command = [sys.executable, "-m", "mcpenv", "replay", str(recording.record), "--target", recording.gone(), "--json"]
+    command = [
+        sys.executable,
+        "-m",
+        "mcpenv",
+        "trajectories",
+        "replay",
+        str(recording.record),
+        "--target",
+        recording.gone(),
+        "--json",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     (replayed,) = json.loads(done.stdout)["replayed"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import httpx2
@@ -13,6 +13,7 @@ import pytest
 from scripted_endpoint import JSON, Answering, Asked, Handler, endpoint
 
 from mcpenv.errors import ConfigurationError
+from mcpenv.extensions.model_proxy import relay
 from mcpenv.extensions.model_proxy.app import proxied
 from mcpenv.extensions.model_proxy.store import TurnMemory
 from mcpenv.extensions.model_proxy.upstream import Upstream
@@ -226,6 +227,97 @@ def test_counts_of_tokens_and_lists_of_models_pass_without_a_turn() -> None:
 
     turns, _ = run(lambda handler, body: handler.whole(200, {"asked": handler.path}), using)
     assert turns == []
+
+
+def test_an_agent_reaches_models_only_and_nothing_outside_of_the_base_url(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever it sends: dot segments, their encodings, other methods and paths, headers that stand for them."""
+    monkeypatch.setenv("UPSTREAM", KEY)
+    refused = [
+        "",
+        "/",
+        "/v1",
+        "/v1/files",
+        "/v1/fine_tuning/jobs",
+        "/v1/organization/admin_api_keys",
+        "/admin",
+        "/v1/responses/r1",
+    ]
+    refused += [
+        "/../admin",
+        "/v1/../../admin/models",
+        "/v1/models/../../admin",
+        "/v1/models/..",
+        "/v1/./models",
+        "//models",
+    ]
+    refused += ["/%2e%2e/admin", "/v1/models/%2e%2e/%2e%2e/admin", "/v1/models/..%2f..%2fadmin", "/v1/models/a%3f/../x"]
+    refused += ["/v1/models/..%5c..%5cadmin", "/v1/models/%252e%252e/admin", "/v1/models/a%0d%0ax", "/v1/models/a%23b"]
+    refused += ["/v1/x/chat/completions", "/v1/chat/completions/../../admin", "/v1/models/a%00"]
+    statuses: dict[tuple[str, str], str] = {}
+
+    async def using(http: httpx2.AsyncClient) -> None:
+        base = http.base_url
+        for method, path in [("POST", path) for path in refused] + [("GET", path) for path in refused]:
+            statuses[method, path] = await _raw(base, method, path)
+        for method in ("GET", "PUT", "PATCH", "DELETE", "OPTIONS"):
+            statuses[method, "/v1/chat/completions"] = await _raw(base, method, "/v1/chat/completions")
+        for method in ("POST", "DELETE"):
+            statuses[method, "/v1/models/m"] = await _raw(base, method, "/v1/models/m")
+            statuses[method, "/v1/models/m:delete"] = await _raw(base, method, "/v1/models/m:delete")
+        override = {"x-http-method-override": "DELETE", "x-original-url": "/admin", "x-rewrite-url": "/admin"}
+        assert (await http.get("/v1/models/org/a-model", headers=override)).status_code == 200
+        model = "/v1beta/models/g-1.5:countTokens"
+        assert (await http.post(model, json={})).status_code == 200
+
+    def answering(handler: Handler, body: JSON) -> None:
+        assert not {"x-http-method-override", "x-original-url", "x-rewrite-url"} & {*map(str.lower, handler.headers)}
+        handler.whole(200, {})
+
+    turns, asked = run(answering, using, api_key_env="UPSTREAM")
+    assert {key: status for key, status in statuses.items() if status not in ("404", "400")} == {}
+    assert [each.path for each in asked] == ["/v1/models/org/a-model", "/v1beta/models/g-1.5:countTokens"]
+    assert turns == []
+
+
+async def _raw(base: httpx2.URL, method: str, path: str) -> str:
+    """Return the status of a request whose path no client makes shorter."""
+    reader, writer = await asyncio.open_connection(base.host, base.port)
+    target = f"{base.path.rstrip('/')}{path}"
+    head = f"{method} {target} HTTP/1.1\r\nHost: {base.host}\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{{}}"
+    writer.write(head.encode())
+    answer = await reader.read()
+    writer.close()
+    return answer.split(b" ")[1].decode()
+
+
+def test_large_requests_are_bounded_each_and_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refused unread if its head says so; those that are under way are bounded together."""
+    monkeypatch.setattr(relay, "MAX_BODY_BYTES", 100_000)
+    monkeypatch.setattr(relay, "MAX_BYTES", 150_000)
+    asked, answered = threading.Event(), threading.Event()
+
+    def answering(handler: Handler, body: JSON) -> None:
+        asked.set()
+        answered.wait(WAIT_S)
+        handler.whole(200, {})
+
+    async def using(http: httpx2.AsyncClient) -> None:
+        async def pieces() -> AsyncIterator[bytes]:
+            for _ in range(300):
+                yield b"x" * 1000
+
+        path = "/v1/chat/completions"
+        assert (await http.post(path, content=b"x" * 200_000)).status_code == 413
+        assert (await http.post(path, content=pieces())).status_code == 413
+        first = asyncio.create_task(http.post(path, content=b"x" * 90_000))
+        await asyncio.to_thread(asked.wait, WAIT_S)
+        assert (await http.post(path, content=b"x" * 90_000)).status_code == 429
+        answered.set()
+        assert (await first).status_code == 200
+        assert (await http.post(path, content=b"x" * 90_000)).status_code == 200
+
+    turns, requests = run(answering, using)
+    assert len(turns) == len(requests) == 2
 
 
 def test_an_error_of_the_endpoint_is_passed_on_as_it_is_and_kept() -> None:

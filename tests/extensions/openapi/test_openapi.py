@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import uvicorn
 import yaml  # type: ignore[import-untyped]
@@ -17,6 +19,8 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from mcpenv.errors import TargetError
+from mcpenv.server import create_app
+from mcpenv.server.security.control_auth import AgentTokens
 from mcpenv.targets.target import load_target
 
 DOCUMENT: dict[str, Any] = {
@@ -59,11 +63,19 @@ def api() -> Iterator[str]:
         if request.headers.get("authorization") != "Bearer the-token":
             return JSONResponse({"detail": "no token"}, 401)
         name = request.path_params["name"]
+        if name == "none":
+            return JSONResponse({"detail": "no counter is named none; see /counters"}, 404)
         counts[name] = counts.get(name, 0) + (await request.json())["by"]
         return JSONResponse({"count": counts[name]})
 
     routes = [Route("/openapi.json", document), Route("/v1/count/{name}", add, methods=["POST"])]
-    server = uvicorn.Server(uvicorn.Config(Starlette(routes=routes), host="127.0.0.1", port=0, log_level="error"))
+    with served_by(Starlette(routes=routes)) as url:
+        yield url
+
+
+@contextmanager
+def served_by(app: Starlette) -> Iterator[str]:
+    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_level="error"))
     thread = threading.Thread(target=server.run)
     thread.start()
     while not server.started:
@@ -76,6 +88,101 @@ def api() -> Iterator[str]:
 
 def made(target: str, *settings: str) -> Any:
     return load_target(target, settings).make()
+
+
+MODERN = {
+    "Accept": "application/json, text/event-stream",
+    "MCP-Protocol-Version": "2026-07-28",
+    "Mcp-Method": "tools/call",
+    "Mcp-Name": "hello",
+}
+
+
+def test_an_agent_adds_no_header_to_a_request(tmp_path: Path) -> None:
+    """An API must take neither another user nor another method from an agent, nor its credential for the server."""
+    seen: list[Request] = []
+
+    async def hello(request: Request) -> JSONResponse:
+        seen.append(request)
+        return JSONResponse({"x-trace": request.headers.get("x-trace")})
+
+    trace = {"name": "X-Trace", "in": "header", "schema": {"type": "string"}}
+    operation = {"operationId": "hello", "parameters": [trace], "responses": {"200": {"description": "ok"}}}
+    meta = {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": {"name": "an-agent", "version": "1"},
+        "io.modelcontextprotocol/clientCapabilities": {},
+    }
+    params = {"name": "hello", "arguments": {"X-Trace": "of the call"}, "_meta": meta}
+    own = {
+        "Authorization": "Bearer a-token-of-the-agent",
+        "Cookie": "a=b",
+        "X-Operator": "agent",
+        "X-Api-Key": "agent",
+        "X-Forwarded-User": "admin",
+        "X-HTTP-Method-Override": "DELETE",
+        "X-Trace": "of the agent's request",
+        "User-Agent": "an-agent",
+    }
+    with served_by(Starlette(routes=[Route("/hello", hello)])) as url:
+        document = {**DOCUMENT, "servers": [{"url": url}], "paths": {"/hello": {"get": operation}}}
+        (tmp_path / "api.json").write_text(json.dumps(document))
+        target = load_target(f"openapi:{tmp_path / 'api.json'}", ['headers={"X-Operator": "operator"}'])
+        app = create_app(target.make, auth=AgentTokens({"ada": "a-token-of-the-agent"}))
+        with served_by(app) as server, httpx.Client(headers={**MODERN, **own}) as agent:
+            message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+            answer = agent.post(f"{server}/mcp", json=message).json()
+    assert answer["result"]["structuredContent"] == {"x-trace": "of the call"}
+    [request] = seen
+    sent = dict(request.headers)
+    assert sent.pop("host") == url.removeprefix("http://")
+    assert sent.pop("x-operator") == "operator"
+    assert sent.pop("x-trace") == "of the call"
+    assert sent.pop("user-agent") != "an-agent"
+    assert sent.keys() == {"accept", "accept-encoding", "connection"}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"name": ".."},
+        {"name": "../../admin"},
+        {"name": "%2e%2e"},
+        {"name": "a", "X-Trace": "a\r\nX-Other: b"},
+        {"name": "a", "X-Trace": " a"},
+        {"name": "a", "X-Trace": "\N{GREEK SMALL LETTER ALPHA}"},
+    ],
+)
+def test_arguments_without_a_form_in_http_are_the_agents_error(arguments: dict[str, str], tmp_path: Path) -> None:
+    """They reach no other path of the API, and are no failure of the environment, which would have no reward."""
+    seen: list[str] = []
+
+    async def everything(request: Request) -> JSONResponse:
+        seen.append(request.url.path)
+        return JSONResponse({})
+
+    places = {"name": "path", "X-Trace": "header"}
+    parameters = [
+        {"name": name, "in": place, "required": place == "path", "schema": {"type": "string"}}
+        for name, place in places.items()
+    ]
+    operation = {"operationId": "get", "parameters": parameters, "responses": {"200": {"description": "ok"}}}
+    with served_by(Starlette(routes=[Route("/{path:path}", everything)])) as url:
+        document = {**DOCUMENT, "servers": [{"url": f"{url}/v1"}], "paths": {"/items/{name}": {"get": operation}}}
+        (tmp_path / "api.json").write_text(json.dumps(document))
+        with made(f"openapi:{tmp_path / 'api.json'}") as env:
+            env.reset()
+            step = env.call_tool("get", arguments)
+    assert (step.info["status"]["code"], seen) == ("agent_error", [])
+    assert step.error is not None
+    assert "the arguments cannot be sent" in step.error.message
+
+
+def test_a_header_of_the_operator_that_cannot_be_sent_is_refused(api: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COUNTER_TOKEN", "the-token\n")
+    with pytest.raises(TargetError, match="header Authorization: the value begins or ends with a blank") as caught:
+        load_target(f"openapi:{api}/openapi.json", ['headers={"Authorization": "Bearer ${COUNTER_TOKEN}"}'])
+    assert "the-token" not in str(caught.value)
 
 
 def test_operations_are_tools_and_headers_come_from_variables(api: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,3 +228,185 @@ def test_what_cannot_be_used_is_refused(tmp_path: Path, text: str, settings: tup
     (tmp_path / "document").write_text(text)
     with pytest.raises(TargetError, match=said):
         load_target(f"openapi:{tmp_path}/document", settings)
+
+
+def test_a_refusal_of_a_call_is_the_agents_error_with_the_apis_text(api: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COUNTER_TOKEN", "the-token")
+    with made(f"openapi:{api}/openapi.json", 'headers={"Authorization": "Bearer ${COUNTER_TOKEN}"}') as env:
+        env.reset()
+        step = env.call_tool("add", {"name": "none", "by": 1})
+        assert step.info["status"] == {"code": "agent_error", "retryable": False, "stage": "tool"}
+        assert step.error.message == 'HTTP 404 Not Found: {"detail":"no counter is named none; see /counters"}'
+    with made(f"openapi:{api}/openapi.json") as env:  # credentials are the operator's
+        env.reset()
+        assert env.call_tool("add", {"name": "a", "by": 1}).info["status"]["code"] == "env_error"
+
+
+def nullable(version: str, schema: Any) -> str:
+    answer = {"200": {"description": "ok", "content": {"application/json": {"schema": schema}}}}
+    path = {"get": {"operationId": "get", "responses": answer}}
+    return json.dumps({"openapi": version, "info": {"title": "T", "version": "1"}, "paths": {"/x": path}})
+
+
+def test_a_document_of_3_0_with_schemas_of_3_1_is_read_as_3_1(tmp_path: Path) -> None:
+    (tmp_path / "api.json").write_text(nullable("3.0.3", {"anyOf": [{"type": "string"}, {"type": "null"}]}))
+    with made(f"openapi:{tmp_path}/api.json", "base_url=http://127.0.0.1:1") as env:
+        assert [tool.name for tool in env.list_tools()] == ["get"]
+
+
+def test_a_document_that_cannot_be_used_is_refused_by_its_first_fault_on_one_line(tmp_path: Path) -> None:
+    (tmp_path / "api.json").write_text(nullable("3.0.3", {"type": ["no", "type"], "properties": 3}))
+    with pytest.raises(TargetError, match="the document cannot be used: paths") as raised:
+        made(f"openapi:{tmp_path}/api.json", "base_url=http://127.0.0.1:1")
+    assert len(str(raised.value)) < 700 and "\n" not in str(raised.value)
+
+
+def operation(name: str, schema: Any, **more: Any) -> dict[str, Any]:
+    answer = {"200": {"description": "ok", "content": {"application/json": {"schema": schema}}}}
+    return {"get": {"operationId": name, "responses": answer, **more}}
+
+
+def stored(folder: Path, paths: dict[str, Any], **more: Any) -> str:
+    document = {"openapi": "3.1.0", "info": {"title": "T", "version": "1"}, "paths": paths, **more}
+    (folder / "api.json").write_text(json.dumps(document))
+    return f"openapi:{folder}/api.json"
+
+
+AWAY = "base_url=http://127.0.0.1:1"
+
+
+def test_an_operation_with_a_fault_is_left_out_by_name_and_a_bad_shared_schema_takes_anything(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    paths = {
+        "/good": operation("good", {"$ref": "#/components/schemas/Bad"}),
+        "/bad": operation("bad", {"properties": 3}),
+    }
+    target = stored(tmp_path, paths, components={"schemas": {"Bad": {"properties": 3}}})
+    with made(target, AWAY) as env:
+        assert [tool.name for tool in env.list_tools()] == ["good"]
+    assert "left out: " in caplog.text and "GET /bad" in caplog.text and "the schema Bad" in caplog.text
+
+
+def test_operations_are_chosen_by_id_tag_or_path(tmp_path: Path) -> None:
+    paths = {f"/{name}": operation(name, {}, tags=[f"of_{name}"]) for name in ("a", "b", "c", "d")}
+    target = stored(tmp_path, paths)
+    with made(target, AWAY, 'operations=["a", "of_b", "GET /c"]') as env:
+        assert sorted(tool.name for tool in env.list_tools()) == ["a", "b", "c"]
+    with pytest.raises(TargetError, match="no operation has the operationId or tag 'nothing'"):
+        made(target, AWAY, 'operations=["a", "nothing"]')
+
+
+def test_a_document_is_read_once_and_not_for_each_instance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = {f"/{n}": operation(f"tool_{n}", {}) for n in range(50)}
+    target = load_target(stored(tmp_path, paths), [AWAY])
+    (tmp_path / "api.json").unlink()
+    monkeypatch.setattr("mcpenv.extensions.openapi.environment.OpenAPIProvider", None)
+    monkeypatch.setattr("fastmcp.FastMCP.add_tool", None)  # compares each tool with all others
+    with target.make() as one, target.make() as other:
+        assert len(one.list_tools()) == len(other.list_tools()) == 50
+
+
+def test_a_document_may_have_several_files_with_schemas_that_contain_themselves(tmp_path: Path) -> None:
+    (tmp_path / "parts").mkdir()
+    tree = {"type": "object", "properties": {"name": {"type": "string"}, "next": {"$ref": "#/Tree"}}}
+    (tmp_path / "parts" / "models.yaml").write_text(yaml.safe_dump({"Tree": tree}))
+    body = {"content": {"application/json": {"schema": {"$ref": "models.yaml#/Tree"}}}}
+    path = {"post": {"operationId": "grow", "requestBody": body, "responses": {"200": {"description": "ok"}}}}
+    (tmp_path / "parts" / "grow.yaml").write_text(yaml.safe_dump(path))
+    with made(stored(tmp_path, {"/grow": {"$ref": "parts/grow.yaml"}}), AWAY) as env:
+        (tool,) = env.list_tools()
+        assert tool.name == "grow" and set(tool.input_schema["properties"]) == {"name", "next"}
+
+
+@pytest.mark.parametrize(
+    ("reference", "said"),
+    [("../elsewhere.yaml", "which is not beside it"), ("gone.yaml", "file .*gone.yaml cannot be read")],
+)
+def test_a_file_that_is_elsewhere_or_missing_is_refused(tmp_path: Path, reference: str, said: str) -> None:
+    (tmp_path / "elsewhere.yaml").write_text("{}")
+    (tmp_path / "inner").mkdir()
+    with pytest.raises(TargetError, match=said):
+        made(stored(tmp_path / "inner", {"/x": {"$ref": reference}}), AWAY)
+
+
+def test_an_uploaded_file_has_a_name_and_its_bytes(tmp_path: Path) -> None:
+    bodies: list[Any] = []
+
+    async def upload(request: Request) -> JSONResponse:
+        form = await request.form()
+        file: Any = form["file"]
+        bodies.append((file.filename, await file.read(), form["note"]))
+        return JSONResponse({})
+
+    properties = {"file": {"type": "string", "format": "binary"}, "note": {"type": "string"}}
+    schema = {"type": "object", "properties": properties, "required": ["file"]}
+    body = {"required": True, "content": {"multipart/form-data": {"schema": schema}}}
+    path = {"post": {"operationId": "upload", "requestBody": body, "responses": {"200": {"description": "ok"}}}}
+    target = stored(tmp_path, {"/files": path})
+    app = Starlette(routes=[Route("/files", upload, methods=["POST"])])
+    with served_by(app) as url, made(target, f"base_url={url}") as env:
+        env.reset()
+        for file in ("text", {"filename": "a.bin", "base64": "/wA="}, {"text": "é"}):
+            assert env.call_tool("upload", {"file": file, "note": "mine"}).error is None
+        refused = env.call_tool("upload", {"file": {"base64": "*"}, "note": "mine"})
+        assert refused.info["status"]["code"] == "agent_error"
+    assert bodies == [("file", b"text", "mine"), ("a.bin", b"\xff\x00", "mine"), ("file", "é".encode(), "mine")]
+
+
+def test_an_array_of_files_is_a_part_for_each(tmp_path: Path) -> None:
+    bodies: list[Any] = []
+
+    async def upload(request: Request) -> JSONResponse:
+        form = await request.form()
+        files: list[Any] = form.getlist("files")
+        bodies.append(([(file.filename, await file.read()) for file in files], form.getlist("tags")))
+        return JSONResponse({})
+
+    one = {"type": "string", "format": "binary"}
+    properties = {
+        "files": {"type": "array", "maxItems": 3, "items": {"$ref": "#/components/schemas/File"}},
+        "tags": {"type": "array", "items": {"type": "string"}},
+    }
+    body = {"content": {"multipart/form-data": {"schema": {"type": "object", "properties": properties}}}}
+    path = {"post": {"operationId": "upload", "requestBody": body, "responses": {"200": {"description": "ok"}}}}
+    target = stored(tmp_path, {"/files": path}, components={"schemas": {"File": one}})
+    app = Starlette(routes=[Route("/files", upload, methods=["POST"])])
+    with served_by(app) as url, made(target, f"base_url={url}") as env:
+        (tool,) = env.list_tools()
+        files = tool.input_schema["properties"]["files"]
+        assert (files["type"], files["maxItems"]) == ("array", 3) and "base64" in str(files["items"])
+        env.reset()
+        for given in (["text", {"filename": "a.bin", "base64": "/wA="}], [{"text": "alone"}], "alone"):
+            assert env.call_tool("upload", {"files": given, "tags": ["x", "y"]}).error is None
+        assert env.call_tool("upload", {"files": ["a", {"base64": "*"}]}).info["status"]["code"] == "agent_error"
+    assert bodies == [
+        ([("files", b"text"), ("a.bin", b"\xff\x00")], ["x", "y"]),
+        ([("files", b"alone")], ["x", "y"]),
+        ([("files", b"alone")], ["x", "y"]),
+    ]
+
+
+def test_yaml_is_read_as_its_version_1_2_and_a_status_is_a_name(tmp_path: Path) -> None:
+    (tmp_path / "api.yaml").write_text(
+        """\ufeff
+openapi: 3.0.3
+info: {title: Switches, version: 2024-01-02}
+paths:
+  /on:
+    get:
+      operationId: on
+      parameters:
+      - {name: "y", in: query, schema: {type: string, enum: [on, off, NO, =, 2024-01-02], example: yes}}
+      - {name: "n", in: query, schema: {type: boolean, default: true}}
+      responses:
+        200: {description: ok}
+        404: {description: not there}
+"""
+    )
+    target = load_target(f"openapi:{tmp_path}/api.yaml", [AWAY])
+    with target.make() as env:
+        (tool,) = env.list_tools()
+        assert tool.input_schema["properties"]["y"]["enum"] == ["on", "off", "NO", "=", "2024-01-02"]
+        assert tool.input_schema["properties"]["n"]["default"] is True
+        assert env.VERSION == "2024-01-02"

@@ -103,3 +103,30 @@ class CountingEnvironment(MCPEnvironment):  # type: ignore[misc]
     @property
     def state(self) -> State:
         return State(step_count=self.stepped)
+
+
+class OddlyNamedEnvironment(Environment[Guess, Hint, State]):  # type: ignore[misc]
+    """An environment whose reset has options with names that mean something elsewhere."""
+
+    def reset(
+        self,
+        seed: int | None = None,
+        episode_id: str | None = None,
+        options: Any = None,
+        asynchronous: Any = None,
+        synchronous: Any = None,
+        task: Any = None,
+        mode: Any = None,
+        schema: Any = None,
+        instance: Any = None,
+        **kwargs: Any,
+    ) -> Hint:
+        named = [options, asynchronous, synchronous, task, mode, schema, instance]
+        return Hint(hint=repr([value for value in named if value is not None] + sorted(kwargs)))
+
+    def step(self, action: Guess, timeout_s: float | None = None, **kwargs: Any) -> Hint:
+        return Hint()
+
+    @property
+    def state(self) -> State:
+        return State()

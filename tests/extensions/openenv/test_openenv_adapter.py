@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
@@ -22,7 +22,7 @@ from mcpenv.extensions.openenv.adapter import OpenEnvEnvironment
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.serve import serving
 from mcpenv.targets.target import Target, load_target
-from mcpenv_client import CallToolAction, EnvClient, ExecutionError, InvalidMessage, ToolErrorType
+from mcpenv_client import CallToolAction, EnvClient, ExecutionError, InvalidMessage, NotSupported, ToolErrorType
 
 # Each process that imports OpenEnv needs seconds for it, and a test has up to four of them.
 pytestmark = [pytest.mark.world, pytest.mark.timeout(300)]
@@ -221,6 +221,37 @@ def test_own_actions_observations_and_states_cross(guess_url: str) -> None:
     assert "A number between 1 and 10." in json.dumps(action)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"number": "many"}, "number: Input should be a valid integer"),
+        ({}, "number: Field required"),
+        ({"number": 4, "colour": "red"}, "colour: Extra inputs are not permitted"),
+        ({"type": "shout", "number": 4}, "type: Input should be 'guess'"),
+    ],
+)
+def test_an_action_that_does_not_fit_is_the_agents_error_with_its_field(
+    guess_url: str, arguments: dict[str, Any], said: str
+) -> None:
+    with EnvClient(guess_url).sync() as env:
+        env.reset()
+        refused = env.call_tool("act", arguments)
+        assert refused.info["status"] == {"code": "agent_error", "retryable": False, "stage": "tool"}
+        assert refused.error is not None and refused.error.error_type is ToolErrorType.INVALID_ARGS
+        assert refused.error.message.startswith(f"act: invalid arguments: {said}")
+        assert env.call_tool("act", {"number": 4}).done
+
+
+def test_reset_options_may_have_any_name() -> None:
+    openenv_python()
+    with load_target(f"{MORE}:OddlyNamedEnvironment").make() as env:
+        for name in ("options", "asynchronous", "synchronous", "task", "mode", "schema", "instance"):
+            first: Any = env.reset(**{name: "x"})
+            assert first.hint == "['x']", name
+        first = env.reset(args=1, fn=1, op=1)
+        assert first.hint == "['args', 'fn', 'op']"
+
+
 def test_agents_take_own_actions_by_a_tool_and_see_no_reward(guess_url: str) -> None:
     async def guess(mcp_url: str) -> list[Any]:
         async with Client(mcp_url) as client:
@@ -300,7 +331,8 @@ def test_a_process_whose_server_was_killed_ends() -> None:
     ) as server:
         assert server.stdout is not None
         assert "openenv_echo" in server.stdout.readline()
-        children = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()
+        tasks = Path(f"/proc/{server.pid}/task").glob("*/children")  # of each thread
+        children = [child for each in tasks for child in each.read_text().split()]
         assert len(children) == 1
         # A descriptor of the process, that becomes readable when it ends.
         handle = os.pidfd_open(int(children[0]))
@@ -404,3 +436,8 @@ def test_one_that_does_not_load_is_one_line_and_status_2(tmp_path: Path, manifes
     assert ended.returncode == 2
     assert ended.stderr.splitlines()[-1].startswith(f"error: {tmp_path}: {said}")
     assert "Traceback" not in ended.stderr
+
+
+def test_its_snapshot_is_refused_and_the_port_named() -> None:
+    with pytest.raises(NotSupported, match="import-openenv"):
+        OpenEnvEnvironment.save_state(cast(Any, None))

@@ -1,4 +1,4 @@
-"""``mcpenv import-openenv``: what becomes of an OpenEnv folder, and what is said of the rest. No OpenEnv is needed."""
+"""``mcpenv share import-openenv``: what becomes of an OpenEnv folder, and of the rest. No OpenEnv is needed."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def used(folder: Path, body: str) -> Any:
 def test_an_environment_with_tools_becomes_one_that_needs_no_openenv(
     counter: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert execute(("import-openenv", str(counter))) == 0
+    assert execute(("share", "import-openenv", str(counter))) == 0
     new = counter.with_name("counter_mcpenv")
     assert sorted(file.name for file in new.iterdir()) == ["README.md", "environment.py", "words.py"]
     assert str(new) in capsys.readouterr().out
@@ -181,8 +181,8 @@ def test_an_environment_with_tools_becomes_one_that_needs_no_openenv(
     ) == ["counter", "0.2.0", True, {"start": 4}, "6 times", "mine", 1]
 
 
-def test_an_environment_without_tools_becomes_one_of_own_actions(light: Path) -> None:
-    assert execute(("import-openenv", str(light))) == 0
+def test_an_environment_without_tools_becomes_one_of_own_actions_and_agents_take_them_by_act(light: Path) -> None:
+    assert execute(("share", "import-openenv", str(light))) == 0
     new = light.with_name("light_mcpenv")
     assert used(
         new,
@@ -192,10 +192,42 @@ def test_an_environment_without_tools_becomes_one_of_own_actions(light: Path) ->
         "print(json.dumps([dark.reward, dark.done, bright.shines, bright.reward, bright.done, env.state.switched,"
         " env.state_type.__name__, env.observation_type.__name__]))",
     ) == [0.0, False, True, 1.0, True, 2, "LightState", "Light"]
+    assert used(
+        new,
+        "(tool,) = env.list_tools()\n"
+        "env.reset()\n"
+        "steps = [env.call_tool('act', {'on': on}) for on in ('perhaps', False, True)]\n"
+        "print(json.dumps([tool.name, list(tool.input_schema['properties']), steps[0].info['status']['code'],"
+        " [[step.result.structured_content, step.reward, step.done] for step in steps[1:]], env.state.switched]))",
+    ) == ["act", ["on"], "agent_error", [[{"shines": False}, 0.0, False], [{"shines": True}, 1.0, True]], 2]
+
+
+def test_a_constructor_that_keeps_the_tool_from_being_made_is_named(light: Path) -> None:
+    module = light / "server" / "light.py"
+    module.write_text(module.read_text().replace("        super().__init__()\n", ""))
+    assert port(light).could_not == ["server/light.py:11: agents get no tool for Switch: call super().__init__() first"]
+
+
+@pytest.mark.parametrize("default", ["", " = False", " = Field(default=False, description='over')", " = True"])
+def test_an_observation_may_declare_its_end_again(light: Path, default: str) -> None:
+    models = light / "models.py"
+    again = PLAIN_MODELS.replace("    shines: bool", f"    done: bool{default}\n    shines: bool")
+    models.write_text(again.replace("from openenv", "from pydantic import Field\nfrom openenv", 1))
+    named = [what for what in port(light).could_not if what.startswith("models.py")]
+    assert [what.partition(": ")[2] for what in named] == (
+        ["the default of done: give done to each observation"] if "True" in default else []
+    )
+    assert execute(("share", "import-openenv", str(light))) == len(named)
+    assert used(
+        light.with_name("light_mcpenv"),
+        "(Switch,) = env.action_types\n"
+        "env.reset()\n"
+        "print(json.dumps([env.step(Switch(on=on)).done for on in (False, True)]))",
+    ) == [False, True]
 
 
 def test_what_has_no_counterpart_is_said_with_its_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert execute(("import-openenv", str(WORLD_ECHO), "--out", str(tmp_path / "new"), "--json")) == 1
+    assert execute(("share", "import-openenv", str(WORLD_ECHO), "--out", str(tmp_path / "new"), "--json")) == 1
     said = json.loads(capsys.readouterr().out)
     assert (said["environment"], said["folder"]) == ("EchoEnvironment", str(tmp_path / "new"))
     assert said["written"] == ["README.md", "environment.py"]
@@ -223,7 +255,7 @@ def test_a_step_that_may_earn_a_reward_is_said_and_not_dropped_in_silence(
     name = step.partition("(")[0].split()[-1]
     text = module.read_text().replace(f"def {name}(", f"def {name}_before(") + "\n" + indent(step, "    ") + "\n"
     module.write_text(text)
-    assert execute(("import-openenv", str(counter))) == 1
+    assert execute(("share", "import-openenv", str(counter))) == 1
     assert (
         f"server/counter_environment.py:{text[: text.index(step.splitlines()[0])].count(chr(10)) + 1}: {name}"
         in capsys.readouterr().out
@@ -260,16 +292,16 @@ def test_nothing_is_overwritten_unless_it_is_asked_for(counter: Path, capsys: py
     new = counter.with_name("counter_mcpenv")
     new.mkdir()
     (new / "environment.py").write_text("mine")
-    assert execute(("import-openenv", str(counter))) == 2
+    assert execute(("share", "import-openenv", str(counter))) == 2
     assert "has environment.py already; --force overwrites" in capsys.readouterr().err
     assert [(new / "environment.py").read_text(), len(list(new.iterdir()))] == ["mine", 1]
-    assert execute(("import-openenv", str(counter), "--force")) == 0
+    assert execute(("share", "import-openenv", str(counter), "--force")) == 0
     assert "class CounterEnvironment" in (new / "environment.py").read_text()
 
 
 def test_the_folder_itself_is_left_as_it_was(counter: Path) -> None:
     before = {file: file.read_text() for file in counter.rglob("*") if file.is_file()}
-    assert execute(("import-openenv", str(counter))) == 0
+    assert execute(("share", "import-openenv", str(counter))) == 0
     assert {file: file.read_text() for file in counter.rglob("*") if file.is_file()} == before
 
 
@@ -298,7 +330,7 @@ def test_a_folder_that_cannot_be_read_is_one_line_and_status_2(
     for name, text in files.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(text)
-    assert execute(("import-openenv", str(folder))) == 2
+    assert execute(("share", "import-openenv", str(folder))) == 2
     err = capsys.readouterr().err
     assert err.startswith("error: ") and said in err and err.count("\n") == 1
     assert not folder.with_name("it_mcpenv").exists()

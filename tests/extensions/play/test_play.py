@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import pty
+import subprocess
 import sys
 from pathlib import Path
 
@@ -101,3 +104,39 @@ def test_call_takes_a_seed_and_a_task(capsys: pytest.CaptureFixture[str]) -> Non
     assert execute(["call", str(ENVS / "ledger_mcp"), "list_accounts", "owner=Ana", "--task", "none-such"]) != 0
     assert "none-such" in capsys.readouterr().err
     assert execute(["call", str(ENVS / "maze_mcp"), "look", "--seed", "1", "--mode", "production"]) == 2
+
+
+def test_wrong_json_is_named_as_the_user_wrote_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert played(monkeypatch, 'echo_message {"message": }\n', str(ENVS / "echo_mcp")) == 0
+    out = capsys.readouterr().out
+    assert "what follows the tool's name is not JSON: Expecting value" in out and "--json-arguments" not in out
+
+
+@pytest.mark.process
+def test_on_a_terminal_lines_are_edited_completed_and_remembered() -> None:
+    master, slave = pty.openpty()
+    command = [sys.executable, "-m", "mcpenv", "play", str(ENVS / "echo_mcp")]
+    environ = os.environ | {"TERM": "dumb", "COLUMNS": "200"}
+    with subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, env=environ) as process:
+        os.close(slave)
+        said = _until(master, "> ")
+        os.write(master, b"echo_m\tmessage=heplo\x02\x02\x7fl\n")  # completed, and corrected in the middle
+        said += _until(master, "> ")
+        os.write(master, b"\x10\n")  # the line before
+        said += _until(master, "> ")
+        os.write(master, b"end\n")
+        said += _until(master, "oracle")
+        process.wait(30)
+    os.close(master)
+    assert "The episode is over after 2 calls" in said
+    assert said.count('"arguments": {"message": "hello"}') == 2
+
+
+def _until(terminal: int, text: str) -> str:
+    """Return what a terminal shows until a text."""
+    said = ""
+    while text not in said:
+        said += os.read(terminal, 4096).decode()
+    return said

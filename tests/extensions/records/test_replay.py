@@ -327,7 +327,7 @@ def test_what_was_restored_and_what_was_forked_is_replayed_from_the_beginning(tm
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "mcpenv", "replay", *arguments]
+    command = [sys.executable, "-m", "mcpenv", "trajectories", "replay", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
 
 
@@ -369,7 +369,7 @@ def test_the_exit_status_says_what_came_of_it(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], arguments: tuple[str, ...], status: int, said: str
 ) -> None:
     recorded(tmp_path, 4)
-    assert execute(["replay", str(tmp_path), "--target", *arguments]) == status
+    assert execute(["trajectories", "replay", str(tmp_path), "--target", *arguments]) == status
     shown = capfd.readouterr()
     assert said in shown.out + shown.err
 
@@ -379,13 +379,18 @@ def test_what_a_writer_left_unfinished_is_said(tmp_path: Path, capfd: pytest.Cap
     recorded(record, 4, 5)
     (segment,) = record.glob("episodes-*")
     segment.write_bytes(segment.read_bytes()[:-10])
-    assert execute(["replay", str(record), "--target", f"{WORLDS}:Dice"]) == 0
+    assert execute(["trajectories", "replay", str(record), "--target", f"{WORLDS}:Dice"]) == 0
     shown = capfd.readouterr()
     assert "1 episode, 11 steps: 1 agree" in shown.out and f"{segment.name}: skipped the last " in shown.err
-    assert execute(["rescore", str(record), "--rubric", f"{__file__}:OfTheEnd", "--out", str(tmp_path / "new")]) == 0
+    assert (
+        execute(
+            ["trajectories", "rescore", str(record), "--rubric", f"{__file__}:OfTheEnd", "--out", str(tmp_path / "new")]
+        )
+        == 0
+    )
     assert f"{segment.name}: skipped the last " in capfd.readouterr().err
 
 
 def test_a_record_that_is_not_there_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert execute(["replay", str(tmp_path / "none"), "--target", f"{WORLDS}:Dice"]) == 2
+    assert execute(["trajectories", "replay", str(tmp_path / "none"), "--target", f"{WORLDS}:Dice"]) == 2
     assert "there is no such record" in capfd.readouterr().err

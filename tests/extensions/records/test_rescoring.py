@@ -116,7 +116,7 @@ def test_new_records_have_the_new_rewards_and_keep_the_old_ones(
 ) -> None:
     old = recorded(tmp_path / "old", Dice(), 1, 2)
     out = tmp_path / "new"
-    command = ["rescore", str(tmp_path / "old"), "--rubric", f"{WORLDS}:few_rolls", "--out", str(out)]
+    command = ["trajectories", "rescore", str(tmp_path / "old"), "--rubric", f"{WORLDS}:few_rolls", "--out", str(out)]
     assert execute(command) == 0
     shown = capfd.readouterr().out
     new = list(read_episodes(out))
@@ -140,16 +140,19 @@ def test_new_records_have_the_new_rewards_and_keep_the_old_ones(
 def test_a_replay_of_a_rescored_record_says_why_it_differs(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     recorded(tmp_path / "old", Dice(), 1)
     rubric = f"{WORLDS}:few_rolls"
-    assert execute(["rescore", str(tmp_path / "old"), "--rubric", rubric, "--out", str(tmp_path / "new")]) == 0
+    assert (
+        execute(["trajectories", "rescore", str(tmp_path / "old"), "--rubric", rubric, "--out", str(tmp_path / "new")])
+        == 0
+    )
     capfd.readouterr()
-    assert execute(["replay", str(tmp_path / "new"), "--target", f"{WORLDS}:Dice"]) == 1
+    assert execute(["trajectories", "replay", str(tmp_path / "new"), "--target", f"{WORLDS}:Dice"]) == 1
     said = (
         f"3 of those that differ rescored by {rubric}: the recorded rewards are the rubric's, not the environment's\n"
     )
     assert said in capfd.readouterr().out
-    assert execute(["replay", str(tmp_path / "new"), "--target", f"{WORLDS}:Dice", "--json"]) == 1
+    assert execute(["trajectories", "replay", str(tmp_path / "new"), "--target", f"{WORLDS}:Dice", "--json"]) == 1
     assert {each["rescored_by"] for each in json.loads(capfd.readouterr().out)["replayed"]} == {rubric}
-    assert execute(["replay", str(tmp_path / "old"), "--target", f"{WORLDS}:Dice"]) == 0
+    assert execute(["trajectories", "replay", str(tmp_path / "old"), "--target", f"{WORLDS}:Dice"]) == 0
     assert "rescored" not in capfd.readouterr().out
 
 
@@ -167,12 +170,23 @@ def test_the_exit_status_of_rescore_says_what_came_of_it(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], rubric: str, status: int, said: str
 ) -> None:
     recorded(tmp_path / "old", Dice(), 1)
-    command = ["rescore", str(tmp_path / "old"), "--rubric", f"{WORLDS}:{rubric}", "--out", str(tmp_path / "new")]
+    command = [
+        "trajectories",
+        "rescore",
+        str(tmp_path / "old"),
+        "--rubric",
+        f"{WORLDS}:{rubric}",
+        "--out",
+        str(tmp_path / "new"),
+    ]
     assert execute(command) == status
     assert said in capfd.readouterr().err
 
 
 def test_a_record_is_not_rescored_onto_itself(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     recorded(tmp_path, Dice(), 1)
-    assert execute(["rescore", str(tmp_path), "--rubric", f"{WORLDS}:few_rolls", "--out", str(tmp_path)]) == 2
+    assert (
+        execute(["trajectories", "rescore", str(tmp_path), "--rubric", f"{WORLDS}:few_rolls", "--out", str(tmp_path)])
+        == 2
+    )
     assert "--out is the record itself" in capfd.readouterr().err

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
+import platform
+import secrets
+import socket
 import subprocess
-from collections.abc import Callable
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from harbor_tasks import harbor_task
@@ -18,90 +26,20 @@ from mcpenv.extensions.mcp_proxy.sandbox import ServerSandbox
 from mcpenv.extensions.sandbox import bubblewrap
 from mcpenv.extensions.sandbox.bubblewrap import command_line, find_bubblewrap
 from mcpenv.extensions.sandbox.mounts import Mount, mount_arguments
+from mcpenv.extensions.sandbox.process import Limits, Sandbox
 
 In = Callable[[str, Path], str]
 
-# A file is opened without truncation and written the value that it has. No name of a device is in use on a machine.
-TRIES = r"""
-import ctypes, json, os, socket, stat
-libc = ctypes.CDLL(None, use_errno=True)
-done, failed = [], []
+PROBE = Path(__file__).with_name("probe.py").read_text(encoding="utf-8")
 
-def attempt(name, action):
-    try:
-        action()
-    except OSError:
-        failed.append(name)
-    else:
-        done.append(name)
-
-def rewrite(path):
-    with open(path, "rb") as file:
-        value = file.read()
-    descriptor = os.open(path, os.O_WRONLY)
-    os.write(descriptor, value)
-    os.close(descriptor)
-
-def system(function, *arguments):
-    if getattr(libc, function)(*arguments) < 0:
-        raise OSError(ctypes.get_errno(), function)
-
-def in_child(*calls):
-    child = os.fork()
-    if child == 0:
-        try:
-            for call in calls:
-                system(*call)
-        except OSError:
-            os._exit(1)
-        os._exit(0)
-    if os.waitpid(child, 0)[1]:
-        raise OSError("failed in the child")
-
-def all_of_the_kernel():
-    for top in ("/proc", "/sys"):
-        for folder, folders, files in os.walk(top):
-            if folder == "/proc":
-                folders[:] = [each for each in folders if not each.isdecimal() and each not in ("self", "thread-self")]
-            for path in (os.path.join(folder, each) for each in files):
-                if not os.path.islink(path):
-                    yield path
-
-def opens(flags, paths):
-    for path in paths:
-        try:
-            os.close(os.open(path, flags | os.O_NONBLOCK))
-        except OSError:
-            continue
-        done.append(path)
-
-for name in ("printk_ratelimit", "core_pattern"):
-    attempt(f"write {name}", lambda: rewrite(f"/proc/sys/kernel/{name}"))
-attempt("write sysrq-trigger", lambda: os.close(os.open("/proc/sysrq-trigger", os.O_WRONLY)))
-attempt("make a file in /sys", lambda: open("/sys/left", "x"))
-for place in ("/tmp", "/dev"):
-    attempt(f"block device in {place}", lambda: os.mknod(f"{place}/disk", 0o600 | stat.S_IFBLK, os.makedev(7, 250)))
-    attempt(f"character device in {place}", lambda: os.mknod(f"{place}/mem", 0o600 | stat.S_IFCHR, os.makedev(1, 1)))
-for device in ("null", "zero", "full", "random", "urandom", "tty"):
-    attempt(f"permissions of {device}", lambda: os.chmod(f"/dev/{device}", 0o666))
-    attempt(f"times of {device}", lambda: os.utime(f"/dev/{device}"))
-tmpfs, proc = ((b"none", b"/tmp", kind, 0, None) for kind in (b"tmpfs", b"proc"))
-attempt("mount", lambda: in_child(("mount", *tmpfs)))
-attempt("remount /proc/sys", lambda: in_child(("mount", None, b"/proc/sys", None, 4096 | 32, None)))
-attempt("unmount /proc/sys", lambda: in_child(("umount2", b"/proc/sys", 2)))
-attempt("mount in a user namespace", lambda: in_child(("unshare", 0x10000000 | 0x20000), ("mount", *tmpfs)))
-attempt("new /proc", lambda: in_child(("unshare", 0x10000000 | 0x20000 | 0x20000000), ("mount", *proc)))
-attempt("host name", lambda: system("sethostname", b"x", 1))
-attempt("raw socket", lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP))
-attempt("terminal", lambda: open("/dev/tty"))
-opens(os.O_WRONLY, all_of_the_kernel())
-opens(os.O_RDONLY, (f"/proc/{each}" for each in ("kcore", "kmsg", "keys", "timer_list", "slabinfo", "vmallocinfo")))
-with open("/dev/null", "w") as file:
-    file.write("x")
-with open("/proc/self/status") as file:
-    capabilities = {line.split()[1] for line in file if line.startswith(("CapPrm", "CapEff", "CapAmb"))}
-print(json.dumps([done, len(failed), os.getuid(), sorted(capabilities), os.readlink("/proc/self/ns/user")]))
-"""
+# The probes that succeed, by sandbox. security.md names each.
+OPEN = {
+    "a port of the loopback": {"an agent", "a server with network"},
+    "a socket in another folder": {"an agent", "a server", "a server with network"},
+    "a file in the home folder": {"an agent", "a server", "a server with network"},
+    "a file in the home folder is written": {"an agent"},
+    "a file that only root reads": {"an agent", "a server", "a server with network"} if os.geteuid() == 0 else set(),
+}
 
 
 def of_an_agent(script: str, folder: Path) -> str:
@@ -142,18 +80,102 @@ def ran(command: list[str], files: tuple[int, ...] | list[int] = ()) -> str:
     return done.stdout
 
 
+def of_a_verifier(script: str, folder: Path) -> str:
+    """Run code that defines ``verify``."""
+    about: dict[str, Any] = {"task": None, "before": None, "after": None, "changes": []}
+    return json.dumps(Sandbox(Limits()).run(json.dumps({"code": script, "about": about}).encode()))
+
+
+SANDBOXES: dict[str, In] = {
+    "an agent": of_an_agent,
+    "a server": of_a_server,
+    "a server with network": of_a_server_with_network,
+    "a task": of_a_task,
+    "a verifier": of_a_verifier,
+}
+
 each_sandbox = pytest.mark.parametrize("run_in", [of_an_agent, of_a_server, of_a_server_with_network, of_a_task])
 
 
+@pytest.fixture
+def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
+    """What a sandbox should not reach: sockets, files, keys, memory and a process of this machine."""
+    secret, seconds = secrets.token_hex(8), 10_000 + secrets.randbelow(1_000_000)
+    monkeypatch.setenv("MCPENV_CONTROL_TOKEN", secret)
+    libc = ctypes.CDLL(None)
+    keyctl, add_key = (219, 217) if platform.machine() == "aarch64" else (250, 248)
+    libc.syscall(keyctl, 1, None)  # a session keyring of this process
+    libc.syscall(add_key, b"user", secret.encode(), b"secret", 6, -3)
+    ipc = 1 + secrets.randbelow(1 << 30)
+    memory, queue = libc.shmget(ipc, 4096, 0o1600), libc.msgget(ipc, 0o1600)
+    shared = Path("/dev/shm", secret)
+    shared.write_text("x")
+    (tmp_path / "file").write_text("x")
+    with ExitStack() as stack:
+        home = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=Path.home(), prefix=".probe-")))
+        (home / "file").write_text("x")
+        server = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        for address in (f"\0{secret}", str(tmp_path / "socket"), str(home / "socket")):
+            made = stack.enter_context(socket.socket(socket.AF_UNIX))
+            made.bind(address)
+            made.listen()
+        process = stack.enter_context(subprocess.Popen(["sleep", str(seconds)]))
+        stack.callback(process.kill)
+        inheritable = stack.enter_context((tmp_path / f"open-{secret}").open("w"))
+        os.set_inheritable(inheritable.fileno(), True)
+        yield {
+            "namespaces": [os.readlink(f"/proc/self/ns/{name}") for name in ("pid", "user")],
+            **dict.fromkeys(("token", "mark", "key", "abstract"), secret),
+            "ipc": ipc,
+            "pid": process.pid,
+            "seconds": seconds,
+            "port": server.getsockname()[1],
+            "socket": str(tmp_path / "socket"),
+            "other_socket": str(home / "socket"),
+            "file": str(tmp_path / "file"),
+            "home_file": str(home / "file"),
+        }
+    libc.shmctl(memory, 0, None)
+    libc.msgctl(queue, 0, None)
+    shared.unlink()
+
+
+def probed(run_in: In, folder: Path, outside: dict[str, Any]) -> set[str]:
+    script = PROBE.replace("sys.argv[1]", repr(json.dumps(outside))).replace("found(task)", f"found({outside!r})")
+    result = json.loads(run_in(script, folder))
+    assert "only" in outside or result["failed"] > 100
+    return set(result["done"])
+
+
 @pytest.mark.world
-@each_sandbox
-def test_a_program_changes_nothing_of_the_kernel(run_in: In, tmp_path: Path) -> None:
-    done, failed, user, capabilities, namespace = json.loads(run_in(TRIES, tmp_path))
-    assert done == []
-    assert failed >= 25
-    assert user == (0 if run_in is of_a_task else os.getuid())
-    assert capabilities == ["0000000000000000"]
-    assert namespace != os.readlink("/proc/self/ns/user")
+@pytest.mark.parametrize("place", SANDBOXES)
+def test_of_all_probes_only_those_succeed_that_are_named(place: str, tmp_path: Path, outside: dict[str, Any]) -> None:
+    (tmp_path / "work").mkdir()
+    named = {name for name, places in OPEN.items() if place in places}
+    assert probed(SANDBOXES[place], tmp_path / "work", outside) == named
+
+
+def test_probes_of_what_is_outside_succeed_there(tmp_path: Path, outside: dict[str, Any]) -> None:
+    only = {
+        "a port of the loopback",
+        "an abstract socket outside",
+        "a socket in a temporary folder",
+        "a file in a temporary folder",
+        "shared memory of System V",
+        "a queue of System V",
+        "shared memory of POSIX",
+        "a socket in another folder",
+        "a file in the home folder",
+        "another process is found",
+        "another process is signalled",
+    }
+
+    def alone(script: str, folder: Path) -> str:
+        return ran([sys.executable, "-c", script])
+
+    assert probed(alone, tmp_path, outside | {"only": sorted(only)}) == only
+    with pytest.raises(AssertionError, match="not in a sandbox"):
+        probed(alone, tmp_path, outside)
 
 
 @pytest.mark.world
@@ -169,7 +191,9 @@ def test_a_program_shares_no_namespace_but_the_network_that_it_is_given(run_in: 
 
 @pytest.mark.world
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root's sandboxes work without a user namespace")
-def test_without_user_namespaces_the_kernel_is_covered_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_user_namespaces_the_kernel_is_covered_as_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, outside: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
     program = tmp_path / "bwrap"
     program.write_text(
         '#!/bin/sh\nfor each; do [ "$each" != --unshare-user ] || { echo no user namespaces >&2; exit 1; }; done\n'
@@ -177,10 +201,12 @@ def test_without_user_namespaces_the_kernel_is_covered_as_well(tmp_path: Path, m
     )
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    done, _, user, capabilities, _ = json.loads(of_an_agent(TRIES, tmp_path))
+    (tmp_path / "work").mkdir()
+    done = probed(of_an_agent, tmp_path / "work", outside) - OPEN.keys()
     # Here the machine has user namespaces after all. What is mounted in one changes nothing outside.
-    assert set(done) <= {"mount in a user namespace"}
-    assert (user, capabilities) == (0, ["0000000000000000"])
+    assert done <= {"a user namespace", "mount in a user namespace"}
+    weaker = [each for each in caplog.messages if "there is no user namespace" in each]
+    assert len(weaker) == 1 and weaker[0].startswith("Sandboxes are weaker on this machine: ")
 
 
 @pytest.mark.world

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import pty
 import re
@@ -250,7 +251,8 @@ def test_the_token_comes_by_option_file_or_variable(
     assert cli("sessions", guarded).status == 0
 
 
-def test_without_the_token_nothing_is_told(cli: Cli, guarded: str) -> None:
+def test_without_the_token_nothing_is_told(cli: Cli, guarded: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.ERROR, "mcpenv")  # the server, which warns of refusals, logs to the stderr of this process
     said = f"error: {guarded}: it requires its control token%s (--control-token-file, or MCPENV_CONTROL_TOKEN)\n"
     for options in ((), ("--end", "x")):
         assert cli("sessions", guarded, *options) == Done(2, "", said % "")

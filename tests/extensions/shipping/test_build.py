@@ -10,13 +10,14 @@ import pytest
 from command_line import Cli, command_lines, write
 
 from mcpenv.extensions.shipping.image.dockerfile import BASE
+from mcpenv.extensions.shipping.image.engine import cause_in
 from mcpenv.extensions.shipping.image.generated import checked
 
 ENVIRONMENT = "from mcpenv import MCPEnvironment\n\n\nclass Shop(MCPEnvironment):\n    '''Sell.'''\n"
 WHEELS = ("mcpenv-0.1.0-py3-none-any.whl", "mcpenv_client-0.1.0-py3-none-any.whl")
 """Names of wheels that stand in for those of this checkout, whose build takes seconds and an index."""
 
-BROKEN_ENGINE = "#!/bin/sh\necho step one\necho the disk is full >&2\nexit 7\n"
+BROKEN_ENGINE = '#!/bin/sh\n[ "$1" = version ] && exit\necho step one\necho the disk is full >&2\nexit 7\n'
 
 
 @pytest.fixture
@@ -72,6 +73,20 @@ def test_the_error_of_a_build_that_fails_has_the_end_of_its_output(
     error = json.loads(done.out)["error"]
     assert (done.status, error["exit_status"], done.err) == (2, 2, f"error: {error['message']}\n")
     assert "the build by podman failed with status 7: step one | the disk is full" in done.err
+    shown = cli("build", "shop", *(f"--wheel={wheel}" for wheel in WHEELS))
+    assert shown.err.count("the disk is full") == 1
+    assert shown.err.endswith("error: the build by podman failed with status 7: see its output above\n")
+
+
+def test_the_reason_of_a_failure_is_its_errors_and_no_more() -> None:
+    output = [*(f"Collecting package-{number}" for number in range(50)), "", "  error: subprocess-exited-with-error: x"]
+    output += ["ERROR: No matching distribution found for mcpenv>=0.1" + "!" * 400, "[notice] A new release of pip"]
+    reason = cause_in(output)
+    assert reason.startswith(
+        "error: subprocess-exited-with-error: x | ERROR: No matching distribution found for mcpenv"
+    )
+    assert reason.endswith("!...") and "Collecting" not in reason and len(reason) < 400
+    assert cause_in(output[:3]) == "Collecting package-0 | Collecting package-1 | Collecting package-2"
 
 
 def test_a_machine_without_an_engine_is_told_what_to_do(

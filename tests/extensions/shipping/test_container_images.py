@@ -213,7 +213,7 @@ def test_an_image_is_pushed_to_a_registry_and_pulled_from_it(built: Built, tmp_p
     with registry(tmp_path) as address, podman_service(tmp_path) as engine, pytest.MonkeyPatch.context() as patch:
         patch.setenv("DOCKER_HOST", engine)
         image = f"{address}/team/shop:1"
-        done = mcpenv("push", str(built.folder), image, *engine_options("podman"), "--json")
+        done = mcpenv("share", "push", str(built.folder), image, *engine_options("podman"), "--json")
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout) == {"image": image, "engine": "podman", "pushed": True}
         podman("image", "rm", image)
@@ -222,7 +222,9 @@ def test_an_image_is_pushed_to_a_registry_and_pulled_from_it(built: Built, tmp_p
         podman("image", "rm", image)
         with pytest.raises(InstanceFailed, match=r"it cannot be pulled: .*manifest unknown"):
             PORTAL.call(DockerProvider(f"{address}/team/none:1").instance().__aenter__)
-        refused = mcpenv("push", str(built.folder), f"{tmp_path.name}.invalid/shop:1", *engine_options("podman"))
+        refused = mcpenv(
+            "share", "push", str(built.folder), f"{tmp_path.name}.invalid/shop:1", *engine_options("podman")
+        )
         assert refused.returncode == 2 and "error: the push by podman failed with status 125: " in refused.stderr
 
 

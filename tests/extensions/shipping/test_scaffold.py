@@ -159,3 +159,10 @@ def test_constraints_pin_what_mcpenv_needs() -> None:
     assert {"mcpenv", "mcpenv-client", "fastmcp", "pydantic-core", "uvicorn"} <= set(names)
     assert "pytest" not in names  # of an extra
     assert names == sorted(names) and all(re.fullmatch(r"[a-z0-9-]+==[\w.!]+", line) for line in lines)
+
+
+def test_a_folder_that_is_there_already_is_named_before_a_package_of_that_name(tmp_path: Path) -> None:
+    (tmp_path / "fastmcp").mkdir()
+    (tmp_path / "fastmcp" / "mcpenv.yaml").touch()
+    with pytest.raises(ConfigurationError, match="fastmcp is not empty; choose another folder"):
+        make_scaffold("fastmcp", "minimal", tmp_path / "fastmcp")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,15 +36,15 @@ def ran(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
     (folder / "ledger_world.py").write_text(module)
     path = f"{python().parent}:{os.environ['PATH']}"
     environ = {**os.environ, "PATH": path, "PYTHONPATH": str(folder), "OPENAI_API_KEY": "secret"}
+    environ["VIRTUAL_ENV"] = str(python().parent.parent)  # where uv installs what an agent needs
     return subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=500, check=False)
 
 
 def evaluated(folder: Path, url: str, model: str, *options: str) -> list[dict[str, Any]]:
     """Return the traces of an evaluation, with the lines of the page and a local model."""
-    (lines,) = re.findall(r"^```sh\n(vf-eval .*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
-    words = lines.replace("\\\n", " ").replace("http://127.0.0.1:8000", url).split()
-    model_options = ["--client.base-url", f"{model}/v1", "--client.api-key-var", "OPENAI_API_KEY", "--no-rich"]
-    done = ran(folder, *words, *model_options, *options)
+    (lines,) = re.findall(r"^```sh\n(.*?vf-eval .*?)\n```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    more = ["--client.base-url", f"{model}/v1", "--client.api-key-var", "OPENAI_API_KEY", "--no-rich", *options]
+    done = ran(folder, "sh", "-c", f"{lines.replace('http://127.0.0.1:8000', url)} {shlex.join(more)}")
     assert done.returncode == 0, done.stderr[-3000:]
     (file,) = folder.glob("outputs/*/traces.jsonl")
     return [trace for line in file.read_text().splitlines() for trace in json.loads(line)["traces"]]

@@ -124,7 +124,7 @@ def test_a_file_among_others_is_not_judged_as_a_folder(tmp_path: Path, cli: Cli)
     put(tmp_path, "echo.py", ENVIRONMENT)
     put(tmp_path, ".env", "A=1")
     done = cli("validate", "echo.py", "--only", "packaging", "--only", "security")
-    assert done.status == 0 and "not applicable  the code of the target is not in a folder of its own" in done.out
+    assert done.status == 2 and "not applicable  the code of the target is not in a folder of its own" in done.out
     assert load_target("echo.py").folder == tmp_path
 
 

@@ -77,6 +77,25 @@ def test_tasks_of_other_ranges_and_without_an_oracle_are_judged_as_they_are() ->
     assert report.to_plain()["without_oracle"] == ["report"] and report.tasks[1].repeats
 
 
+@pytest.mark.parametrize("oracle", [[], None])
+def test_a_task_that_must_be_refused_is_sound(oracle: Any) -> None:
+    refused = altered(PAY, id="refuse", verifier={"kind": "expect_exactly", "changes": []}, oracle=oracle)
+    report = validate(Office, [refused], random_seeds=3)
+    assert report.ok, [task.problems for task in report.tasks]
+    assert (
+        report.tasks[0].nothing == 1.0 and min(map(float, filter(None, report.tasks[0].at_random)), default=1.0) <= 1.0
+    )
+
+
+def test_a_refusal_whose_verifier_allows_changes_or_pays_nothing_is_unsound() -> None:
+    loose = altered(PAY, id="loose", verifier={"kind": "expect_only", "changes": {"**": {"$any": True}}}, oracle=[])
+    strict = altered(PAY, id="strict", oracle=[])
+    report = validate(Office, [loose, strict], random_seeds=3)
+    problems = [task.problems for task in report.tasks]
+    assert any("random play" in problem for problem in problems[0])
+    assert any("doing nothing scores 0 instead of 1, although" in problem for problem in problems[1])
+
+
 class Desk(MCPEnvironment):
     """Ring the bell. Every call is paid, beside what the end is worth."""
 
@@ -248,7 +267,7 @@ CHEATABLE: dict[str, tuple[Callable[[], MCPEnvironment], Task, str]] = {
     "a ledger whose verifier crashes": (
         LEDGER,
         altered(RENT, verifier=python("return before['nothing']")),
-        "doing nothing fails: ",
+        "the oracle cannot be played: verify raised VerifierFailed: the verifier raised KeyError",
     ),
     "a ledger whose verifier is of no kind": (
         LEDGER,
@@ -268,7 +287,7 @@ CHEATABLE: dict[str, tuple[Callable[[], MCPEnvironment], Task, str]] = {
     "a ledger whose oracle calls a tool that is not there": (
         LEDGER,
         altered(RENT, oracle=[OracleCall(tool_name="pay")]),
-        "the oracle scores 0 instead of 1; call 1 (pay) failed: Unknown tool: 'pay'",
+        "the oracle scores 0 instead of 1; call 1 (pay) failed: Unknown tool: 'pay'. The tools are: ",
     ),
     "a ledger that keeps what was done before": (
         EndlessBook,
@@ -285,7 +304,7 @@ CHEATABLE: dict[str, tuple[Callable[[], MCPEnvironment], Task, str]] = {
         "two resets leave different worlds: accounts/8/balance changed",
     ),
     "a ledger that tells the time": (GreetingBook, RENT, "two runs of doing nothing differ at the reset: metadata/now"),
-    "a ledger that cannot be reset": (LEDGER, altered(RENT, options={"colour": "red"}), "doing nothing fails: "),
+    "a ledger that cannot be reset": (LEDGER, altered(RENT, options={"colour": "red"}), "no episode begins: "),
     "a workspace in which any file is right": (
         WORKSPACE,
         altered(CONTACT, verifier=python("return any(change['kind'] == 'added' for change in changes)")),
@@ -417,6 +436,7 @@ def test_the_tables_on_the_page_are_what_is_printed(tmp_path: Path, command: Run
         (cheatable, ("--only", "tasks", "--tasks", str(tmp_path / "tasks.jsonl"))),
     ):
         _, out, _ = command(*ledger, *arguments)
+        out = out.replace(str(ENVS.parent), "/home/ann/mcpenv").replace(str(tmp_path), "/home/ann")
         assert [line.rstrip() for line in out.splitlines()] == shown.splitlines()
 
 
@@ -504,6 +524,7 @@ def test_a_report_is_plain_data() -> None:
                 "repeats": True,
                 "digest": None,
                 "problems": ["a problem"],
+                "crashes": {},
             }
         ],
         "without_oracle": [],

@@ -307,12 +307,12 @@ def test_a_worker_that_does_not_answer_is_left_out_of_answers_about_all(
                 serving = asyncio.ensure_future(one.serve())
                 stack.push_async_callback(asyncio.wait, [serving])
                 stack.callback(one.close)
-                one.tell("ready", 1)
+                one.tell("ready", 1, 0)
                 ends.append(one)
             await hub.started.wait()
             counters = Counters(tmp_path / "2.1.counts")
             counters.numbers[RESETS] = 5
-            assert await ends[0].call("others", "sessions") == [["a"]]
+            assert await ends[0].call("others", "sessions") == [["a"], None]
             samples = await ends[0].call("metrics")
             assert {"steps": 1} in samples
             assert [each['mcpenv_resets_total{result="ok"}'] for each in samples if len(each) > 1] == [5]

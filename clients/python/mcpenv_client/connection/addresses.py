@@ -62,6 +62,8 @@ def is_loopback(url: str) -> bool:
     """Return True if the host is this machine. Proxies are not used for it."""
     host = urlsplit(url).hostname or ""
     try:
-        return ipaddress.ip_address(host).is_loopback
+        address = ipaddress.ip_address(host)
+        # Until Python 3.12, an IPv4 address within an IPv6 one (::ffff:127.0.0.1) is not one of the loopback itself.
+        return (getattr(address, "ipv4_mapped", None) or address).is_loopback
     except ValueError:
         return host == "localhost"

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 import warnings
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import urlsplit
 
 from websockets.asyncio.client import ClientConnection, connect
+from websockets.datastructures import Headers
 from websockets.exceptions import ConnectionClosed
 from websockets.protocol import State
 
@@ -28,6 +31,8 @@ from mcpenv_client.wire.version import PROTOCOL_HEADER, check_server_version
 
 from . import forks
 from .handshake import Handshake
+
+_CREDENTIALS = frozenset({"authorization", "cookie", "proxy-authorization"})
 
 FAREWELL_S = 5.0
 """Maximum seconds that a server may take to close a socket after a close frame."""
@@ -97,6 +102,17 @@ class _Waiting:
         self.woken: asyncio.Future[None] | None = None
 
 
+class _Connect(connect):
+    """`connect`, which follows redirects to another origin without credentials; websockets 15 sends them there."""
+
+    def process_redirect(self, exc: Exception) -> Exception | str:
+        found = super().process_redirect(exc)
+        if isinstance(found, str) and urlsplit(found)[:2] != urlsplit(self.uri)[:2]:
+            headers = Headers(self.additional_headers or ()).raw_items()
+            self.additional_headers = [header for header in headers if header[0].lower() not in _CREDENTIALS]
+        return found
+
+
 class Connection:
     """The socket of one session, in one event loop.
 
@@ -135,7 +151,7 @@ class Connection:
         options = handshake.options
         direct: dict[str, Any] = {"proxy": None} if handshake.is_local else {}
         with handshake.explained():
-            socket = await connect(
+            socket = await _Connect(
                 handshake.url,
                 open_timeout=options.connect_timeout_s,
                 close_timeout=options.connect_timeout_s,
@@ -217,10 +233,20 @@ class Connection:
             self._lost = "the client was closed"
         self._owner.call_soon(self._abort)
 
-    def __del__(self) -> None:
-        # This loop can no longer close it. The server would keep its environment for as long as pings are answered.
-        if self._lost is None and self._socket.state is State.OPEN and self._owner.alive:
-            warnings.warn(f"a client of {self._url} was not closed", ResourceWarning, source=self, stacklevel=1)
+    def __del__(
+        self,
+        warn: Callable[..., None] = warnings.warn,
+        opened: State = State.OPEN,
+        is_finalizing: Callable[[], bool] = sys.is_finalizing,
+    ) -> None:
+        # The names are bound early, because the interpreter empties modules at its end.
+        if self._lost is not None or self._socket.state is not opened or self._owner.loop.is_closed():
+            return
+        if is_finalizing():  # the end of the process closes the socket
+            warn(f"a client of {self._url} was not closed", ResourceWarning, source=self, stacklevel=1)
+        elif self._owner.alive:
+            # The server would keep its environment for as long as pings are answered.
+            warn(f"a client of {self._url} was not closed", ResourceWarning, source=self, stacklevel=1)
             self._owner.call_soon(self._socket.transport.abort)
 
     # -- one message

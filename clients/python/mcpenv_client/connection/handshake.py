@@ -3,17 +3,35 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from urllib.parse import urlsplit
 
 from websockets.exceptions import InvalidHandshake, InvalidStatus, InvalidURI
 
-from mcpenv_client.errors import ConnectionFailed, ExecutionError, InvalidMessage, McpenvError, Unauthorized, from_wire
+from mcpenv_client.errors import (
+    AGENTS_TOKEN,
+    ConnectionFailed,
+    ExecutionError,
+    InvalidMessage,
+    McpenvError,
+    Unauthorized,
+    from_wire,
+)
 from mcpenv_client.types.values import decode
+from mcpenv_client.wire.version import MAX_MESSAGE_HEADER
 
 from .addresses import is_loopback, without_password, ws_url
+
+CONTROL_TOKEN = "MCPENV_CONTROL_TOKEN"
+"""The environment variable with the control token of servers."""
+
+CONTROL_TOKEN_HOSTS = "MCPENV_CONTROL_TOKEN_HOSTS"
+"""The environment variable with the hosts to which that token is sent, separated by commas. Unset: all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +44,46 @@ class ConnectionOptions:
     ping_timeout_s: float | None = 20.0
     max_message_bytes: int = 100 * 1024 * 1024
     headers: tuple[tuple[str, str], ...] = ()
+
+
+def may_have_token(url: str) -> bool:
+    """Return True if a server may get the token in the environment.
+
+    `CONTROL_TOKEN_HOSTS` names its host, as ``host``, ``host:port`` or ``*.domain``, or the server is on this machine,
+    or the variable is not set.
+    """
+    named = os.environ.get(CONTROL_TOKEN_HOSTS)
+    if named is None or is_loopback(url):
+        return True
+    parts = urlsplit(url)
+    port = parts.port or {"https": 443, "wss": 443}.get(parts.scheme, 80)
+    own = (parts.hostname or "", f"{parts.hostname}:{port}")
+    patterns = [pattern.strip().lower() for pattern in named.split(",")]
+    return any(fnmatchcase(host, pattern) for host in own for pattern in patterns)
+
+
+def headers_with_token(url: str, headers: Mapping[str, str], token: str | None) -> tuple[tuple[str, str], ...]:
+    """Return headers with the control token, without whitespace around values: a file's newline is no part of a token.
+
+    Args:
+        url: the server.
+        token: None for the one in the environment, if the server may have it and there is no ``Authorization``.
+
+    Raises:
+        ValueError: a value has a line break, or there are two credentials. The error has no value.
+    """
+    given = {name: value.strip() for name, value in headers.items()}
+    has_own = any(name.lower() == "authorization" for name in given)
+    if token is not None and has_own:
+        raise ValueError("there is a token and a header Authorization; give one of them")
+    if token is None:
+        token = os.environ.get(CONTROL_TOKEN, "") if may_have_token(url) else ""
+    if not has_own and (found := token.strip()):
+        given["Authorization"] = f"Bearer {found}"
+    for name, value in given.items():
+        if not value.isprintable():
+            raise ValueError(f"the header {name} has a line break or another character that cannot be sent")
+    return tuple(given.items())
 
 
 @dataclass(frozen=True)
@@ -80,6 +138,7 @@ class Handshake:
         if session_id is not None:
             url += f"&session_id={session_id}"  # a secret: not shown
         headers = [*options.headers, *(credential.headers() if credential is not None else ())]
+        headers.append((MAX_MESSAGE_HEADER, str(options.max_message_bytes)))
         return cls(url, shown, headers, options)
 
     @property
@@ -102,9 +161,19 @@ class Handshake:
             limit_s = self.options.connect_timeout_s
             raise ConnectionFailed(self.shown, f"no answer within {limit_s:g} s") from error
         except InvalidStatus as error:
-            raise refusal(self.shown, error.response.status_code, error.response.body) from error
+            refused = refusal(self.shown, error.response.status_code, error.response.body)
+            raise self._told(refused) from error
         except (OSError, InvalidHandshake, InvalidURI, ImportError) as error:  # ImportError: a SOCKS proxy
             raise ConnectionFailed(self.shown, str(error) or type(error).__name__) from error
+
+    def _told(self, refused: McpenvError) -> McpenvError:
+        """Return the error, which says of a refused credential if there was one."""
+        if isinstance(refused, Unauthorized) and AGENTS_TOKEN not in refused.message:
+            sent = any(name.lower() == "authorization" for name, _ in self.headers)
+            names = "" if may_have_token(self.url) else f"; {CONTROL_TOKEN_HOSTS} does not name this host"
+            which = "the one that was sent is another" if sent else f"none was sent (token=, or {CONTROL_TOKEN}{names})"
+            return Unauthorized(f"{refused.message}; {which}", **refused.data)
+        return refused
 
 
 def refusal(url: str, status: int, body: bytes | bytearray | None) -> McpenvError:

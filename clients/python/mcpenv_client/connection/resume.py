@@ -62,6 +62,13 @@ class ResumableSession:
         if connection is not None:
             await connection.close(encode_frame(FrameType.CLOSE))
 
+    def abandon(self) -> None:
+        """Drop the socket without a closing handshake. The server ends the session as lost, or waits for a resume."""
+        self._closed = True
+        connection, self.connection = self.connection, None
+        if connection is not None:
+            connection.abandon()
+
     def new_credential(self) -> Credential | None:
         """Return a credential for a session that may be resumed; None if this session may not."""
         return Credential() if self._resume else None

@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any
 
 from mcpenv_client.errors import MalformedToolCall
 from mcpenv_client.types.actions import CallToolAction
-from mcpenv_client.types.values import decode, encode
+from mcpenv_client.types.values import encode
 
+from .text_calls import Found, TextCalls, calls_in
 from .tool_formats import ProviderTools, read_arguments
-
-TextCalls = Literal["hermes", "qwen-xml", "mistral", "llama"]
-"""How models write calls as text: ``<tool_call>`` with JSON (Hermes, Qwen), ``<tool_call>`` with ``<function=...>``
-(Qwen3-Coder), ``[TOOL_CALLS]`` with a JSON list (Mistral), a JSON object with ``parameters`` alone (Llama 3)."""
-
-_TAG = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
-_FUNCTION = re.compile(r"<function=([^>\s]+)>(.*?)(?:</function>|\Z)", re.DOTALL)
-_PARAMETER = re.compile(r"<parameter=([^>\s]+)>\n?(.*?)\n?</parameter>", re.DOTALL)
-_MISTRAL = "[TOOL_CALLS]"
-_LLAMA_TAG = "<|python_tag|>"
 
 
 @dataclass(frozen=True)
@@ -75,7 +64,7 @@ def read_message(
         begin = len(calls)
         calls += [
             _written(f"call_{turn}_{begin + number}", found, tools)
-            for number, found in enumerate(_found(kept["content"], text_calls, tools))
+            for number, found in enumerate(calls_in(kept["content"], text_calls, tools))
         ]
     return kept, calls
 
@@ -116,7 +105,7 @@ def _structured(call: dict[str, Any], tools: ProviderTools) -> ModelCall:
         return ModelCall(call["id"], name, None, error.reason)
 
 
-def _written(call_id: str, found: dict[str, Any] | str, tools: ProviderTools) -> ModelCall:
+def _written(call_id: str, found: Found, tools: ProviderTools) -> ModelCall:
     """Return a call that was written as text: an object with a name and arguments, or the reason why it is none."""
     if isinstance(found, str):
         return ModelCall(call_id, "", None, found)
@@ -127,64 +116,3 @@ def _written(call_id: str, found: dict[str, Any] | str, tools: ProviderTools) ->
         return ModelCall(call_id, name, tools.action(name, found.get("arguments", found.get("parameters"))))
     except MalformedToolCall as error:
         return ModelCall(call_id, name, None, error.reason)
-
-
-def _found(text: str, form: TextCalls, tools: ProviderTools) -> Iterator[dict[str, Any] | str]:
-    """Yield the calls in a text, or the reason in place of a call that cannot be read."""
-    if form == "hermes":
-        for match in _TAG.finditer(text):
-            yield _object(match[1])
-    elif form == "qwen-xml":
-        for match in _TAG.finditer(text):
-            function = _FUNCTION.search(match[1])
-            yield "It has no <function=...>." if function is None else _xml(function[1], function[2], tools)
-    elif form == "mistral":
-        _, tag, rest = text.partition(_MISTRAL)
-        if tag:
-            yield from _list(rest)
-    elif form == "llama":
-        written = text.strip().removeprefix(_LLAMA_TAG).strip()
-        if written.startswith("{") and '"name"' in written:
-            yield _object(written)
-    else:
-        raise ValueError(f"there are no text calls {form!r}. Use one of: {', '.join(get_args(TextCalls))}")
-
-
-def _object(text: str) -> dict[str, Any] | str:
-    try:
-        value = decode(text.strip())
-    except ValueError as error:
-        return f"It is not JSON ({error}): {text.strip()[:200]}"
-    return value if isinstance(value, dict) else f"It is not a JSON object: {text.strip()[:200]}"
-
-
-def _list(text: str) -> Iterator[dict[str, Any] | str]:
-    try:
-        # More text may follow the list.
-        values, _ = json.JSONDecoder().raw_decode(text.strip())
-    except ValueError as error:
-        yield f"It is not JSON ({error}): {text.strip()[:200]}"
-        return
-    for value in values if isinstance(values, list) else [values]:
-        yield value if isinstance(value, dict) else f"It is not a JSON object: {str(value)[:200]}"
-
-
-def _xml(name: str, body: str, tools: ProviderTools) -> dict[str, Any]:
-    """Return a call in Qwen3-Coder's form. An argument is read as JSON unless its schema declares a text."""
-    properties = tools.properties(name)
-    arguments: dict[str, Any] = {}
-    for match in _PARAMETER.finditer(body):
-        argument, text = match[1], match[2]
-        arguments[argument] = text if _is_text(properties.get(argument)) else _json_or_text(text)
-    return {"name": name, "arguments": arguments}
-
-
-def _is_text(schema: Any) -> bool:
-    return isinstance(schema, Mapping) and schema.get("type") == "string"
-
-
-def _json_or_text(text: str) -> Any:
-    try:
-        return decode(text)
-    except ValueError:
-        return text  # the environment reports the expected type

@@ -50,9 +50,7 @@ class ProviderTools:
         self.format = form
         self._map = NameMap(own, _RULES[form])
         self._strict: dict[str, StrictSchema] = {}
-        self._properties: dict[str, Mapping[str, Any]] = {
-            tool.name: tool.input_schema.get("properties", {}) for tool in tools
-        }
+        self._schemas: dict[str, Mapping[str, Any]] = {tool.name: tool.input_schema for tool in tools}
         problems: dict[str, str] = {}
         entries = []
         for tool in tools:
@@ -102,9 +100,14 @@ class ProviderTools:
             made = self._strict[own].restored(made)
         return CallToolAction(tool_name=own, arguments=made)
 
+    def schema(self, name: str) -> Mapping[str, Any]:
+        """Return the own input schema of a tool, by the listed name. Empty for another name."""
+        return self._schemas.get(self._map.own(name), {})
+
     def properties(self, name: str) -> Mapping[str, Any]:
         """Return the properties of a tool's own input schema, by the listed name. Empty for another name."""
-        return self._properties.get(self._map.own(name), {})
+        properties: Mapping[str, Any] = self.schema(name).get("properties", {})
+        return properties
 
     def action_of(self, call: Any) -> CallToolAction:
         """Return the action of a tool call as an API answers it: a dictionary, or an object of the API's SDK.

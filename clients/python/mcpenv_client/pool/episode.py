@@ -12,7 +12,7 @@ from mcpenv_client.conversation import Conversation
 from mcpenv_client.errors import EpisodeDone, McpenvError
 from mcpenv_client.formats.prompts import images_of, prompt_of
 from mcpenv_client.types.actions import Action
-from mcpenv_client.types.records import StepResult
+from mcpenv_client.types.records import StepResult, summed
 from mcpenv_client.types.tools import Tool
 
 from .assignment import Assignment, Limits, Played
@@ -57,7 +57,6 @@ class RunningEpisode:
         first: the result of the reset.
         prompt: the prompt for an agent.
         done: True if the episode is over.
-        total: the sum of the rewards of the steps so far.
         last: the result of the last step; before the first step, the result of the reset.
         conversation: the conversation of a model with it; None without one.
     """
@@ -69,9 +68,14 @@ class RunningEpisode:
         self.first = self.last = first
         self.prompt = prompt_of(first)
         self.done = first.done
-        self.total = 0.0
+        self._rewards: list[float] = []
         self._limits = limits
         self._deadline = time.monotonic() + limits.episode_timeout_s
+
+    @property
+    def total(self) -> float:
+        """The sum of the rewards of the steps so far."""
+        return summed(self._rewards)
 
     @property
     def left_s(self) -> float:
@@ -94,7 +98,7 @@ class RunningEpisode:
 
     def _took(self, result: StepResult[Any]) -> StepResult[Any]:
         self.last, self.done = result, result.done
-        self.total += result.reward or 0.0
+        self._rewards.append(result.reward or 0.0)
         return result
 
     async def settle(self) -> None:

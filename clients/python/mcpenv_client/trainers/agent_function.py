@@ -14,7 +14,7 @@ import httpx
 
 from mcpenv_client.client import EnvClient
 from mcpenv_client.conversation import Conversation
-from mcpenv_client.formats.model_calls import TextCalls
+from mcpenv_client.formats.text_calls import TextCalls
 from mcpenv_client.rows import COLUMNS
 from mcpenv_client.types.turns import Ending, Turn
 

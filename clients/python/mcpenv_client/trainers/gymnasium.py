@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import gymnasium
 
-from mcpenv_client.formats.model_calls import TextCalls
+from mcpenv_client.formats.text_calls import TextCalls
 
 from .failures import EpisodeFailed
 from .gymnasium_episode import Call, GymnasiumEpisode, Rules, Step

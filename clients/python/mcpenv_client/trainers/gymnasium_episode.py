@@ -10,7 +10,7 @@ from typing import Any, Literal
 from gymnasium import spaces
 
 from mcpenv_client.conversation import Conversation
-from mcpenv_client.formats.model_calls import TextCalls
+from mcpenv_client.formats.text_calls import TextCalls
 from mcpenv_client.pool.sessions import Session
 from mcpenv_client.types.turns import Ending, Turn
 

@@ -68,6 +68,10 @@ class HostedEpisode:
         """End the session, and an episode that is not over."""
         await self._session.close()
 
+    def abandon(self) -> None:
+        """Drop the connection at once, where nothing can be awaited any more. The server ends the session as lost."""
+        self._session.abandon()
+
 
 def _parts(record: Trajectory) -> dict[str, float]:
     """Return the sums of the parts of an episode's rewards."""

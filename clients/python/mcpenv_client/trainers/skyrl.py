@@ -14,7 +14,7 @@ from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
 
 from mcpenv_client.conversation import Conversation
 from mcpenv_client.errors import McpenvError
-from mcpenv_client.formats.model_calls import TextCalls
+from mcpenv_client.formats.text_calls import TextCalls
 from mcpenv_client.pool.sessions import Session
 from mcpenv_client.rows import COLUMNS
 from mcpenv_client.types.turns import NOT_BEGUN, Ending

@@ -65,7 +65,12 @@ class Played:
         await self.episode.close()
 
     def _abandon(self, rollout: asyncio.Task[Any]) -> None:
-        if self._trace_id in self.by_trace and not rollout.get_loop().is_closed():
+        if self.by_trace.pop(self._trace_id, None) is None or rollout.get_loop().is_closed():
+            return
+        if rollout.cancelled():
+            # Ctrl-C: the loop ends before a task could close the session.
+            self.episode.abandon()
+        else:
             self._closing = rollout.get_loop().create_task(self.close())
 
 

@@ -17,7 +17,7 @@ from verl.utils.profiler import simple_timer
 from mcpenv_client.client import EnvClient
 from mcpenv_client.conversation import Conversation
 from mcpenv_client.errors import ToolNotExpressible
-from mcpenv_client.formats.model_calls import TextCalls
+from mcpenv_client.formats.text_calls import TextCalls
 from mcpenv_client.rows import COLUMNS
 from mcpenv_client.types.turns import NOT_BEGUN, Opening
 

@@ -106,6 +106,8 @@ class Observation(Model):
     def _derive_done(cls, data: Any) -> Any:
         if not isinstance(data, dict):
             return data
+        if "prompt" in data and "prompt" not in cls.model_fields and cls.model_config.get("extra") == "forbid":
+            raise ValueError('prompt is read from the metadata: Observation(metadata={"prompt": ...})')
         data = without_computed(cls, data, keep="done")
         if "done" not in data:
             return data

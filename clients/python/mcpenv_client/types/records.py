@@ -6,7 +6,7 @@ The core fills a `StepRecord` for every step on every plane, so that recording o
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated, Any, Generic, NamedTuple, TypeVar
@@ -27,6 +27,7 @@ from .status import (
     read_status,
 )
 from .tasks import Task
+from .texts import well_formed
 from .tools import ToolErrorType, ToolFailure, ToolResult, wrapped_data
 from .values import encode, to_plain
 
@@ -70,7 +71,7 @@ class Reward:
         if components:
             for name, part in components.items():
                 usual = type(part) is float and math.isfinite(part)
-                parts[name] = part if usual else finite(f"reward component {name!r}", part)
+                parts[well_formed(name)] = part if usual else finite(f"reward component {name!r}", part)
         usual = type(value) is float and math.isfinite(value)
         _set(self, "value", value if usual else finite("reward", value))
         _set(self, "components", parts)
@@ -105,6 +106,15 @@ def reward_of(value: Any) -> Reward | None:
     return Reward(value)
 
 
+def summed(values: Iterable[float]) -> float:
+    """Return the correctly rounded sum; infinite or NaN if it is too large for a float."""
+    values = list(values)
+    try:
+        return math.fsum(values)
+    except (OverflowError, ValueError):  # too large, or both infinities
+        return sum(values)
+
+
 def total(*parts: Any) -> Reward | None:
     """Return the sum of the parts that are not None, each as `reward_of` converts it; None if all are None.
 
@@ -116,11 +126,16 @@ def total(*parts: Any) -> Reward | None:
     given = [part if isinstance(part, Reward) else Reward(part) for part in parts if part is not None]
     if len(given) <= 1:
         return given[0] if given else None
-    components: dict[str, float] = {}
-    for reward in given:
+    return Reward(summed(reward.value for reward in given), components_of(given))
+
+
+def components_of(rewards: Iterable[Reward]) -> dict[str, float]:
+    """Return the sums of the named components."""
+    parts: dict[str, list[float]] = {}
+    for reward in rewards:
         for name, value in reward.components.items():
-            components[name] = components.get(name, 0.0) + value
-    return Reward(sum(reward.value for reward in given), components)
+            parts.setdefault(name, []).append(value)
+    return {name: summed(values) for name, values in parts.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +165,8 @@ class ToolOutcome:
     thousands of outcomes, and a result takes more memory than the rest of its step.
 
     Attributes:
-        value: the Python object that the tool returned (or an own action's observation); never on the wire.
+        value: the Python object that the tool returned (or an own action's observation); never on the wire. A copy or
+            a pickle has it only if it is an observation or a plain value: any other may have no copy.
         duration_s: seconds spent in the tool.
     """
 
@@ -175,6 +191,14 @@ class ToolOutcome:
             if name == "result":
                 return ToolResult.wrapping(self.value)
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return the parts for a pickle or a copy."""
+        value = self.value if isinstance(self.value, Observation | str | int | float) else None
+        try:
+            return ToolOutcome, (_RESULT.__get__(self), self.error, value, self.duration_s)
+        except AttributeError:  # made by `returned`
+            return ToolOutcome.returned, (value, self.duration_s)
 
     def result_data(self) -> dict[str, Any] | None:
         """Return the ``result`` as plain JSON data. Faster than reading ``result``, because no model is built."""
@@ -205,6 +229,11 @@ class LogEntry:
     message: str | None = None
     progress: float | None = None
     total: float | None = None
+
+    def __post_init__(self) -> None:
+        """Make the message a text that can be written as UTF-8."""
+        if self.message is not None:
+            _set(self, "message", well_formed(self.message))
 
 
 class _Stored:
@@ -369,7 +398,7 @@ class Trajectory(_Stored):
         implicit_reset: True if the first step reset the environment, because no reset came before it.
         dropped: the number of steps dropped because the episode is longer than the environment stores.
         total_reward: the sum of all rewards so far, including `end_reward` and the reset's reward. It is 0.0 also
-            without any reward, a case that `mcpenv.score_of` distinguishes.
+            without any reward, a case that `earned` distinguishes.
         reason: the reason of its end, if one was given. For an episode that was abandoned before its end, one of
             "reset", "closed", "disconnected", "idle", "restored" and "shutdown".
         started_at, ended_at: seconds since the epoch, UTC; ``ended_at`` is None while the episode runs.
@@ -378,6 +407,8 @@ class Trajectory(_Stored):
         end_reward: the reward of an end that was not a step.
         end_scoring_s: seconds that scoring such an end took.
         verified: the reward that verification gave at the end; None before the end, and if nothing verifies it.
+        problems: the reasons for a lower value of the end, one sentence each. They are not for agents.
+        changes: the first changes of the world between the reset and a verified end, one sentence each.
         fault: the wire code of the error with which scoring or verifying such an end failed.
         forked_from: the episode that this one continues. The steps up to that point are copies of its steps.
         status: the status of the episode; None while it runs, unless a step was not scored. If it is not given, as in
@@ -404,6 +435,8 @@ class Trajectory(_Stored):
     forked_from: Fork | None = None
     status: Status | None = None
     end_scoring_s: float = 0.0
+    problems: list[str] = field(default_factory=list)
+    changes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         """Derive the status if it is not given."""
@@ -414,6 +447,19 @@ class Trajectory(_Stored):
     def done(self) -> bool:
         """True if the episode has ended."""
         return self.terminated or self.truncated
+
+    @property
+    def earned(self) -> float | None:
+        """The sum of all rewards; None if nothing was scored. Dropped steps count as scored."""
+        return self.total_reward if self.dropped or self.reward_values else None
+
+    @property
+    def reward_values(self) -> list[float]:
+        """The recorded rewards of the reset, the steps and the end, without those that are None."""
+        of_reset = (self.observation or {}).get("reward")
+        rewards = (*(step.reward for step in self.steps), self.end_reward)
+        values = [reward.value for reward in rewards if reward is not None]
+        return [of_reset, *values] if isinstance(of_reset, int | float) else values
 
     def ending_status(self) -> Status | None:
         """Return the status that follows from the other fields; None while the episode runs.

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from pydantic import ConfigDict, Field, ValidationInfo, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, ValidationInfo, model_validator
 from pydantic_core import to_json
 
 from .models import Model
+from .texts import well_formed
 from .values import to_plain
 
 M = TypeVar("M", bound=Model)
@@ -87,6 +88,10 @@ class ToolErrorType(str, Enum):
     """The tool passed its deadline."""
 
 
+def _readable(message: Any) -> Any:
+    return well_formed(message) if isinstance(message, str) else message
+
+
 class ToolFailure(Model):
     """The failure of a call, as data: the wire's ``error``.
 
@@ -98,7 +103,7 @@ class ToolFailure(Model):
     """
 
     error_type: ToolErrorType
-    message: str
+    message: Annotated[str, BeforeValidator(_readable)]
     errors: list[dict[str, Any]] | None = Field(default=None, exclude=True, repr=False)
 
     def to_wire(self) -> dict[str, Any]:

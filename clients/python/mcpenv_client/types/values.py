@@ -9,15 +9,18 @@ surrogates, values that refer to themselves, and values nested deeper than `MAX_
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, from_json, to_json, to_jsonable_python
 
 from mcpenv_client.errors import NotSerializable
+
+from .json_types import SCALARS, plain, text_reader_of_class, untyped, writer_of_class
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -33,14 +36,7 @@ MAX_DIGITS = 300
 
 _UNSERIALIZABLE = (PydanticSerializationError, UnicodeError, TypeError, ValueError, OverflowError, RecursionError)
 _MAX_PATH = 200
-
-
-def plain(value: Any) -> Any:
-    """Return array-likes (numpy, torch) by their own ``tolist``. The fallback of the serializers."""
-    tolist = getattr(value, "tolist", None)
-    if tolist is None:
-        raise TypeError(f"a {type(value).__name__} has no JSON form")
-    return tolist()
+_ALWAYS_ENCODABLE = frozenset({float, bool, type(None)})
 
 
 def _may_be_infinite(text: str | bytes) -> bool:
@@ -88,8 +84,48 @@ def to_plain(value: Any, what: str = "value", *, exclude: set[str] | None = None
     Raises:
         NotSerializable: naming the field under ``what``.
     """
+    write = _write if exclude is None else functools.partial(_write, exclude=exclude)
+    return _converted(value, what, write)[0]
+
+
+def to_recorded(value: Any, what: str, write: Callable[[Any], Any] | None = None) -> tuple[Any, bytes]:
+    """Return the arguments or the result of a call as plain JSON data, and as JSON text.
+
+    Args:
+        write: returns plain JSON data of ``value``; None for the conversion of `to_plain`.
+
+    Raises:
+        NotSerializable: naming the field under ``what``, also if it is nested deeper than `MAX_NESTING`.
+    """
+    data, text = _converted(value, what, write or _write)
+    _refuse_deep(data, text, what)
+    return data, text
+
+
+_OPTIONS: dict[str, Any] = {"bytes_mode": "base64", "inf_nan_mode": "constants", "fallback": plain}
+
+
+def _write(value: Any, exclude: set[str] | None = None) -> Any:
+    """Return plain data. Its errors do not name the field."""
+    if isinstance(value, BaseModel):
+        writer = writer_of_class(type(value))
+        return writer.to_python(value, mode="json", exclude=exclude, by_alias=True, warnings=False, fallback=plain)
+    flat = type(value) is dict and SCALARS.issuperset(map(type, value.values()))  # most infos and options
+    return to_jsonable_python(value if flat else untyped(value, by_alias=True), **_OPTIONS)
+
+
+def write_json(value: Any) -> bytes:
+    """Write a value as JSON text, as `to_plain` converts it. Its errors do not name the field."""
+    return to_json(untyped(value, by_alias=True), **_OPTIONS)
+
+
+read_json = functools.partial(from_json, allow_inf_nan=False)
+"""Read JSON text. It raises ValueError for NaN and infinity, which `write_json` writes by name."""
+
+
+def _converted(value: Any, what: str, write: Callable[[Any], Any]) -> tuple[Any, bytes]:
     try:
-        data = to_jsonable_python(value, exclude=exclude, bytes_mode="base64", inf_nan_mode="constants", fallback=plain)
+        data = write(value)
         text = to_json(data, inf_nan_mode="constants")
     except _UNSERIALIZABLE as error:
         raise _blame(value, what) from error
@@ -98,7 +134,7 @@ def to_plain(value: Any, what: str = "value", *, exclude: set[str] | None = None
     if b"null" in text:
         # Models write NaN as null if their own settings, or pydantic's defaults, do so.
         refuse_non_finite(value, what)
-    return data
+    return data, text
 
 
 def decode(text: str | bytes) -> Any:
@@ -127,7 +163,8 @@ def revive(cls: type[M], data: Any) -> M:
     Raises:
         pydantic.ValidationError: the data does not fit.
     """
-    return cls.model_validate_json(encode_plain(data))
+    revived: M = text_reader_of_class(cls)(encode_plain(data))
+    return revived
 
 
 def without_computed(cls: type[BaseModel], data: dict[str, Any], keep: str = "") -> dict[str, Any]:
@@ -144,9 +181,12 @@ def refuse_unrecordable(value: Any, what: str) -> None:
     Raises:
         NotSerializable: naming the field that is NaN, infinite, a lone surrogate, or nested deeper than `MAX_NESTING`.
     """
-    text = encode_plain(value, what)
+    _refuse_deep(value, encode_plain(value, what), what)
+
+
+def _refuse_deep(data: Any, text: bytes, what: str) -> None:
     if text.count(b"[") + text.count(b"{") > MAX_NESTING:
-        refuse_non_finite(value, what, MAX_NESTING)
+        refuse_non_finite(data, what, MAX_NESTING)
 
 
 def refuse_non_finite(value: Any, path: str, max_depth: int = 2 * MAX_DEPTH) -> None:
@@ -180,8 +220,9 @@ def _parts(value: Any, path: str) -> Iterator[tuple[str, Any]]:
         for index, item in enumerate(value):
             yield f"{path}[{index}]", item
     elif isinstance(value, BaseModel):
-        for name in type(value).model_fields:
-            yield f"{path}.{name}", getattr(value, name, None)
+        for name, info in type(value).model_fields.items():
+            if not info.exclude:
+                yield f"{path}.{name}", getattr(value, name, None)
         for name, item in (value.__pydantic_extra__ or {}).items():
             yield f"{path}.{_shown(name)}", item
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -195,17 +236,32 @@ def _parts(value: Any, path: str) -> Iterator[tuple[str, Any]]:
             yield path, listed
 
 
-def _blame(value: Any, path: str, depth: int = 0) -> NotSerializable:
-    """Return the innermost part of ``value`` that cannot be serialized."""
-    if depth <= MAX_DEPTH:
-        for where, part in _parts(value, path):
-            if not _encodable(part):
-                return _blame(part, where, depth + 1)
-        if isinstance(value, dict):
-            for key in value:
-                if not _encodable({key: None}):
-                    return NotSerializable(path[:_MAX_PATH], f"the key {_shown(key)} has no JSON form")
-    return NotSerializable(path[:_MAX_PATH], _reason(value))
+def _blame(value: Any, path: str) -> NotSerializable:
+    """Return the error that names the innermost part of ``value`` that cannot be serialized."""
+    return _fault(value, path, set()) or NotSerializable(path[:_MAX_PATH], _reason(value))
+
+
+def _fault(value: Any, path: str, enclosing: set[int]) -> NotSerializable | None:
+    """Return the error of the first part of ``value`` without a JSON form; None if there is none.
+
+    Dicts and lists are read once, whatever they contain. ``enclosing`` has the ids of those that contain ``value``.
+    """
+    if not isinstance(value, dict | list | tuple | set | frozenset) and _encodable(value):
+        return None
+    if id(value) in enclosing or len(enclosing) > MAX_DEPTH:
+        return NotSerializable(path[:_MAX_PATH], "refers to itself, or is nested too deeply")
+    enclosing.add(id(value))
+    for where, part in _parts(value, path):
+        if type(part) not in _ALWAYS_ENCODABLE and (fault := _fault(part, where, enclosing)) is not None:
+            return fault
+    enclosing.discard(id(value))
+    if isinstance(value, dict):
+        for key in value:
+            if not _encodable({key: None}):
+                return NotSerializable(path[:_MAX_PATH], f"the key {_shown(key)} has no JSON form")
+    elif not isinstance(value, list | tuple | set | frozenset):
+        return NotSerializable(path[:_MAX_PATH], _reason(value))
+    return None
 
 
 def _reason(value: Any) -> str:
@@ -214,17 +270,12 @@ def _reason(value: Any) -> str:
         return "a text with a lone surrogate (U+D800 to U+DFFF) has no JSON form"
     if isinstance(value, dict | list | tuple | set | frozenset):
         return "refers to itself, or is nested too deeply"
-    if isinstance(value, BaseModel) and value.model_config.get("ser_json_bytes") != "base64":
-        for field, part in _parts(value, name):
-            if isinstance(part, bytes):
-                wanted = 'model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")'
-                return f"{field} is bytes, which {name} writes as UTF-8; give it {wanted}"
-    return f"a {name} has no JSON form"
+    return f"a value of type {name} has no JSON form"
 
 
 def _encodable(value: Any) -> bool:
     try:
-        to_json(value, bytes_mode="base64", inf_nan_mode="constants", fallback=plain)
+        write_json(value)
     except _UNSERIALIZABLE:
         return False
     return True

@@ -464,17 +464,37 @@ def parse_observation(payload: Mapping[str, Any], cls: type[Observation]) -> Obs
         raise InvalidMessage(f"the server's observation: {error}") from error
 
 
+MAX_FAULTS = 20
+"""Maximum number of faults that are named. A request of a few megabytes may have a million of them."""
+
+MAX_COUNTED = 10_000
+"""Number of faults above which none is named. Pydantic makes either all of them or none."""
+
+MAX_FAULT_NAME, MAX_FAULT_TEXT = 100, 500
+
+
 def faults(error: ValidationError) -> list[dict[str, Any]]:
-    """Return pydantic's errors as plain data: ``loc``, ``msg``, ``type``. Input values and URLs are omitted."""
+    """Return the first of pydantic's errors as plain data: ``loc``, ``msg``, ``type``, but no input values and URLs."""
+    if error.error_count() > MAX_COUNTED:
+        return []
+    found = error.errors(include_url=False, include_context=False, include_input=False)
     return [
-        {"loc": list(fault["loc"]), "msg": fault["msg"], "type": fault["type"]}
-        for fault in error.errors(include_url=False, include_context=False, include_input=False)
+        {
+            "loc": [part[:MAX_FAULT_NAME] if isinstance(part, str) else part for part in fault["loc"]],
+            "msg": fault["msg"][:MAX_FAULT_TEXT],
+            "type": fault["type"],
+        }
+        for fault in found[:MAX_FAULTS]
     ]
 
 
 def describe_faults(error: ValidationError) -> str:
-    """Return pydantic's errors as one line of text."""
-    return "; ".join(f"{'.'.join(map(str, e['loc'])) or 'input'}: {e['msg']}" for e in faults(error))
+    """Return the first of pydantic's errors as one line of text, with the number of the others."""
+    named = faults(error)
+    texts = [f"{'.'.join(map(str, each['loc'])) or 'input'}: {each['msg']}" for each in named]
+    if (more := error.error_count() - len(named)) > 0:
+        texts.append(f"{more} more problems" if named else f"{more} problems")
+    return "; ".join(texts)
 
 
 def _fault(name: str, message: str) -> dict[str, Any]:

@@ -12,6 +12,9 @@ PROTOCOL_VERSION = "1.0"
 PROTOCOL_HEADER = "Mcpenv-Protocol"
 """The header with the protocol version: from clients in HTTP requests, from servers in answers to clients that ask."""
 
+MAX_MESSAGE_HEADER = "Mcpenv-Max-Message-Bytes"
+"""The header in which a client says how large a frame it takes. The server sends an error for a larger answer."""
+
 _SHOWN = 20
 """Characters of a foreign version in a message."""
 

@@ -1,5 +1,7 @@
 /** Requests to the server: errors with their codes, sign-in, event streams. */
 
+import { read, written } from "./numbers.js";
+
 /** The server's base address, which ends in a slash: the folder that `console/` is in. */
 export const BASE = new URL("../", new URL(".", import.meta.url));
 
@@ -43,7 +45,7 @@ export function address(path, query = {}) {
 export async function ask(path, options = {}) {
 	const response = await send(path, options, "application/json");
 	try {
-		return await response.json();
+		return read(await response.text());
 	} catch {
 		throw new ApiError(`${path}: the answer is not JSON. Is this address behind another server?`, "INVALID_JSON", response.status);
 	}
@@ -52,7 +54,7 @@ export async function ask(path, options = {}) {
 /** Return the path of a recorded episode. @param {string} id @param {string} [base] the path of its record */
 export const recordPath = (id, base = "records") => `${base}/${encodeURIComponent(id)}`;
 
-/** Return a recorded episode. @param {string} path @param {AbortSignal} signal @returns {Promise<{episode: Episode, hashes: Hashes}>} */
+/** Return a recorded episode. @type {RecordReader} */
 export const recorded = (path, signal) => ask(path, { signal });
 
 /** Read an event stream until it ends or `signal` aborts. @type {StreamReader} @throws {ApiError} if it is refused */
@@ -89,7 +91,7 @@ function parseEvent(block) {
 		else if (field === "event") event = value;
 		else if (field === "data") data.push(value);
 	}
-	return data.length ? { id, event, data: JSON.parse(data.join("\n")) } : null;
+	return data.length ? { id, event, data: read(data.join("\n")) } : null;
 }
 
 /** @param {string} path @param {AskOptions} options @param {string} accept */
@@ -101,7 +103,7 @@ async function send(path, { method = "GET", query, body, signal, headers }, acce
 			method,
 			signal,
 			headers: { Accept: accept, ...(body === undefined ? {} : { "Content-Type": "application/json" }), ...headers },
-			body: body === undefined ? undefined : JSON.stringify(body),
+			body: body === undefined ? undefined : written(body),
 		});
 	} catch (error) {
 		return unanswered(error, signal);

@@ -1,18 +1,21 @@
 /** One call in the words of others: Python, curl, the oracle of a task, the configuration of an MCP client. */
 
+/** The variable that has the control token. */
+const TOKEN = "MCPENV_CONTROL_TOKEN";
+
 /** Write a program in Python. @type {ProgramWriter} */
-export function asPython(base, reset, calls) {
+export function asPython(base, reset, calls, guarded) {
 	const lines = calls.map((call) => `    step = env.${call.own ? `step(${python(actionOf(call))})` : `call_tool(${python(call.name)}, ${python(call.arguments)})`}`);
 	return [
-		"from mcpenv_client import EnvClient", "",
-		`with EnvClient(${python(base)}).sync() as env:`,
+		...guarded ? ["import os", ""] : [], "from mcpenv_client import EnvClient", "",
+		`with EnvClient(${python(base)}${guarded ? `, headers={"Authorization": f"Bearer {os.environ['${TOKEN}']}"}` : ""}).sync() as env:`,
 		`    env.reset(**${python(reset)})`, ...lines, "    print(step.text, step.reward, step.done)",
 	].join("\n");
 }
 
 /** Write commands for a POSIX shell with jq. @type {ProgramWriter} */
-export function asCurl(base, reset, calls) {
-	const header = "-H 'Content-Type: application/json'";
+export function asCurl(base, reset, calls, guarded) {
+	const header = `-H 'Content-Type: application/json'${guarded ? ` -H "Authorization: Bearer $${TOKEN}"` : ""}`;
 	const steps = calls.map((call) => {
 		const action = actionOf(call);
 		return `jq -n --arg session_id "$id" --argjson action ${quoted(JSON.stringify(action))} '{$session_id, $action}' |\n`

@@ -9,7 +9,7 @@ import { stepsOf } from "./record.js";
 import { addStepBody, changeTable, stepHead } from "./step.js";
 import { LazyRows } from "./rows.js";
 
-/** Show two episodes. @param {string} id @param {string} other @param {PageContext} context @param {AbortSignal} signal */
+/** Show two episodes. @type {ComparisonPage} */
 export async function showComparison(id, other, { root, base }, signal) {
 	const sides = await Promise.all([id, other].map(async (name) => {
 		const { episode, hashes } = await recorded(recordPath(name, base), signal);
@@ -73,7 +73,7 @@ export async function showComparison(id, other, { root, base }, signal) {
 		endDiffers && differing("ends", sides.map(endOf)));
 }
 
-/** Return the difference of two steps in words; null if they are equal. @param {Side} one @param {Side} two @param {number} index */
+/** Return the difference of two steps in words; null if they are equal. @type {StepComparer} */
 function verdictOf(one, two, index) {
 	const left = one.steps[index];
 	const right = two.steps[index];

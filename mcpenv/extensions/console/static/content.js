@@ -2,6 +2,7 @@
 
 import { address } from "./api.js";
 import { copyButton, el, muted, region } from "./dom.js";
+import { read, written } from "./numbers.js";
 
 const IMAGE = /^image\/(png|jpeg|gif|webp|avif|bmp|svg\+xml)$/;
 const SOUND = /^audio\/(mpeg|mp[34]|(x-)?wave?|ogg|webm|aac|flac)$/;
@@ -24,10 +25,11 @@ export function contentOf(block, blobs = "") {
 /** Return a text; one that is JSON is shown indented. @param {string} text */
 export function textOf(text) {
 	if (text === "") return muted("An empty text.");
-	// A number of more digits than a browser holds would be shown as another.
-	if (/^\s*[[{]/.test(text) && !/\d{16}/.test(text)) {
+	// A fraction of more digits than a browser holds would be shown as another.
+	const exact = (text.match(/\d+\.\d{14,}/g) ?? []).every((digits) => String(Number(digits)) === digits);
+	if (exact && /^\s*[[{]/.test(text)) {
 		try {
-			return jsonOf(JSON.parse(text));
+			return jsonOf(read(text));
 		} catch {
 			// It only begins like JSON.
 		}
@@ -37,8 +39,8 @@ export function textOf(text) {
 
 /** Return a value as indented JSON. @param {unknown} value */
 export function jsonOf(value) {
-	const short = JSON.stringify(value) ?? "undefined";
-	return codeOf(short.length > LINE ? JSON.stringify(value, null, 2) : short, "JSON");
+	const short = written(value) ?? "undefined";
+	return codeOf(short.length > LINE ? written(value, 2) ?? "" : short, "JSON");
 }
 
 /** Return a text as it is, with a button that copies it. @param {string} text @param {string} name what it is, for screen readers */

@@ -36,13 +36,16 @@ export function add(element, ...children) {
 /** Return a paragraph that matters less. @param {...Child} children */
 export const muted = (...children) => el("p.muted", ...children);
 
+/** Return sentences as a list; null if there are none. @param {string[] | undefined} sentences */
+export const listOf = (sentences) => (sentences?.length ? el("ul", ...sentences.map((sentence) => el("li", sentence))) : null);
+
 /** Return the text of an error. @param {unknown} error */
 export const messageOf = (error) => (error instanceof Error ? error.message : String(error));
 
-/** Return a place that scrolls by itself, also by the keyboard. @param {Selector} selector @param {string} name for screen readers @param {...Child} children */
+/** Return a place that scrolls by itself, also by the keyboard. @type {RegionMaker} */
 export const region = (selector, name, ...children) => el(selector, { tabindex: "0", role: "region", "aria-label": name }, ...children);
 
-/** Return a card. @param {string} name for screen readers @param {...Child} children */
+/** Return a card. @type {CardMaker} */
 export const cardOf = (name, ...children) => el("section.card", { "aria-label": name }, ...children);
 
 /** Return the head of a table. @param {[head: Child, style?: string][]} columns */
@@ -56,12 +59,12 @@ export function tableOf(name, heads, rows, style) {
 			...cells.map((cell) => el("td", { class: style }, cell)))))));
 }
 
-/** Return an input under its label. @param {string} label @param {HTMLElement} input which has an id @param {...Child} children after it */
+/** Return an input under its label. @type {LabelMaker} */
 export function labelled(label, input, ...children) {
 	return el("div.field", el("label", { for: input.id }, label), input, ...children);
 }
 
-/** Return a form. @param {Selector} selector @param {Properties} properties @param {() => unknown} onSubmit @param {...Child} children */
+/** Return a form. @type {FormMaker} */
 export function formOf(selector, properties, onSubmit, ...children) {
 	return el(selector, { ...properties, onsubmit: (event) => {
 		event.preventDefault();
@@ -69,15 +72,15 @@ export function formOf(selector, properties, onSubmit, ...children) {
 	} }, ...children);
 }
 
-/** Return a place for the text of an error, which screen readers read out. @param {Properties} [properties] @param {...Child} children */
+/** Return a place for the text of an error, which screen readers read out. @type {AlertMaker} */
 export function alertOf(properties, ...children) {
 	return el("p.error", { role: "alert", ...properties }, ...children);
 }
 
-/** Return children that are shown when their heading is opened. @param {string} heading @param {...Child} children */
+/** Return children that are shown when their heading is opened. @type {CardMaker} */
 export const folded = (heading, ...children) => el("details", el("summary", heading), ...children);
 
-/** Return `details` whose children are made when they are opened first. @param {"details" | "details.card"} selector @param {HTMLElement} summary @param {() => Child[]} make */
+/** Return `details` whose children are made when they are opened first. @type {FoldMaker} */
 export function foldedLater(selector, summary, make) {
 	const details = el(selector, { ontoggle: () => details.open && details.childElementCount === 1 && add(details, ...make()) }, summary);
 	return details;
@@ -106,7 +109,7 @@ export function tell(element, text) {
 	if (element.textContent !== text) fill(element, text);
 }
 
-/** Return a button that submits nothing. @param {string} text @param {(event: Event) => unknown} onclick @param {Properties} [properties] */
+/** Return a button that submits nothing. @type {ButtonMaker} */
 export function button(text, onclick, properties = {}) {
 	return el("button", { type: "button", onclick, ...properties }, text);
 }
@@ -123,8 +126,8 @@ export function copyButton(text, name) {
 	}, { class: "quiet", "aria-label": `Copy ${name}` });
 }
 
-/** Show a line at the foot of the page, which screen readers read out. @param {string} text */
+/** Show a line at the foot of the page, which screen readers read out, or an empty text to remove it. @param {string} text */
 export function notify(text) {
 	const notice = document.getElementById("notice");
-	if (notice) fill(notice, text, " ", button("Close", () => fill(notice), { class: "quiet" }));
+	if (notice) fill(notice, ...text ? [text, " ", button("Close", () => fill(notice), { class: "quiet" })] : []);
 }

@@ -24,7 +24,7 @@ export async function page(context, signal) {
 		cardOf("Report", ...notes.map((note) => el("p.warn", note)), ...tablesOf(tables, base)));
 }
 
-/** Show the list, and the two evaluations that the address names. @param {PageContext} context @param {AbortSignal} signal */
+/** Show the list, and the two evaluations that the address names. @type {Page} */
 async function showList({ root, base, query }, signal) {
 	/** @type {{runs: Run[], left_out: LeftOut[]}} */
 	const { runs, left_out: leftOut } = await ask(base, { signal });

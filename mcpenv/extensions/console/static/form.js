@@ -38,10 +38,10 @@ export function objectField(schema, name, root) {
 	const all = [...fields.values(), ...more ? [more] : []];
 	return groupOf(name, schema, {
 		element: el("div", ...all.map((field) => field.element)),
-		read() {
-			const value = /** @type {Plain} */ (more?.read() ?? {});
+		read(draft) {
+			const value = /** @type {Plain} */ (more?.read(draft) ?? {});
 			for (const [key, field] of fields) {
-				const given = field.read();
+				const given = field.read(draft);
 				if (given !== undefined) set(value, key, given);
 			}
 			return value;
@@ -81,7 +81,7 @@ function optionalField(child, name, root) {
 	};
 	return {
 		element: el("div.field", el("label", given, ` ${name}`), note, place),
-		read: () => field?.read(),
+		read: (draft) => field?.read(draft),
 		write(value) {
 			given.checked = value !== undefined;
 			show();
@@ -110,7 +110,7 @@ function unionField(schema, name, root) {
 	show();
 	return groupOf(name, schema, {
 		element: el("div", picker, place),
-		read: () => field.read(),
+		read: (draft) => field.read(draft),
 		write(value) {
 			const index = choices.findIndex((member) => fits(value, member, root));
 			if (index >= 0) {
@@ -143,7 +143,7 @@ function entriesField(values, name, root) {
 		const field = fieldOf(values, "value", root);
 		return {
 			element: el("div", key, field.element),
-			read: () => [key.value, field.read()],
+			read: (draft) => [key.value, field.read(draft)],
 			write(/** @type {any} */ [given, value]) {
 				key.value = given;
 				field.write(value);
@@ -154,10 +154,10 @@ function entriesField(values, name, root) {
 	});
 	return {
 		...list,
-		read() {
+		read(draft) {
 			/** @type {Plain} */
 			const value = {};
-			for (const [key, each] of /** @type {[string, unknown][]} */ (list.read())) set(value, key, each);
+			for (const [key, each] of /** @type {[string, unknown][]} */ (list.read(draft))) set(value, key, each);
 			return value;
 		},
 		write: (value) => list.write(isPlain(value) ? Object.entries(value) : []),
@@ -195,7 +195,7 @@ function listField(name, text, make, least = 0, most = Infinity) {
 	return {
 		element: el("div", rows, more),
 		fields: () => fields,
-		read: () => /** @type {unknown} */ (fields.map((field) => field.read())),
+		read: (/** @type {boolean | undefined} */ draft) => /** @type {unknown} */ (fields.map((field) => field.read(draft))),
 		write(/** @type {unknown} */ value) {
 			fields = [];
 			fill(rows);

@@ -31,7 +31,7 @@ export function onKeys(keys, signal) {
 	}, { signal });
 }
 
-/** Return after a time, at once if `signal` aborts. @param {number} milliseconds @param {AbortSignal} signal @returns {Promise<void>} */
+/** Return after a time, at once if `signal` aborts. @type {Waiter} */
 export function after(milliseconds, signal) {
 	return new Promise((resolve) => {
 		if (signal.aborted) resolve();

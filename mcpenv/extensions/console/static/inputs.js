@@ -1,6 +1,7 @@
 /** The fields of single values: constants, choices, numbers, texts with formats, files, any JSON. */
 
 import { alertOf, el, fill, labelled, messageOf } from "./dom.js";
+import { roundedIn, written } from "./numbers.js";
 import { same } from "./schema.js";
 
 /** An input that holds no value of its schema. It is marked at its field already. */
@@ -120,7 +121,7 @@ function jsonField(schema, name) {
 	const input = el("textarea", { rows: 2, spellcheck: "false" });
 	input.value = schema.type === "object" ? "{}" : "null";
 	return valueField(schema, `${name} (JSON)`, input, () => parsed(input.value), (value) => {
-		input.value = JSON.stringify(value ?? (schema.type === "object" ? {} : null), null, 2);
+		input.value = written(value ?? (schema.type === "object" ? {} : null), 2) ?? "";
 	});
 }
 
@@ -141,13 +142,17 @@ export function attempt(problem, refusal, read) {
 	}
 }
 
-/** Return the value of a JSON text. @param {string} text @throws {Problem} if it is not JSON */
+/** Return the value of a JSON text. @param {string} text @throws {Problem} if it is not JSON, or would be rounded */
 export function parsed(text) {
+	let value;
 	try {
-		return JSON.parse(text);
+		value = JSON.parse(text);
 	} catch (error) {
 		throw new Problem(`Not JSON: ${messageOf(error)}`);
 	}
+	const rounded = roundedIn(text);
+	if (rounded !== undefined) throw new Problem(`A browser cannot hold ${rounded} exactly.`);
+	return value;
 }
 
 /** Return an ISO time as `datetime-local` takes it, in the visitor's zone. @param {string} text */
@@ -173,12 +178,13 @@ function valueField(schema, name, input, read, write) {
 	input.addEventListener("input", clear);
 	return {
 		element: labelled(name, input, el("p.muted", { id: `${input.id}-about` }, typeof schema.description === "string" && schema.description), problem),
-		read() {
+		read(draft) {
 			clear();
 			try {
 				return read();
 			} catch (error) {
 				if (error instanceof Problem) {
+					if (draft) return undefined;
 					mark(error.message);
 					input.focus();
 				}

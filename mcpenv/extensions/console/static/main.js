@@ -84,7 +84,7 @@ function showFailure(error) {
 		button("Try again", () => start()));
 }
 
-/** Sign in or out and show the page. @param {"in" | "out"} way @param {Plain} body @param {(why: string) => void} refuse */
+/** Sign in or out and show the page. @type {Signer} */
 async function sign(way, body, refuse) {
 	try {
 		session = await ask(`console/api/sign-${way}`, { method: "POST", body });
@@ -113,7 +113,10 @@ function at(id) {
 	return element;
 }
 
-addEventListener("hashchange", () => route());
+addEventListener("hashchange", ({ oldURL }) => {
+	if (dispatchEvent(new Event("page-left", { cancelable: true })) || confirm("Leave this page? Its episode ends.")) void route();
+	else history.replaceState(null, "", oldURL);
+});
 // A page that the browser keeps for its back button would keep its session too.
 addEventListener("pagehide", () => leave.abort());
 addEventListener("pageshow", (event) => {

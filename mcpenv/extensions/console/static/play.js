@@ -4,7 +4,7 @@ import { ApiError, BASE, ask } from "./api.js";
 import { actionOf, mcpConfig } from "./calls.js";
 import { changes } from "./changes.js";
 import { jsonOf } from "./content.js";
-import { alertOf, button, cardOf, copyButton, el, fill, messageOf, muted, notify, refill, region } from "./dom.js";
+import { alertOf, button, cardOf, copyButton, el, fill, listOf, messageOf, muted, notify, refill, region } from "./dom.js";
 import { countText, endText, numberText } from "./format.js";
 import { playedCard } from "./played.js";
 import { recordedCalls } from "./record.js";
@@ -22,10 +22,10 @@ const ABOUT = "About this environment";
 let carried = null;
 
 /** @type {Page} */
-export async function page({ root, query }, signal) {
+export async function page({ root, query, session }, signal) {
 	const [metadata, schema] = await Promise.all([ask("metadata", { signal }), ask("schema", { signal })]);
 	if (signal.aborted) return;
-	const play = new Play(root, metadata, schema, signal);
+	const play = new Play(root, metadata, schema, signal, session.needs_token);
 	if (carried) {
 		const { reset, calls } = carried;
 		carried = null;
@@ -60,8 +60,9 @@ class Play {
 	busy = false;
 	over = false;
 
-	/** @param {HTMLElement} root @param {any} metadata @param {any} schema @param {AbortSignal} signal */
-	constructor(root, metadata, schema, signal) {
+	/** @param {HTMLElement} root @param {any} metadata @param {any} schema @param {AbortSignal} signal @param {boolean} guarded */
+	constructor(root, metadata, schema, signal, guarded) {
+		this.guarded = guarded;
 		this.name = metadata.name;
 		this.actions = ownActions(schema.action ?? {});
 		this.signal = signal;
@@ -87,6 +88,11 @@ class Play {
 			more.length > 0 && el("details.card", el("summary", ABOUT), region("pre.prose", ABOUT, more.join("\n\n"))),
 			this.lost, this.setup.element, this.prompt, this.status, this.agent, this.hint, this.board);
 		signal.addEventListener("abort", () => this.session?.close());
+		for (const name of ["beforeunload", "page-left"]) {
+			addEventListener(name, (event) => {
+				if (this.session && !this.session.closed && !this.over) event.preventDefault();
+			}, { signal });
+		}
 		addEventListener("code-reloaded", () => {
 			if (this.session) carried = { reset: this.reset, calls: this.calls };
 		}, { signal });
@@ -149,10 +155,11 @@ class Play {
 			if (this.tools.length) this.select(this.open?.name ?? "");
 			this.showEpisode(answer);
 			const { metadata = {}, ...observation } = answer.observation;
-			const prompt = metadata.prompt ?? answer.metadata?.prompt;
+			const { prompt = answer.metadata?.prompt, ...more } = metadata;
 			fill(this.prompt, typeof prompt === "string" && prompt);
 			this.prompt.hidden = !this.prompt.textContent;
-			this.show("Start", Object.keys(observation).length > 0 && jsonOf(observation), el("h3", "State"), jsonOf(this.state));
+			const seen = { ...observation, ...more };
+			this.show("Start", Object.keys(seen).length > 0 && jsonOf(seen), el("h3", "State"), jsonOf(this.state));
 			const uri = this.tools.map((tool) => tool.meta?.ui?.resourceUri).find((each) => typeof each === "string");
 			const html = uri && this.mcpUrl ? await readView(this.mcpUrl, uri) : null;
 			this.showView(html);
@@ -288,6 +295,7 @@ class Play {
 				el("span", "Step ", el("strong", this.history.length)),
 				status && status !== "completed" && el("span.warn", status), info.reason && el("span", info.reason),
 				el("span.muted.wide", "Episode ", el("code", info.episode_id))),
+			listOf(info.problems),
 			el("div.bar.end", button("Undo", () => this.undo(), { disabled: !this.snapshots.at(-1), title: this.why }),
 				button("End", () => this.end(), { disabled: this.over })),
 			this.why !== null && muted(`No undo: ${this.why}`));
@@ -319,7 +327,7 @@ class Play {
 
 	/** @param {number} index */
 	showPlayed(index) {
-		fill(this.result, playedCard(this.history, index, this.reset));
+		fill(this.result, playedCard(this.history, index, this.reset, this.guarded));
 		this.result.querySelector("h2")?.scrollIntoView({ block: "nearest" });
 	}
 

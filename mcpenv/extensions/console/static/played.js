@@ -20,8 +20,8 @@ function stepOf({ call, answer, took }, number) {
 	};
 }
 
-/** Return the card of a call. @param {Played[]} history @param {number} index @param {Plain} reset */
-export function playedCard(history, index, reset) {
+/** Return the card of a call. @type {PlayedCardMaker} */
+export function playedCard(history, index, reset, guarded) {
 	const played = history[index];
 	if (!played) throw new RangeError(`there is no call ${index}`);
 	const step = stepOf(played, index + 1);
@@ -33,7 +33,7 @@ export function playedCard(history, index, reset) {
 	add(card, el("h3", changed.length ? `What changed in the state (${changed.length})` : "The state is unchanged"),
 		changed.length > 0 && changeTable(changed),
 		folded("Whole state", jsonOf(played.after)),
-		folded("The same as code", ...[["Python", asPython(base, reset, calls)], ["curl", asCurl(base, reset, calls)],
+		folded("The same as code", ...[["Python", asPython(base, reset, calls, guarded)], ["curl", asCurl(base, reset, calls, guarded)],
 			...played.call.own ? [] : [["Oracle", asOracle(played.call)]]].flatMap(([name = "", code = ""]) => [el("h3", name), codeOf(code, name)])));
 	return card;
 }

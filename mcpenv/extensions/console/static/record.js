@@ -2,13 +2,14 @@
 
 import { address, recordPath, recorded } from "./api.js";
 import { Charts } from "./chart.js";
-import { button, cardOf, el, fill, formOf, labelled, link } from "./dom.js";
+import { button, cardOf, el, fill, formOf, labelled, link, listOf } from "./dom.js";
 import { countText, durationText, endText, momentText, numberText, partsText, returnText, taskText } from "./format.js";
 import { onKeys } from "./frame.js";
+import { written } from "./numbers.js";
 import { StepList, statusText } from "./step.js";
 import { turnsOf } from "./turns.js";
 
-/** Show an episode. @param {string} id @param {PageContext} context @param {AbortSignal} signal */
+/** Show an episode. @type {EpisodePage} */
 export async function showEpisode(id, { root, base, query, session }, signal) {
 	const path = recordPath(id, base);
 	const { episode } = await recorded(path, signal);
@@ -45,7 +46,7 @@ export function stepsOf(episode) {
 	return episode.trajectory.steps.map((step) => ({ ...step, observation: observations[String(step.call.step)] }));
 }
 
-/** Return a recorded episode and its first calls, to play them again. @param {string} id @param {number} count @param {AbortSignal} signal @returns {Promise<Replay>} */
+/** Return a recorded episode and its first calls, to play them again. @type {CallsReader} */
 export async function recordedCalls(id, count, signal) {
 	const { episode } = await recorded(recordPath(id), signal);
 	const { seed, options, task, dropped } = episode.trajectory;
@@ -57,7 +58,7 @@ export async function recordedCalls(id, count, signal) {
 	};
 }
 
-/** Return the field that finds text in steps, and the keys that go through them. @param {StepList} list @param {AbortSignal} signal */
+/** Return the field that finds text in steps, and the keys that go through them. @type {FinderMaker} */
 export function finder(list, signal) {
 	const input = el("input", { type: "search", id: "find", autocomplete: "off" });
 	const found = el("span.muted", { role: "status" });
@@ -85,13 +86,15 @@ function factsOf({ trajectory, environment, agent }, base) {
 		["Environment", `${environment.name} ${environment.version ?? ""}`],
 		["Task", taskText(task)],
 		["Seed", trajectory.seed?.toString()],
-		["Options", Object.keys(trajectory.options).length > 0 && JSON.stringify(trajectory.options)],
-		["Agent", agent && JSON.stringify(agent)],
+		["Options", Object.keys(trajectory.options).length > 0 && written(trajectory.options)],
+		["Agent", agent && written(agent)],
 		["Status", status && statusText(status)],
 		["Ending", trajectory.reason && trajectory.reason !== ending ? `${ending}: ${trajectory.reason}` : ending],
 		["Sum of rewards", returnText(trajectory)],
 		["Verified", rewarded(trajectory.verified)],
 		["Reward of the end", rewarded(trajectory.end_reward)],
+		["Problems", listOf(trajectory.problems)],
+		["Changes of the world", listOf(trajectory.changes)],
 		["Scoring failed", trajectory.fault],
 		["Started", momentText(trajectory.started_at)],
 		["Took", trajectory.ended_at && trajectory.started_at && durationText(trajectory.ended_at - trajectory.started_at)],

@@ -194,7 +194,7 @@ export class RecordList {
 	}
 }
 
-/** Return the input of a filter. @param {string} name @param {string | string[]} [kind] its type, or its choices @param {string | null} [value] */
+/** Return the input of a filter. @type {FilterMaker} */
 function filterOf(name, kind = "text", value) {
 	const properties = { id: `filter-${name}`, name };
 	const input = typeof kind === "string"

@@ -1,6 +1,8 @@
 /** The visitor's own session: one WebSocket, whose end ends the session too. */
 
 import { ApiError, address, ask } from "./api.js";
+import { notify } from "./dom.js";
+import { read, written } from "./numbers.js";
 
 export class Session {
 	/** @type {Map<string, {resolve: (data: any) => void, reject: (error: Error) => void}>} */
@@ -12,7 +14,7 @@ export class Session {
 		this.socket = socket;
 		this.closed = false;
 		this.onLost = onLost;
-		socket.addEventListener("message", (event) => this.#receive(JSON.parse(event.data)));
+		socket.addEventListener("message", (event) => this.#receive(read(event.data)));
 		socket.addEventListener("close", (event) => this.#lose(new ApiError(
 			`The session has ended${event.reason ? `: ${event.reason}` : ""} (close code ${event.code}).`, "SESSION_LOST", 0)));
 	}
@@ -23,18 +25,23 @@ export class Session {
 	 * @throws {ApiError} if the server does not answer or refuses
 	 */
 	static async open(onLost) {
-		await ask("capacity"); // A refused WebSocket tells a page no reason; this route does.
+		const full = await crowded(); // A refused WebSocket tells a page no reason.
 		const url = address("ws", { agent: "console" });
 		url.protocol = url.protocol === "https:" ? "wss:" : "ws:";
 		const socket = new WebSocket(url, ["mcpenv"]);
+		if (full) {
+			notify(`${full} Waiting for one to end.`);
+			// The server opens the socket at once, and answers when it has a session.
+			for (const name of ["message", "close"]) socket.addEventListener(name, () => notify(""), { once: true });
+		}
 		const opened = await new Promise((resolve) => {
 			socket.onopen = () => resolve(true);
 			socket.onclose = () => resolve(false);
 		});
 		if (!opened) {
-			const { available_slots: free, max_sessions: most } = await ask("capacity");
-			throw new ApiError(free === 0 ? `All ${most} sessions of this server are taken. Start again when one has ended.`
-				: "The server opened no session. Its log may say why.", "CONNECTION_FAILED", 0);
+			const why = await crowded();
+			throw new ApiError(why ? `${why} Start again when one has ended.` : "The server opened no session. Its log may say why.",
+				"CONNECTION_FAILED", 0);
 		}
 		return new Session(socket, onLost);
 	}
@@ -52,7 +59,7 @@ export class Session {
 		const request_id = `console-${this.#count += 1}`;
 		return new Promise((resolve, reject) => {
 			this.#waiting.set(request_id, { resolve, reject });
-			this.socket.send(JSON.stringify({ type, request_id, ...(data === undefined ? {} : { data }) }));
+			this.socket.send(written({ type, request_id, ...(data === undefined ? {} : { data }) }) ?? "");
 		});
 	}
 
@@ -85,4 +92,10 @@ export class Session {
 		this.closed = true;
 		this.onLost(error);
 	}
+}
+
+/** Say that no session is free; null if one is. */
+async function crowded() {
+	const { available_slots: free, max_sessions: most } = await ask("capacity");
+	return free === 0 ? `All ${most} sessions of this server are taken.` : null;
 }

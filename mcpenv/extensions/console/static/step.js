@@ -4,6 +4,7 @@ import { changes } from "./changes.js";
 import { contentOf, jsonOf, textOf } from "./content.js";
 import { add, el, fill, folded, muted, tableOf } from "./dom.js";
 import { countText, durationText, endText, listText, momentText, numberText, partsText } from "./format.js";
+import { read, written } from "./numbers.js";
 import { LazyRows } from "./rows.js";
 
 /** The most characters of arguments in the heading of a step. */
@@ -17,7 +18,7 @@ export function statusText(status) {
 
 /** Return the heading of a step: its number, call, reward, and what is unusual. @param {Step} step @param {number} number */
 export function stepHead(step, number) {
-	const given = JSON.stringify(step.call.arguments);
+	const given = written(step.call.arguments) ?? "";
 	const { status } = step;
 	return el("div.row.step-head",
 		el("strong", `${number}. ${step.call.name}`),
@@ -34,7 +35,7 @@ export function addStepBody(root, step, blobs, earlier) {
 	const value = valueOf(step);
 	const { plane, principal } = step.call;
 	const parts = step.reward && partsText(step.reward.components);
-	add(root, JSON.stringify(step.call.arguments).length > SHORT && jsonOf(step.call.arguments),
+	add(root, (written(step.call.arguments) ?? "").length > SHORT && jsonOf(step.call.arguments),
 		...error ? [el("p.error", `${error.error_type}: `), textOf(error.message)] : [],
 		step.fault && el("p.error", `The environment failed: ${step.fault}`),
 		result?.is_error && el("p.error", "The tool marked its result as an error."),
@@ -61,7 +62,7 @@ function structuredOf({ content, structured_content: value }) {
 /** @param {string} text @param {unknown} value */
 function same(text, value) {
 	try {
-		return value !== undefined && changes(JSON.parse(text), value).length === 0;
+		return value !== undefined && changes(read(text), value).length === 0;
 	} catch {
 		return false; // The text is no JSON.
 	}
@@ -78,7 +79,7 @@ function changesOf(earlier, value) {
 /** Return changes as a table. @param {Change[]} found @param {string[]} [names] of the two sides */
 export function changeTable(found, names = ["Before", "After"]) {
 	return tableOf("Changes", ["Path", ...names], found.map((each) => [each.path || "(all)",
-		...[each.before, each.after].map((side) => JSON.stringify(side) ?? "not there")]));
+		...[each.before, each.after].map((side) => written(side) ?? "not there")]));
 }
 
 /** Return what a step says about the world: the observation of an own action, else the structured content of a tool. @param {Step} step */
@@ -130,7 +131,7 @@ export class StepList {
 	/** Append steps. @param {Step[]} steps */
 	append(steps) {
 		for (const step of steps) {
-			const key = step.observation != null ? "observation" : `${step.call.name} ${JSON.stringify(step.call.arguments)}`;
+			const key = step.observation != null ? "observation" : `${step.call.name} ${written(step.call.arguments)}`;
 			const value = valueOf(step);
 			const index = this.steps.push(step) - 1;
 			if (value === undefined) continue;

@@ -3,6 +3,7 @@
 import { alertOf, button, el, fill, formOf, muted } from "./dom.js";
 import { objectField } from "./form.js";
 import { Problem, attempt, parsed } from "./inputs.js";
+import { written } from "./numbers.js";
 import { isPlain } from "./schema.js";
 
 /** Return the card of a tool. @param {Tool} tool @param {(value: Plain) => Promise<void>} onCall @returns {ToolCard} */
@@ -20,7 +21,7 @@ export function toolCard(tool, onCall) {
 	const read = () => /** @type {Plain} */ (byJson ? objectOf(json.value) : form.read());
 	const swap = button("Edit as JSON", () => attempt(problem, "Not called.", () => {
 		if (byJson) form.write(objectOf(json.value));
-		else json.value = JSON.stringify(form.read(), null, 2);
+		else json.value = written(form.read(true), 2) ?? "";
 		byJson = !byJson;
 		fill(place, byJson ? json : form.element);
 		fill(swap, byJson ? "Back to the form" : "Edit as JSON");
@@ -41,7 +42,7 @@ export function toolCard(tool, onCall) {
 		element,
 		write(value) {
 			form.write(value);
-			json.value = JSON.stringify(value, null, 2);
+			json.value = written(value, 2) ?? "";
 		},
 		end(ended) {
 			submit.disabled = over = ended;

@@ -7,7 +7,7 @@ import { countText, durationText, numberText } from "./format.js";
 /** The most tokens in the table of a turn; the record has all. */
 const SHOWN_TOKENS = 500;
 
-/** Return the turns under a heading; null if no proxy recorded the model. @param {ModelTurn[] | null | undefined} turns @param {OnStep} onStep */
+/** Return the turns under a heading; null if no proxy recorded the model. @type {TurnsMaker} */
 export function turnsOf(turns, onStep) {
 	if (!turns?.length) return null;
 	return el("section", { "aria-label": "Model" }, el("h2", countText(turns.length, "model turn")),

@@ -2,7 +2,7 @@
 
 import { ApiError, ask, stream } from "./api.js";
 import { Charts } from "./chart.js";
-import { button, el, fill, link, messageOf, tell } from "./dom.js";
+import { button, el, fill, link, listOf, messageOf, tell } from "./dom.js";
 import { durationText, listText, momentText, numberText, taskText } from "./format.js";
 import { after, onceAFrame } from "./frame.js";
 import { finder } from "./record.js";
@@ -35,6 +35,7 @@ export class Watcher {
 		this.signal = signal;
 		this.connection = el("p", { role: "status" }, "Connecting");
 		this.facts = el("p");
+		this.verification = el("div");
 		this.charts = new Charts(false);
 		this.pause = button("Pause", () => this.#pause(), { hidden: true });
 		this.cancel = button("Cancel", () => this.#cancel());
@@ -45,7 +46,7 @@ export class Watcher {
 		}, { class: "primary follow", hidden: true });
 		fill(root, el("h1", "Session ", el("code", id)), el("p", link("#/live", "All sessions")),
 			el("section.card.watched.bar", { "aria-label": "Episode" }, this.connection, this.facts, el("div.bar.end", this.pause, this.cancel)),
-			this.charts.element, finder(this.steps, signal), this.steps.element, this.newest);
+			this.verification, this.charts.element, finder(this.steps, signal), this.steps.element, this.newest);
 		this.draw = onceAFrame(() => this.#draw(), signal);
 		addEventListener("scroll", () => this.#noticeScroll(), { signal, passive: true });
 		// A row that gets its contents later makes the page longer.
@@ -160,6 +161,7 @@ export class Watcher {
 				if (step.reward) this.#return = (this.#return ?? 0) + step.reward.value;
 			} else if (event === "end" && episode === this.#episode) {
 				this.#trajectory = trajectory;
+				fill(this.verification, listOf(trajectory.problems), !!trajectory.changes?.length && el("h2", "Changes of the world"), listOf(trajectory.changes));
 			}
 		}
 		if (steps.length) this.steps.append(steps);
@@ -175,6 +177,7 @@ export class Watcher {
 		const first = trajectory.observation?.reward;
 		this.#return = typeof first === "number" ? first : null;
 		this.steps.begin(trajectory);
+		fill(this.verification);
 	}
 
 	#showFacts() {

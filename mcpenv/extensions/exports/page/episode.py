@@ -7,7 +7,7 @@ from xml.etree.ElementTree import Element
 
 from mcpenv.extensions.records.texts import reward_text, status_text
 from mcpenv.trajectories.episode import CONTEXT, NOT_RECORDED, RecordedEpisode
-from mcpenv.trajectories.summary import components_of, fault_of, named_task_of, return_of
+from mcpenv.trajectories.summary import components_of, fault_of, named_task_of
 from mcpenv_client.types.records import StepRecord
 
 from .contents import Contents, json_of, line_of, text_of
@@ -50,7 +50,7 @@ _EXTRA = frozenset({NOT_RECORDED, CONTEXT})
 
 def _facts(episode: RecordedEpisode) -> Element:
     trajectory, environment = episode.trajectory, episode.environment
-    earned, fork, parts = return_of(trajectory), trajectory.forked_from, components_of(trajectory)
+    earned, fork, parts = trajectory.earned, trajectory.forked_from, components_of(trajectory)
     reason = trajectory.reason if trajectory.reason != episode.ending else None
     started, ended = trajectory.started_at, trajectory.ended_at
     pairs: list[tuple[str, Child]] = [
@@ -63,6 +63,8 @@ def _facts(episode: RecordedEpisode) -> Element:
         ("Parts", ", ".join(f"{name} {value:g}" for name, value in parts.items())),
         ("Reward of the end", None if trajectory.end_reward is None else reward_text(trajectory.end_reward)),
         ("Verified", None if trajectory.verified is None else reward_text(trajectory.verified)),
+        ("Problems", _list(trajectory.problems)),
+        ("Changes of the world", _list(trajectory.changes)),
         ("Scoring failed", fault_of(trajectory)),
         ("Status", None if trajectory.status is None else status_text(trajectory.status)),
         ("Ending", f"{episode.ending}: {reason}" if reason else episode.ending),
@@ -71,6 +73,10 @@ def _facts(episode: RecordedEpisode) -> Element:
         ("Continues", None if fork is None else f"{fork.episode_id} after step {fork.step}"),
     ]
     return facts(pairs)
+
+
+def _list(sentences: list[str]) -> Element | None:
+    return el("ul", *(el("li", sentence) for sentence in sentences)) if sentences else None
 
 
 def _dropped(count: int) -> Element | None:

@@ -16,6 +16,8 @@ import resource
 import struct
 from collections.abc import Iterable
 
+import bpf  # type: ignore[import-not-found]  # a script finds modules in its own folder
+
 MIB = 1 << 20
 
 
@@ -171,12 +173,7 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
 
 # -- seccomp: include/uapi/linux/seccomp.h, and the numbers of arch/x86/entry/syscalls and asm-generic/unistd.h
 
-_LOAD, _JUMP_IF_EQUAL, _JUMP_IF_GREATER_OR_EQUAL, _RETURN = 0x20, 0x15, 0x35, 0x06
-_ALLOW, _KILL_PROCESS, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 _EPERM, _ENOSYS = 1, 38
-_NUMBER, _ARCHITECTURE, _SECOND_ARGUMENT = 0, 4, 24
-"""Offsets in ``struct seccomp_data``; of the argument the lower half, which the kernel uses as the command."""
-
 _FCNTL = (0, 1, 2, 3, 4, 5, 6, 7, 36, 37, 38, 1030, 1032)
 """Copies, flags and locks; not F_SETOWN and F_SETSIG, which send signals."""
 _IOCTL = (0x5401, 0x5450, 0x5451, 0x5421, 0x541B)
@@ -222,7 +219,6 @@ _MACHINES = {
     "aarch64": _Machine(0xC00000B7, [arm for _, arm in _ON_BOTH.values()], fcntl=25, ioctl=29),
 }
 _CLONE3 = 435
-_FIRST_OF_X32 = 0x40000000
 
 
 def _seccomp(machine: _Machine) -> None:
@@ -233,34 +229,20 @@ def _seccomp(machine: _Machine) -> None:
 
 
 def _filter(machine: _Machine) -> Iterable[bytes]:
-    """Yield the filter in classic BPF: an instruction is a code, two jumps (if so, if not) and a number."""
-    refuse = _ERRNO | _EPERM
-    yield _instruction(_LOAD, _ARCHITECTURE)
-    yield _instruction(_JUMP_IF_EQUAL, machine.audit, if_so=1)
-    yield _instruction(_RETURN, _KILL_PROCESS)
-    yield _instruction(_LOAD, _NUMBER)
-    yield from _answer_if(_JUMP_IF_GREATER_OR_EQUAL, _FIRST_OF_X32, _KILL_PROCESS)
-    yield from _answer_if(
-        _JUMP_IF_EQUAL, _CLONE3, _ERRNO | _ENOSYS
-    )  # so that the C library falls back to clone, which is refused
+    """Yield the filter: everything that is not listed is refused."""
+    refuse = bpf.ERRNO | _EPERM
+    yield bpf.instruction(bpf.LOAD, bpf.ARCHITECTURE)
+    yield bpf.instruction(bpf.JUMP_IF_EQUAL, machine.audit, if_so=1)
+    yield bpf.instruction(bpf.RETURN, bpf.KILL_PROCESS)
+    yield bpf.instruction(bpf.LOAD, bpf.NUMBER)
+    yield from bpf.answer_if(bpf.JUMP_IF_GREATER_OR_EQUAL, bpf.FIRST_OF_X32, bpf.KILL_PROCESS)
+    # ENOSYS, so that the C library falls back to clone, which is refused.
+    yield from bpf.answer_if(bpf.JUMP_IF_EQUAL, _CLONE3, bpf.ERRNO | _ENOSYS)
     for number in machine.allowed:
-        yield from _answer_if(_JUMP_IF_EQUAL, number, _ALLOW)
+        yield from bpf.answer_if(bpf.JUMP_IF_EQUAL, number, bpf.ALLOW)
     for number, commands in ((machine.fcntl, _FCNTL), (machine.ioctl, _IOCTL)):
-        yield _instruction(_JUMP_IF_EQUAL, number, if_not=2 + 2 * len(commands))
-        yield _instruction(_LOAD, _SECOND_ARGUMENT)
-        for command in commands:
-            yield from _answer_if(_JUMP_IF_EQUAL, command, _ALLOW)
-        yield _instruction(_RETURN, refuse)
-    yield _instruction(_RETURN, refuse)
-
-
-def _answer_if(jump: int, number: int, answer: int) -> Iterable[bytes]:
-    yield _instruction(jump, number, if_not=1)
-    yield _instruction(_RETURN, answer)
-
-
-def _instruction(code: int, number: int, *, if_so: int = 0, if_not: int = 0) -> bytes:
-    return struct.pack("=HBBI", code, if_so, if_not, number)
+        yield from bpf.answer_by_argument(number, bpf.SECOND_ARGUMENT, commands, refuse)
+    yield bpf.instruction(bpf.RETURN, refuse)
 
 
 # -- the C library

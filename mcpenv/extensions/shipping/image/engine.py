@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -11,12 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mcpenv.errors import ConfigurationError
+from mcpenv.extensions.sandbox.engine import PROBE_S, why_not
 
 ENGINES = ("docker", "podman", "buildah")
 """The programs, in order of preference."""
 
-PROBE_S = 30.0
-_LINES = 20
+_LINES = 5
+_WIDTH = 300
+_ERROR = re.compile(r"\W*(\w*Error|ERROR|error)\b.*:")
+"""A line of a program's output that says why it failed."""
 
 
 @dataclass(frozen=True)
@@ -85,8 +89,15 @@ class ImageEngine:
                 if show:
                     print(line.rstrip(), file=sys.stderr, flush=True)
         if process.returncode != 0:
-            end = " | ".join(line for line in lines[-_LINES:] if line)
-            raise ConfigurationError(f"{what} by {self.name} failed with status {process.returncode}: {end}")
+            cause = "see its output above" if show else cause_in(lines)
+            raise ConfigurationError(f"{what} by {self.name} failed with status {process.returncode}: {cause}")
+
+
+def cause_in(lines: Sequence[str]) -> str:
+    """Return what the output of a failed program says about the reason: its last errors, else its last lines, cut."""
+    said = [line.strip() for line in lines if line.strip()]
+    errors = [line for line in said if _ERROR.match(line)]
+    return " | ".join(line if len(line) <= _WIDTH else f"{line[:_WIDTH]}..." for line in (errors or said)[-_LINES:])
 
 
 def find_engine(name: str | None = None) -> ImageEngine | None:
@@ -96,23 +107,9 @@ def find_engine(name: str | None = None) -> ImageEngine | None:
         ConfigurationError: the named engine is not installed or does not work.
     """
     for each in ENGINES if name is None else (name,):
-        program = shutil.which(each)
-        if program is None:
-            if name is not None:
-                raise ConfigurationError(f"{name} is not installed; install it, or choose another --engine")
-            continue
-        if name is not None or each != "docker" or _answers(program):
-            return ImageEngine(each, program)
+        reason = why_not(each)
+        if reason is None:
+            return ImageEngine(each, shutil.which(each) or each)
+        if name is not None:
+            raise ConfigurationError(f"{reason}; install it, or choose another --engine")
     return None
-
-
-def _answers(docker: str) -> bool:
-    """Return True if a daemon answers Docker's command line."""
-    done = subprocess.run(
-        [docker, "version", "--format", "{{.Server.Version}}"],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        timeout=PROBE_S,
-        check=False,
-    )
-    return done.returncode == 0

@@ -21,10 +21,10 @@ from mcpenv.errors import ConfigurationError
 
 from .constraints import installed
 from .dockerfile import WHEELS
+from .engine import cause_in
 from .plan import ImagePlan
 
 BUILD_S = 600.0
-_LINES = 8
 
 
 @dataclass(frozen=True)
@@ -94,9 +94,9 @@ def build_wheels(distributions: Iterable[LocalDistribution], place: Path) -> lis
         )
         made = sorted(into.glob("*.whl"))
         if done.returncode != 0 or not made:
-            end = " | ".join(line.strip() for line in done.stdout.splitlines()[-_LINES:] if line.strip())
+            cause = cause_in(done.stdout.splitlines())
             raise ConfigurationError(
-                f"{each.name} is installed from {each.source}, and no wheel could be built of that: {end}; "
+                f"{each.name} is installed from {each.source}, and no wheel could be built of that: {cause}; "
                 "give its wheel, with --wheel"
             )
         wheels += made

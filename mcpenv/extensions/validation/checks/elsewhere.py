@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 from mcpenv.extensions.shipping.folder_files import shipped_files
@@ -68,7 +69,8 @@ def _copy(source: Path, copy: Path) -> None:
     for file in shipped_files(source):
         place = copy / file.relative_to(source)
         place.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(file, place, follow_symlinks=False)
+        with suppress(FileNotFoundError):  # something works in the folder
+            shutil.copy2(file, place, follow_symlinks=False)
 
 
 def _run(program: str, *arguments: str) -> str | None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from mcpenv.errors import TargetError
@@ -43,12 +45,13 @@ def judge_secrets(target: Target, into: Judged) -> None:
     into.ok_unless_found("secrets")
 
 
-def judge_packaging(target: Target, doc: str, into: Judged) -> None:
+def judge_packaging(target: Target, doc: str, on_check: Callable[[str], None], into: Judged) -> None:
     """Judge manifest, headings, dependencies, layout and size.
 
     Args:
         target: the environment.
         doc: the docstring of its class.
+        on_check: called with the name of each check that takes long.
         into: the findings are added to it.
     """
     folder = target.folder
@@ -62,6 +65,7 @@ def judge_packaging(target: Target, doc: str, into: Judged) -> None:
     _judge_manifest(folder, into)
     _judge_readme(target, doc, into)
     _judge_dependencies(folder, into)
+    on_check("layout: loading a copy elsewhere")
     fault = fault_elsewhere(target)
     if fault is not None:
         layout, error = fault
@@ -145,7 +149,10 @@ def _judge_dependencies(folder: Path, into: Judged) -> None:
 
 
 def _judge_size(folder: Path, into: Judged) -> None:
-    sizes = {file: file.lstat().st_size for file in shipped_files(folder)}
+    sizes = {}
+    for file in shipped_files(folder):
+        with suppress(FileNotFoundError):  # something works in the folder, such as a server with its journal
+            sizes[file] = file.lstat().st_size
     total = sum(sizes.values())
     into.facts["bytes"], into.facts["files"] = total, len(sizes)
     into.summary = f"{len(sizes)} files, {total / 1024:.0f} KiB"

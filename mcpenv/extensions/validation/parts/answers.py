@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from mcpenv.extensions.validation.tasks.play import Call, Calls, play
+from mcpenv.testing.findings import ContractViolation
+from mcpenv_client.scores import reaches
 from mcpenv_client.types.observations import Observation
 from mcpenv_client.types.tasks import Task
 
@@ -128,8 +130,10 @@ def _last_call_is_enough(candidate: Candidate, task: Task) -> bool:
         yield last
 
     with candidate.instance() as env:
-        score = play(env, task, only_last).score
-    return score is not None and score >= task.reward_range[1]
+        played = play(env, task, only_last)
+    if played.error is not None:
+        raise ContractViolation(f"the oracle's last call of {task.id} alone breaks the episode: {played.error}")
+    return played.score is not None and reaches(played.score, task.reward_range[1])
 
 
 def _text(value: Any) -> str:

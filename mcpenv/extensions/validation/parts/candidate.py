@@ -5,15 +5,16 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from mcpenv.environment import MCPEnvironment
 from mcpenv.testing.arguments import arguments_for
-from mcpenv.testing.contract import GROUND, Contract
-from mcpenv.testing.findings import Verdict
-from mcpenv.testing.subject import Subject
-from mcpenv_client.errors import WireError
+from mcpenv.testing.contract import GROUND, SET_LIVE, Contract
+from mcpenv.testing.findings import ContractViolation, Finding, Verdict
+from mcpenv.testing.subject import PASS_FACTORY, Subject
+from mcpenv_client.errors import McpenvError, WireError
 from mcpenv_client.types.tasks import Task
 from mcpenv_client.types.tools import Mode, Tool
 
@@ -30,11 +31,13 @@ class Candidate:
         make: returns an instance.
         tasks: the tasks to play.
         size: the total number of tasks.
+        source: the file of the tasks, or words for what makes them; empty without tasks.
         folder: the folder of its code; None if it has none.
         deterministic: False for a live world: no two episodes are equal.
 
     Attributes:
         contract: the contract kit's checks of the environment.
+        on_check: called with the name of each check before it runs, in the thread of the part.
     """
 
     def __init__(
@@ -43,13 +46,17 @@ class Candidate:
         tasks: Sequence[Task] = (),
         *,
         size: int | None = None,
+        source: str = "",
         folder: Path | None = None,
         deterministic: bool = True,
     ) -> None:
         self.make = make
         self.tasks = tuple(tasks)
         self.size = len(self.tasks) if size is None else size
+        self.source = source
         self.folder = folder
+        self.on_check: Callable[[str], None] = lambda check: None
+        self._found: dict[str, Finding] = {}
         # An environment with tasks may need one for a reset.
         options = {"task": self.tasks[0]} if self.tasks else {}
         self.contract = Contract(
@@ -57,16 +64,47 @@ class Candidate:
         )
         self.subject = self.contract.subject
 
+    def find(self, check: str) -> Finding:
+        """Return the finding of a check of the contract kit, with the command's options as remedies.
+
+        A check runs once. Several parts depend on some, and each run starts new instances.
+        """
+        if check not in self._found:
+            self.on_check(check)
+            self._found[check] = self._run(check)
+        return self._found[check]
+
+    def _run(self, check: str) -> Finding:
+        finding = self.contract.find(check)
+        reason = finding.reason.replace(SET_LIVE, "use --live")
+        return replace(finding, reason=reason.replace(PASS_FACTORY, "or set them by --set NAME=VALUE"))
+
     @functools.cached_property
-    def failed_ground(self) -> str | None:
-        """The name of a failed check without which no other check makes sense; None if there is none."""
-        return next((check for check in GROUND if self.contract.find(check).verdict is Verdict.FAILED), None)
+    def not_standing(self) -> str | None:
+        """The reason why instances cannot be made or reset, without which no check makes sense; None if they can."""
+        findings = map(self.find, GROUND)
+        return next((finding.reason for finding in findings if finding.verdict is Verdict.FAILED), None)
 
     def stands(self, into: Judged) -> bool:
         """Return True if instances can be created and reset. Otherwise add that the part was skipped."""
-        if self.failed_ground is not None:
-            into.skipped(into.part, f"not run, because {self.failed_ground} failed")
-        return self.failed_ground is None
+        if self.not_standing is not None:
+            into.skipped(into.part, f"not run: {self.not_standing}")
+        return self.not_standing is None
+
+    def prepare(self, on_task: Callable[[Task], None]) -> None:
+        """Reset once for each task, if resets may take longer than calls, so that no part waits for its build.
+
+        Errors are left to the parts.
+
+        Args:
+            on_task: called before each reset.
+        """
+        for task in self.tasks:
+            on_task(task)
+            with suppress(McpenvError, ContractViolation), self.instance() as env:
+                if env.RESET_TIMEOUT_S is None:
+                    return
+                self.reset(env, task)
 
     @contextmanager
     def instance(self) -> Iterator[MCPEnvironment]:
@@ -85,10 +123,10 @@ class Candidate:
             self.reset(env, task)
             yield env
 
-    def reset(self, env: MCPEnvironment, task: Task | None = None) -> Any:
-        """Start an episode of a task: of the first one, if none is given. Without tasks the seed is 0."""
+    def reset(self, env: MCPEnvironment, task: Task | None = None, seed: int = 0) -> Any:
+        """Start an episode of a task: of the first one, if none is given. Without tasks it has this seed."""
         task = task or (self.tasks[0] if self.tasks else None)
-        return env.reset(0) if task is None else env.reset(task=task)
+        return env.reset(seed) if task is None else env.reset(task=task)
 
     @property
     def tools(self) -> list[Tool]:

@@ -33,9 +33,13 @@ def judge_cheats(candidate: Candidate, into: Judged) -> None:
     """
     if not candidate.stands(into):
         return
+    candidate.on_check("answers")
     judge_answers(candidate, into)
+    candidate.on_check("scoring tools")
     judge_scoring_tools(candidate, into)
+    candidate.on_check("hidden names")
     judge_hidden_names(candidate, into)
+    candidate.on_check("files that decide")
     judge_scored_files(candidate, into)
     into.summary = f"{len(candidate.tools)} tools tried"
 
@@ -44,8 +48,10 @@ def judge_scoring_tools(candidate: Candidate, into: Judged) -> None:
     """Look for tools that run ``verify`` or ``score``, and for tools with similar names."""
     scoring = _scoring_code(candidate)
     for tool in candidate.tools:
-        with candidate.episode(candidate.tasks[0] if candidate.tasks else None) as env:
-            called = _called_by(env, tool, candidate, scoring)
+        called = None
+        if scoring:
+            with candidate.episode(candidate.tasks[0] if candidate.tasks else None) as env:
+                called = _called_by(env, tool, candidate, scoring)
         if called is not None:
             into.failed(
                 "scoring tools",
@@ -105,7 +111,7 @@ def _scoring_code(candidate: Candidate) -> dict[CodeType, str]:
 def _called_by(env: MCPEnvironment, tool: Tool, candidate: Candidate, scoring: dict[CodeType, str]) -> str | None:
     """Return the name of the scoring method that runs within a tool that does not end the episode."""
     bound = next((own for own in env._execution.tools.listed(Mode.SIMULATION) if own.kind.name == tool.name), None)
-    if bound is None or not scoring:
+    if bound is None:
         return None
     body = getattr(bound.fn, "__func__", bound.fn)
     code = getattr(body, "__code__", None)

@@ -27,8 +27,8 @@ def judge_contract(candidate: Candidate, into: Judged) -> None:
     """Judge lifecycle, calls, rewards, determinism and behaviour on a server."""
     checks = [check for check in CHECKS if check not in (*OF_SCHEMAS, *OF_TASKS)]
     for check in checks:
-        if check not in GROUND and candidate.failed_ground is not None:
-            into.skipped(check, f"not run, because {candidate.failed_ground} failed")
+        if check not in GROUND and candidate.not_standing is not None:
+            into.skipped(check, f"not run: {candidate.not_standing}")
         else:
             find(candidate, check, into)
     into.summary = f"{len(into.of(Verdict.OK))} checks passed, {len(into.of(Verdict.FAILED)) or 'none'} failed"
@@ -72,7 +72,7 @@ def judge_parameters(tools: Iterable[Tool], into: Judged) -> None:
 
 def find(candidate: Candidate, check: str, into: Judged) -> None:
     """Run a check of the contract kit."""
-    finding = candidate.contract.find(check)
+    finding = candidate.find(check)
     if finding.verdict is Verdict.WARNING and check == "calls":
         _judge_not_called(candidate, into)
         return

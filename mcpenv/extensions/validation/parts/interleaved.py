@@ -10,15 +10,16 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import zip_longest
 from typing import Any
 
 from mcpenv.environment import MCPEnvironment
-from mcpenv.extensions.validation.tasks.play import plain_of
+from mcpenv.extensions.validation.tasks.play import failure_of, plain_of
 from mcpenv.rewards.verifiers import Changes
 from mcpenv.testing.findings import Verdict
+from mcpenv.testing.walk import error_text
 from mcpenv.worlds import capture
 from mcpenv_client.errors import McpenvError, WireError
 from mcpenv_client.types.actions import Action, CallToolAction
@@ -58,7 +59,7 @@ def judge_interleaved(candidate: Candidate, into: Judged) -> str:
     try:
         for scripts, order in trials:
             for script in scripts:
-                stage.play_alone(script)
+                stage.play_alone(script, into)
             if any(stage.is_unlike_itself(script) for script in scripts):
                 continue
             stage.compare(stage.play(scripts, order), into)
@@ -128,6 +129,8 @@ class Session:
         deadline: the end of the time for calls, on the monotonic clock.
         catches: True if an error of the author's code is an outcome; False to raise it.
         seconds: the duration of each call, by its name.
+        succeeded: the number of calls that did not fail.
+        failure: the error of the author's code that ended it, with file and line.
     """
 
     candidate: Candidate
@@ -136,7 +139,8 @@ class Session:
     catches: bool = True
     shown: list[_Shown] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
-    _failed: bool = False
+    succeeded: int = 0
+    failure: str | None = None
 
     def steps(self) -> Iterator[Step]:
         """Yield its actions, one after the other."""
@@ -187,6 +191,7 @@ class Session:
         began = time.perf_counter()
         observation = self.env.step(action)
         self.seconds[label] = time.perf_counter() - began
+        self.succeeded += failure_of(observation) is None
         return plain_of(observation)
 
     def _look(self) -> None:
@@ -204,7 +209,7 @@ class Session:
 
     def _show(self, label: str, outcome: Callable[[], Any]) -> None:
         self._expect_time()
-        if self._failed:
+        if self.failure is not None:
             self.shown.append(_Shown(label))
             return
         try:
@@ -212,7 +217,7 @@ class Session:
         except McpenvError as error:  # of the author's code, which may fail because of the other session
             if not self.catches:
                 raise
-            self._failed = True
+            self.failure = f"at {label}, {error_text(error)}"
             cause = "" if error.__cause__ is None else type(error.__cause__).__name__
             self.shown.append(_Shown(label, {"raised": type(error).__name__, "cause": cause}))
 
@@ -275,10 +280,14 @@ class _Stage:
         self._alone: dict[tuple[str, str], Session] = {}
         self._unlike: set[tuple[str, str]] = set()
 
-    def play_alone(self, script: Script) -> None:
-        """Play a script alone, unless that was done before."""
-        if (script.name, script.task_id) not in self._alone:
-            (self._alone[script.name, script.task_id],) = self.play((script,), _in_turns)
+    def play_alone(self, script: Script, into: Judged) -> None:
+        """Play a script alone, unless that was done before. Add its failure, if it has one."""
+        if (script.name, script.task_id) in self._alone:
+            return
+        (alone,) = self.play((script,), _in_turns)
+        self._alone[script.name, script.task_id] = alone
+        if alone.failure is not None:
+            into.failed("plays", f"{script.name} fails also alone: {alone.failure}", "Correct it", script.task_id)
 
     def play(self, scripts: tuple[Script, ...], order: Order) -> list[Session]:
         """Play scripts to their ends, each on its own instance; all instances exist from the beginning."""
@@ -303,8 +312,11 @@ class _Stage:
         """Compare each of two sessions with the same session alone, and add the earliest difference."""
         found = []
         for session, other in (both, reversed(both)):
-            difference = self._alone[session.script.name, session.script.task_id].difference(session)
+            alone = self._alone[session.script.name, session.script.task_id]
+            difference = alone.difference(session)
             if difference is not None:
+                if session.failure is not None and alone.failure is None:
+                    difference = replace(difference, text=f"it failed {session.failure}")
                 found.append((difference, session.script, other.script))
         if not found:
             return

@@ -85,8 +85,24 @@ class Validation:
 
     @property
     def ok(self) -> bool:
-        """True if no check failed."""
-        return not self.of(Verdict.FAILED)
+        """True if a part was judged, no check failed, and each check of the chosen parts ran, or does not apply."""
+        return self.judged and not self.of(Verdict.FAILED) and not self.not_run and not self.run_in_part
+
+    @property
+    def judged(self) -> bool:
+        """True if a chosen part ran: it could, and it applies."""
+        return any(part.verdict in (Verdict.OK, Verdict.WARNING, Verdict.FAILED) for part in self.parts)
+
+    @property
+    def not_run(self) -> list[str]:
+        """The names of the parts that were chosen and could not run."""
+        return [name for name in self.named(Verdict.SKIPPED) if name not in self.left_out]
+
+    @property
+    def run_in_part(self) -> list[str]:
+        """The names of the parts that ran, but for some of their checks."""
+        parts = (part for part in self.parts if part.verdict is not Verdict.SKIPPED)
+        return [part.part for part in parts if part.of(Verdict.SKIPPED)]
 
     def of(self, verdict: Verdict) -> list[Finding]:
         """Return the findings of all parts with this verdict."""
@@ -101,7 +117,12 @@ class Validation:
 
     def to_plain(self) -> dict[str, Any]:
         """Return the results as plain JSON data."""
-        return {"target": self.target, "ok": self.ok, "parts": [part.to_plain() for part in self.parts]}
+        return {
+            "target": self.target,
+            "ok": self.ok,
+            "judged": self.judged,
+            "parts": [part.to_plain() for part in self.parts],
+        }
 
 
 def some_of(names: Iterable[str], most: int = 5) -> str:

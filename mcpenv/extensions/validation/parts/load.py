@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from mcpenv.cli.output import number_of
 from mcpenv.testing.findings import Verdict
 from mcpenv_client.types.actions import Action, CallToolAction
 from mcpenv_client.types.tools import Mode
@@ -43,23 +44,41 @@ def judge_load(candidate: Candidate, into: Judged) -> None:
     if not candidate.stands(into):
         return
     with _own_temporary_folder() as temporary:
+        candidate.on_check("sessions at once")
         alone = _opened(candidate)
         _play(alone)
         alone.close()
         sessions, seconds = _at_once(candidate, alone, into)
         left_out = ""
         if not any(finding.check == "isolation" for finding in into.findings):
+            candidate.on_check("sessions in turns")
             left_out = judge_interleaved(candidate, into)
+            if left_out and not into.facts["interleaved"]:
+                into.warning(
+                    "isolation",
+                    "sessions with different calls were not compared, for lack of time",
+                    "Make resets and calls faster, or compare two sessions by a test of your own",
+                )
             into.ok_unless_found("isolation")
+        candidate.on_check("growth")
         _growth(candidate, into)
+        candidate.on_check("close")
         before, kept = _held(), len(list(temporary.iterdir()))
         _open_and_close(candidate, len(sessions))
         left = sorted(path.name for path in temporary.iterdir())
     _left_behind(before, left[kept:], len(sessions), into)
     times = sorted(seconds)
+    said = "no step was made"
+    if not alone.succeeded:
+        into.warning(
+            "time",
+            "no call succeeded, so that no work of a tool was measured",
+            "Call the tools in the oracle of a task, or give their parameters examples that work",
+        )
     if times:
         p50, p95 = statistics.median(times), times[math.ceil(0.95 * len(times)) - 1]
         into.facts.update(step_p50_ms=round(p50 * 1e3, 3), step_p95_ms=round(p95 * 1e3, 3))
+        said = f"a step takes {p50 * 1e3:.4g} ms (p95 {p95 * 1e3:.4g} ms)"
         slow = [label for label, seconds_of_call in alone.seconds.items() if seconds_of_call > SLOW_S]
         if slow:
             into.warning(
@@ -70,8 +89,8 @@ def judge_load(candidate: Candidate, into: Judged) -> None:
             )
         into.ok_unless_found("time")
     into.summary = (
-        f"{into.facts['sessions']} sessions at once; a step takes {into.facts.get('step_p50_ms', 0):g} ms "
-        f"(p95 {into.facts.get('step_p95_ms', 0):g} ms), a session {into.facts['session_kib']} KiB"
+        f"{number_of(into.facts['sessions'], 'session')} at once; {said}, "
+        f"a session takes {into.facts['session_kib']} KiB"
     )
     if left_out:
         into.summary += f"; {left_out}"
@@ -107,11 +126,11 @@ def _at_once(candidate: Candidate, alone: Session, into: Judged) -> tuple[list[S
         for _ in range(max(2, min(SESSIONS, affordable)) if several else 1):
             sessions.append(_opened(candidate))
             stack.callback(sessions[-1].close)
-            if time.monotonic() - began > MAKING_S:
+            if len(sessions) > 1 and time.monotonic() - began > MAKING_S:
                 break
         calls = len(alone.script.actions)
         for number in range(calls):
-            if time.monotonic() - began > MAKING_S + STEPPING_S:
+            if number and time.monotonic() - began > MAKING_S + STEPPING_S:
                 calls = number
                 break
             for session in sessions:
@@ -124,8 +143,10 @@ def _at_once(candidate: Candidate, alone: Session, into: Judged) -> tuple[list[S
     seconds = [each for session in sessions for each in session.seconds.values()]
     if not several:
         into.not_applicable("isolation", "SUPPORTS_CONCURRENT_SESSIONS is False, so that a server holds one session")
-    elif candidate.contract.find("determinism").verdict is not Verdict.OK:
-        into.skipped("isolation", "not judged, because episodes cannot be repeated")
+    elif not candidate.subject.deterministic:
+        into.not_applicable("isolation", "the world is live, so that no two episodes are equal")
+    elif (repeated := candidate.find("determinism")).verdict is Verdict.FAILED:
+        into.skipped("isolation", f"not judged, because episodes cannot be repeated: {repeated.reason}")
     else:
         for number, session in enumerate(sessions, 1):
             difference = alone.difference(session)
@@ -160,7 +181,7 @@ def _growth(candidate: Candidate, into: Judged) -> None:
         for _ in range(3):  # the first round fills caches
             played, memory, began = 0, _traced(), time.monotonic()
             while not played or (played < (episodes or MAX_EPISODES) and time.monotonic() - began < GROWTH_S):
-                candidate.reset(session.env)
+                candidate.reset(session.env, seed=played)
                 session.shown.clear()
                 _play(session)
                 played += 1

@@ -7,7 +7,9 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from mcpenv.testing.walk import running_places
+from mcpenv.errors import place_in_target
+from mcpenv.testing.findings import ContractViolation
+from mcpenv.testing.walk import error_text, running_places
 from mcpenv_client.errors import McpenvError
 
 from .judged import Judged, Validation, some_of
@@ -95,9 +97,10 @@ def _judge(part: Part, into: Judged, bugs: list[Exception]) -> None:
     for judge in part.judges:
         try:
             judge(into)
-        except McpenvError as error:
-            cause = f": {type(error.__cause__).__name__}: {error.__cause__}" if error.__cause__ else ""
-            into.failed(part.name, f"the environment failed: {error}{cause}", "Correct it; --debug shows its log")
+        except ContractViolation as violation:
+            into.failed(part.name, str(violation), "Correct it; --debug shows its log")
         except Exception as error:  # noqa: BLE001 - raised again in the thread that waits
-            bugs.append(error)
-            return
+            if not isinstance(error, McpenvError) and place_in_target(error) is None:
+                bugs.append(error)
+                return
+            into.failed(part.name, f"the environment failed: {error_text(error)}", "Correct it; --debug shows its log")

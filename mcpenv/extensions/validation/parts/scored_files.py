@@ -14,6 +14,7 @@ from typing import Any
 from mcpenv.environment import MCPEnvironment
 from mcpenv.extensions.validation.tasks.play import Calls, oracle, play
 from mcpenv.worlds import FilesWorld
+from mcpenv_client.scores import reaches
 from mcpenv_client.types.observations import Observation
 from mcpenv_client.types.tasks import Task
 
@@ -29,6 +30,12 @@ MAX_FILES = 20
 _REMEDY = (
     "Keep what is expected out of the agent's folder: in the task's metadata or verifier, or in the environment's code"
 )
+
+_REMEDY_OF_BROKEN = "Let verify score 0 for what it cannot read, so that an agent cannot escape from it"
+
+
+class _OracleFailed(Exception):
+    """Raised if the oracle of a task cannot be played, with the error."""
 
 
 def judge_scored_files(candidate: Candidate, into: Judged) -> None:
@@ -47,17 +54,20 @@ def judge_scored_files(candidate: Candidate, into: Judged) -> None:
         into.not_applicable(check, "no folder is its world, or no tool writes a file")
         return
     for task in candidate.tasks[:MAX_TASKS]:
-        files = _files_at_reset(candidate, task)
+        try:
+            files = _files_at_reset(candidate, task)
+        except _OracleFailed as failed:
+            into.skipped(check, f"not run: the oracle of {task.id} cannot be played: {failed}")
+            return
         for content in CONTENTS if files else ():
             with candidate.instance() as env:
-                score = play(env, task, _overwriting(task, files, content)).score
-            if score is not None and score >= task.reward_range[1]:
-                into.failed(
-                    check,
-                    f"writing {content!r} to {some_of(files)} scores {score:g}, and nothing else was done",
-                    _REMEDY,
-                    task.id,
-                )
+                played = play(env, task, _overwriting(task, files, content))
+            done = f"writing {content!r} to {some_of(files)}"
+            if played.error is not None:
+                into.failed(check, f"{done} breaks the episode's end: {played.error}", _REMEDY_OF_BROKEN, task.id)
+                return
+            if played.score is not None and reaches(played.score, task.reward_range[1]):
+                into.failed(check, f"{done} scores {played.score:g}, and nothing else was done", _REMEDY, task.id)
                 return
     into.ok(check)
 
@@ -71,6 +81,9 @@ def _files_at_reset(candidate: Candidate, task: Task) -> list[str]:
     """Return the files that exist after the reset and that the author's code opens while scoring.
 
     If it opens none, the code that it starts may open any: return all existing files.
+
+    Raises:
+        _OracleFailed: the oracle of the task cannot be played.
     """
     with candidate.instance() as env:
         env.reset(task=task)
@@ -85,7 +98,7 @@ def _files_at_reset(candidate: Candidate, task: Task) -> list[str]:
         played = play(env, task, oracle(task))
         folders += _folders(env)
     if played.error is not None:
-        return []
+        raise _OracleFailed(played.error)
     read = {
         path.relative_to(folder).as_posix()
         for path in opened.paths

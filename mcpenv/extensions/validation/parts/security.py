@@ -34,7 +34,9 @@ def judge_security(candidate: Candidate, into: Judged) -> None:
     """Judge paths, commands and addresses that lead outside, and annotations that tools violate."""
     if not candidate.stands(into):
         return
+    candidate.on_check("reach")
     _judge_reach(candidate, into)
+    candidate.on_check("annotations")
     _judge_annotations(candidate, into)
 
 
@@ -109,23 +111,21 @@ class _Canary:
 
 def _judge_reach(candidate: Candidate, into: Judged) -> None:
     """Try parameters for paths, commands, code and addresses with values that lead outside."""
-    canary, tried = _Canary(), 0
+    leading = [(tool, kind, name) for tool in candidate.tools for kind in _ADVICE for name in of_kind(tool, kind)]
+    into.summary = f"{len(leading)} parameters tried that may lead outside"
+    if not leading:
+        into.not_applicable("reach", "no tool takes a path, a command, code or an address")
+        return
+    canary = _Canary()
     try:
         with candidate.episode() as env:
-            for tool in candidate.tools:
-                for kind in _ADVICE:
-                    for name in of_kind(tool, kind):
-                        tried += 1
-                        found = _reached(candidate, env, tool, kind, name, canary)
-                        if found is not None:
-                            into.failed("reach", found, _ADVICE[kind], tool.name)
+            for tool, kind, name in leading:
+                found = _reached(candidate, env, tool, kind, name, canary)
+                if found is not None:
+                    into.failed("reach", found, _ADVICE[kind], tool.name)
     finally:
         shutil.rmtree(canary.folder, ignore_errors=True)
-    if tried:
-        into.ok_unless_found("reach")
-    else:
-        into.not_applicable("reach", "no tool takes a path, a command, code or an address")
-    into.summary = f"{tried} parameters tried that may lead outside"
+    into.ok_unless_found("reach")
 
 
 def _reached(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from mcpenv.extensions.validation.tasks import Report, TaskReport, validate
+from mcpenv.extensions.validation.tasks.validate import REMEDY_OF_TOOL
 from mcpenv.testing.findings import Verdict
 
 from .candidate import Candidate
@@ -41,15 +42,25 @@ def judge_tasks(
     for check in OF_TASKS:
         find(candidate, check, into)
 
+    problems: dict[tuple[str, str], list[str]] = {}
+    crashes: dict[str, list[str]] = {}
+
     def add(of_task: TaskReport) -> None:
         report.tasks.append(of_task)
-        for problem, remedy in zip(of_task.problems, of_task.remedies, strict=True):
-            into.failed("plays", problem, remedy, of_task.task.id)
+        for tool, text in of_task.crashes.items():
+            crashes.setdefault(f"{tool} raised {text}", []).append(of_task.task.id)
+        for found in zip(of_task.problems, of_task.remedies, strict=True):
+            problems.setdefault(found, []).append(of_task.task.id)
         if on_report is not None:
             on_report(of_task)
 
     validate(candidate.make, candidate.tasks, random_seeds=random_seeds, max_steps=max_steps, on_report=add)
+    for (problem, remedy), ids in problems.items():
+        into.failed("plays", problem, remedy, some_of(ids))
+    for crash, ids in crashes.items():
+        into.warning("crashes", crash, REMEDY_OF_TOOL, some_of(ids))
     into.ok_unless_found("plays")
+    into.ok_unless_found("crashes")
     without = [of_task.task.id for of_task in report.tasks if not of_task.has_oracle]
     if without:
         into.warning(
@@ -62,5 +73,8 @@ def judge_tasks(
     into.facts["played"], into.facts["tasks"] = len(report.tasks), candidate.size
     unsound = sum(bool(of_task.problems) for of_task in report.tasks)
     into.summary = f"{len(report.tasks)} of {candidate.size} played, {unsound or 'none'} of them unsound"
+    if candidate.source:
+        into.facts["source"] = candidate.source
+        into.summary += f", from {candidate.source}"
     if any(finding.check in OF_TASKS for finding in into.of(Verdict.FAILED)):
         into.summary += ", and the task set is faulty"

@@ -9,9 +9,10 @@ from typing import Any
 from mcpenv.environment import MCPEnvironment
 from mcpenv.rewards.rubrics import score_of, worth_of
 from mcpenv.testing.arguments import arguments_for, wrong_arguments
+from mcpenv.testing.walk import Crashes, error_text
 from mcpenv.trajectories.fingerprint import digest, without_incidents
 from mcpenv.worlds import Tree, capture
-from mcpenv_client.errors import McpenvError
+from mcpenv_client.errors import ExecutionError, McpenvError
 from mcpenv_client.types.observations import CallToolObservation, Observation
 from mcpenv_client.types.tasks import Task
 from mcpenv_client.types.values import to_plain
@@ -49,8 +50,11 @@ class Play:
         steps: the number of calls.
         seen: all observations, in order.
         world: the world after the reset, if the environment sets one.
+        changed: True if the verified world differs from the one after the reset.
         failed: failed tool calls, as sentences.
-        error: the error in the environment's own code that ended the play.
+        crashes: the exceptions that tools raised instead of a ToolError, with file and line, by the tool's name.
+        error: the error in the environment's own code that ended the play, with file and line.
+        stage: the author's method that raised it, such as reset or verify; None if it is another error.
     """
 
     score: float | None = None
@@ -59,8 +63,11 @@ class Play:
     steps: int = 0
     seen: list[Seen] = field(default_factory=list)
     world: Tree | None = None
+    changed: bool = False
     failed: list[str] = field(default_factory=list)
+    crashes: dict[str, str] = field(default_factory=dict)
     error: str | None = None
+    stage: str | None = None
 
     @property
     def digest(self) -> str:
@@ -68,11 +75,18 @@ class Play:
         return digest({"seen": [seen.data for seen in self.seen]})
 
 
-def play(env: MCPEnvironment, task: Task, player: Player | None = None) -> Play:
-    """Play one episode of a task to its end, after a reset. Without a player, no call is made."""
+def play(env: MCPEnvironment, task: Task, player: Player | None = None, seed: int | None = None) -> Play:
+    """Play one episode of a task to its end, after a reset.
+
+    Args:
+        env: the instance.
+        task: the task.
+        player: makes the calls; None for no call.
+        seed: the seed of the reset; None for the task's own.
+    """
     played = Play()
     try:
-        observation = env.reset(task=task)
+        observation = env.reset(seed, task=task)
         played.seen.append(Seen("the reset", plain_of(observation)))
         if env.world is not None:
             played.world = capture(env.world)
@@ -82,11 +96,13 @@ def play(env: MCPEnvironment, task: Task, player: Player | None = None) -> Play:
             played.seen.append(Seen("the end", plain_of(env.end())))
     except McpenvError as error:
         played.error = error_text(error)
+        played.stage = error.data.get("stage") if isinstance(error, ExecutionError) else None
         return played
     trajectory = env.trajectory
     assert trajectory is not None
     played.score, played.earned = worth_of(trajectory), score_of(trajectory)
     played.reasons = env._execution.said_of_end
+    played.changed = bool(trajectory.changes)
     return played
 
 
@@ -143,30 +159,32 @@ def _wrong_calls(env: MCPEnvironment) -> Iterator[Call]:
             yield tool.name, arguments
 
 
-def error_text(error: BaseException) -> str:
-    """Return an error and its cause on one line."""
-    cause = error.__cause__
-    text = f"{error}" if cause is None or str(cause) in str(error) else f"{error}: {type(cause).__name__}: {cause}"
-    return " ".join(text.split())
-
-
 def _make_calls(env: MCPEnvironment, calls: Calls, played: Play, observation: Observation) -> Observation:
     try:
         call = next(calls)
         while not observation.done:
             name, arguments = call
-            observation = env.call_tool(name, arguments)
+            with Crashes() as crashes:
+                observation = env.call_tool(name, arguments)
             played.steps += 1
             label = f"call {played.steps} ({name})"
             played.seen.append(Seen(label, plain_of(observation)))
-            if observation.error is not None:
-                played.failed.append(f"{label} failed: {' '.join(observation.error.message.split())}")
-            elif isinstance(observation, CallToolObservation) and observation.result and observation.result.is_error:
-                played.failed.append(f"{label} failed: {' '.join(observation.result.text.split())}")
+            if (said := failure_of(observation)) is not None:
+                if crashes.first is not None:
+                    said = played.crashes[name] = error_text(crashes.first)
+                played.failed.append(f"{label} failed: {' '.join(said.split())}")
             call = calls.send(observation)
     except StopIteration:  # the calls have ended
         pass
     return observation
+
+
+def failure_of(observation: Observation) -> str | None:
+    """Return the text of a failed call; None if it succeeded."""
+    if observation.error is not None:
+        return observation.error.message
+    result = observation.result if isinstance(observation, CallToolObservation) else None
+    return result.text if result is not None and result.is_error else None
 
 
 def plain_of(observation: Observation) -> dict[str, Any]:

@@ -21,6 +21,7 @@ class TaskReport:
         repeats: True if the same calls gave the same results twice; None if that could not be tested.
         problems: one sentence for each problem; empty if there is none.
         remedies: the remedy for each problem.
+        crashes: the exceptions that tools raised instead of a ToolError, with file and line, by the tool's name.
         digest: the hash of the outcomes of the repeated play: equal tasks and seeds give equal hashes.
     """
 
@@ -33,6 +34,7 @@ class TaskReport:
     malformed: float | None = None
     remedies: list[str] = field(default_factory=list)
     digest: str | None = None
+    crashes: dict[str, str] = field(default_factory=dict)
 
     @property
     def has_oracle(self) -> bool:
@@ -41,7 +43,7 @@ class TaskReport:
 
     def to_plain(self) -> dict[str, Any]:
         """Return the report as plain JSON data."""
-        played = ("oracle", "nothing", "malformed", "repeats", "digest", "problems")
+        played = ("oracle", "nothing", "malformed", "repeats", "digest", "problems", "crashes")
         return {
             "id": self.task.id,
             "split": self.task.split,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping
 
 from mcpenv.environment import MCPEnvironment
 from mcpenv.rewards.verifiers import Changes
+from mcpenv.testing.walk import error_text
 from mcpenv_client.errors import McpenvError
+from mcpenv_client.scores import equal, reaches
 from mcpenv_client.types.tasks import Task
 
 from .play import Play, Player, at_random, malformed, oracle, play
@@ -16,11 +17,23 @@ from .report import Report, TaskReport
 RANDOM_SEEDS = 3
 MAX_STEPS = 30
 
-_CLOSE = 1e-9
 _REMEDY_OF_MALFORMED = "Score nothing for a call whose outcome is an error: outcome.error, or result.is_error"
 _REMEDY_OF_ORACLE = "Correct the oracle or the verifier; mcpenv play prints the calls of an episode as an oracle"
 _REMEDY_OF_FULL = "Let the verifier require what the task asks for, such as expect_exactly instead of expect_only"
-_REMEDY_OF_ERROR = "Correct the environment or the task's options; --debug shows the traceback"
+_REMEDY_OF_NOTHING = (
+    f"{_REMEDY_OF_FULL}. If the right thing is to change nothing, give the task an empty oracle (oracle: [])"
+)
+_REMEDY_OF_REFUSAL = "Let the verifier refuse every change: expect_exactly without changes"
+_REMEDY_OF_OPTIONS = "Correct the task's options; mcpenv inspect shows those of reset"
+_REMEDY_OF_ERROR = "Correct the environment; --debug shows the traceback"
+REMEDY_OF_TOOL = "Correct the tool; where the call is the agent's error, raise ToolError with a text for the agent"
+_REMEDIES = {
+    "reset": "Correct reset, or the task's options: each task and seed must begin an episode",
+    "verify": "Correct verify, or the task's verifier: each end must have a worth, also if the agent did nothing",
+    "score": "Correct score: it is asked about each call, also about one that failed",
+    "rubric": "Correct the rubric: it is asked about each call and each end",
+}
+"""The remedies of errors in the author's code, by the stage that raised them."""
 _REMEDY_OF_FLOOR = "State the value of doing nothing as the first number of the task's reward_range"
 _REMEDY_OF_RETURN = "Pay less for single steps, so that the full solution pays most"
 _REMEDY_OF_REPEAT = "Draw from random.Random(seed) in reset, never from the clock, and share nothing between instances"
@@ -72,16 +85,16 @@ class _Bench:
         """True if the environment has several worlds, by name."""
         return self._env is not None and isinstance(self._env.world, Mapping)
 
-    def play(self, task: Task, player: Player | None = None) -> Play:
+    def play(self, task: Task, player: Player | None = None, seed: int | None = None) -> Play:
         if self._env is None:
             self._env = self._make()
-        played = play(self._env, task, player)
+        played = play(self._env, task, player, seed)
         if played.error is not None:
             env, self._env = self._env, None
             try:
                 env.close()
             except McpenvError as error:
-                played.error += f"; and close failed: {error}"
+                played.error += f"; and close failed: {error_text(error)}"
         return played
 
 
@@ -97,36 +110,42 @@ class _Trial:
         self._report = TaskReport(task)
         self._floor, self._full = task.reward_range
         self._earned_by_oracle: float | None = None
+        verifier = task.verifier or {}
+        # A task whose solution is to change nothing: doing nothing is worth full, and a change is not.
+        self._refuses = task.oracle == [] or (verifier.get("kind") == "expect_exactly" and not verifier.get("changes"))
 
     def report(self) -> TaskReport:
         """Run all trials."""
         solved = self._try_oracle() if self._report.has_oracle else None
-        idle = self._try_nothing()
-        if idle.error is not None and not idle.seen:
+        if solved is not None and not solved.seen:
             return self._report  # the reset failed, which is already reported
+        idle = self._try_nothing()
+        if not idle.seen:
+            return self._report
         first_random = self._try_random()
         if idle.error is None:
             self._try_malformed(idle)
         # Repeat on the other instance, which has run different episodes.
-        again: list[tuple[str, Play, Player | None]] = [("doing nothing", idle, None)]
+        again: list[tuple[str, Play, Player | None, int | None]] = [("doing nothing", idle, None, None)]
         if solved is not None:
-            again.append(("the oracle", solved, oracle(self._task)))
+            again.append(("the oracle", solved, oracle(self._task), None))
         elif first_random is not None:
-            again.append(("random play", first_random, self._player(0)))
-        for what, played, player in again:
+            again.append(("random play", first_random, *self._at_random(0)))
+        for what, played, player, seed in again:
             if played.error is None and self._report.repeats is not False:
-                self._report.repeats = self._agrees(what, played, self._second.play(self._task, player))
+                self._report.repeats = self._agrees(what, played, self._second.play(self._task, player, seed))
                 self._report.digest = played.digest
         return self._report
 
     def _try_oracle(self) -> Play:
-        played = self._first.play(self._task, oracle(self._task))
+        played = self._play(oracle(self._task))
         self._report.oracle = played.score
         why = "".join(f"; {reason}" for reason in (*played.failed[:3], *played.reasons[:3]))
         if played.error is not None:
-            self._problem(f"the oracle cannot be played: {played.error}{why}", _REMEDY_OF_ORACLE)
+            self._failure("the oracle cannot be played" if played.seen else "no episode begins", played, why)
         elif not _is(played.score, self._full):
-            self._problem(f"the oracle scores {_shown(played.score)} instead of {self._full:g}{why}", _REMEDY_OF_ORACLE)
+            remedy = REMEDY_OF_TOOL if played.crashes else _REMEDY_OF_ORACLE
+            self._problem(f"the oracle scores {_shown(played.score)} instead of {self._full:g}{why}", remedy)
         else:
             self._earned_by_oracle = played.earned
         left = len(self._task.oracle or ()) - played.steps
@@ -135,12 +154,16 @@ class _Trial:
         return played
 
     def _try_nothing(self) -> Play:
-        played = self._first.play(self._task)
+        played = self._play()
         self._report.nothing = played.score
         if played.error is not None:
-            self._problem(f"doing nothing fails: {played.error}", _REMEDY_OF_ERROR)
+            self._failure("doing nothing fails" if played.seen else "no episode begins", played)
+        elif self._refuses:
+            if not _is(played.score, self._full):
+                what = f"doing nothing scores {_shown(played.score)} instead of {self._full:g}"
+                self._problem(f"{what}, although the task's oracle is empty", _REMEDY_OF_ORACLE)
         elif _reaches(played.score, self._full):
-            self._problem(f"doing nothing scores {_shown(played.score)}, which is full", _REMEDY_OF_FULL)
+            self._problem(f"doing nothing scores {_shown(played.score)}, which is full", _REMEDY_OF_NOTHING)
         elif not _is(played.score, self._floor):
             self._problem(f"doing nothing scores {_shown(played.score)} instead of {self._floor:g}", _REMEDY_OF_FLOOR)
         self._compare_earned("doing nothing", played)
@@ -149,31 +172,29 @@ class _Trial:
     def _try_random(self) -> Play | None:
         first: Play | None = None
         for seed in range(self._random_seeds):
-            played = self._first.play(self._task, self._player(seed))
+            played = self._play(*self._at_random(seed))
             first = played if first is None else first
             self._report.at_random.append(played.score)
             if played.error is not None:
-                self._problem(f"random play (seed {seed}) fails: {played.error}", _REMEDY_OF_ERROR)
-            elif _reaches(played.score, self._full):
+                self._failure(f"random play (seed {seed}) fails", played)
+            elif _reaches(played.score, self._full) and (played.changed or not self._refuses):
                 self._problem(
                     f"random play (seed {seed}) scores {_shown(played.score)} in {played.steps} step(s)",
-                    _REMEDY_OF_FULL,
+                    _REMEDY_OF_REFUSAL if self._refuses else _REMEDY_OF_FULL,
                 )
             self._compare_earned(f"random play (seed {seed})", played)
         return first
 
     def _try_malformed(self, idle: Play) -> None:
-        played = self._first.play(self._task, malformed(self._task, self._max_steps))
+        played = self._play(malformed(self._task, self._max_steps))
         self._report.malformed = played.score
         if played.error is not None:
-            self._problem(
-                f"malformed calls fail: {played.error}", "Let no wrong argument reach code that cannot stand it"
-            )
-        elif played.score is not None and played.score > (idle.score or self._floor) + _CLOSE:
+            self._failure("malformed calls fail", played)
+        elif played.score is not None and not reaches(idle.score or self._floor, played.score):
             self._problem(
                 f"malformed calls score {_shown(played.score)}, more than doing nothing", _REMEDY_OF_MALFORMED
             )
-        elif played.earned is not None and played.earned > max(0.0, idle.earned or 0.0) + _CLOSE:
+        elif played.earned is not None and not reaches(max(0.0, idle.earned or 0.0), played.earned):
             self._problem(
                 f"malformed calls return {_shown(played.earned)}, more than doing nothing", _REMEDY_OF_MALFORMED
             )
@@ -188,8 +209,23 @@ class _Trial:
                 f"{what} returns {_shown(played.earned)}, not less than the oracle ({best:g})", _REMEDY_OF_RETURN
             )
 
-    def _player(self, seed: int) -> Player:
-        return at_random(self._task, seed, self._max_steps)
+    def _play(self, player: Player | None = None, seed: int | None = None) -> Play:
+        """Play the task on the first instance."""
+        played = self._first.play(self._task, player, seed)
+        for tool, text in played.crashes.items():
+            self._report.crashes.setdefault(tool, text)
+        return played
+
+    def _at_random(self, seed: int) -> tuple[Player, int | None]:
+        """Return a random player, and the seed of its reset. A task without a seed must stand any."""
+        return at_random(self._task, seed, self._max_steps), seed if self._task.seed is None else None
+
+    def _failure(self, what: str, played: Play, why: str = "") -> None:
+        """Report a play that the author's code, or the task's options, have ended."""
+        if any(problem.endswith(played.error or "") for problem in self._report.problems):
+            return  # the same failure of another play
+        remedy = _REMEDIES.get(played.stage or "", _REMEDY_OF_ERROR if played.seen else _REMEDY_OF_OPTIONS)
+        self._problem(f"{what}{why}: {played.error}", remedy)
 
     def _agrees(self, what: str, one: Play, other: Play) -> bool:
         """Return True if two plays of the same calls agree. Report their first difference."""
@@ -224,11 +260,11 @@ class _Trial:
 
 
 def _is(score: float | None, wanted: float) -> bool:
-    return score is not None and math.isclose(score, wanted, rel_tol=1e-9, abs_tol=1e-9)
+    return score is not None and equal(score, wanted)
 
 
 def _reaches(score: float | None, full: float) -> bool:
-    return score is not None and (score > full or _is(score, full))
+    return score is not None and reaches(score, full)
 
 
 def _shown(score: float | None) -> str:

@@ -89,5 +89,6 @@ def test_a_part_is_not_stacked_on_its_own_parts(browser: Visitor, record: Path, 
     browser.read("Parts: verified/key, verified/escaped.")
     browser.read("0 to 0.75")
     browser.find("//summary[.='As a table']").click()
+    browser.find("//div[@aria-label='Values']")  # the browser tells of the click later
     heads = [each.text for each in browser.all("div[aria-label='Values'] thead th")]
     assert heads == ["Step", "Reward", "Return", "verified", "verified/key", "verified/escaped"]

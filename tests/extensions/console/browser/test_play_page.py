@@ -18,6 +18,7 @@ pytest.importorskip("selenium", reason="a browser is driven by it")
 
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.expected_conditions import alert_is_present
 from selenium.webdriver.support.ui import Select
 from visitor import Visitor, visiting
 
@@ -262,6 +263,7 @@ def test_the_page_is_used_by_the_keyboard_alone(visitor: Visitor) -> None:
 
     visitor.find("//h1").click()
     press("2")
+    visitor.until(alert_is_present()).accept()
     visitor.read("Opened by")
     press("1")
     visitor.find("//button[.='Start an episode']")

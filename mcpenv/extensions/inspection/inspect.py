@@ -9,28 +9,32 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Annotated, Any, Literal
 
+import httpx
 from cyclopts import Parameter
 from fastmcp import Client
 from mcp import MCPError
 from pydantic import BaseModel
 
+from mcpenv.cli.instance import instance
+from mcpenv.cli.output import Page, author_output, print_json, quiet_logs
+from mcpenv.cli.remote import CONNECT_S, Bearer, base_url, connected, list_tools
+from mcpenv.cli.tokens import AgentToken
 from mcpenv.environment import MCPEnvironment
 from mcpenv.errors import ConfigurationError
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.control.metadata import Description
+from mcpenv.server.mcp.server_card import NAME, identity_of
 from mcpenv.server.mcp.server_card import PATHS as CARD_PATHS
-from mcpenv.server.mcp.server_card import identity_of, registry_entry
 from mcpenv.server.sessions.factory import EnvironmentFactory
 from mcpenv.targets.place import is_url
 from mcpenv.targets.target import Target, load_target
+from mcpenv_client.connection.addresses import is_loopback
 from mcpenv_client.formats.references import schema_at
 from mcpenv_client.types.observations import Observation
 from mcpenv_client.types.tools import Mode, Tool
 
-from .instance import instance
-from .output import Page, author_output, print_json, quiet_logs
-from .remote import Bearer, connected, description, list_tools
-from .tokens import AgentToken
+REGISTRY_SCHEMA = "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json"
+"""The schema of ``server.json``, the description of a server for the MCP registry."""
 
 _BOTH = [mode.value for mode in Mode]
 
@@ -82,6 +86,32 @@ def inspect(
     return 0
 
 
+def registry_entry(name: str, described: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the ``server.json`` of a server.
+
+    Args:
+        name: the name in the registry (``io.github.user/weather``), whose namespace the publisher must own.
+        described: the server's card, or its `identity_of`.
+
+    Raises:
+        ConfigurationError: the name is none for the registry.
+    """
+    if not NAME.fullmatch(name) or not 3 <= len(name) <= 200:
+        raise ConfigurationError(f"--server-json {name}: a name for the registry is like io.github.user/weather")
+    entry = {**described, "$schema": REGISTRY_SCHEMA, "name": name}
+    # The registry takes icons at https URLs only, and knows no protocol versions.
+    icons = [icon for icon in entry.pop("icons", ()) if icon["src"].startswith("https://")]
+    if icons:
+        entry["icons"] = icons
+    remotes = [
+        {key: value for key, value in remote.items() if key != "supportedProtocolVersions"}
+        for remote in entry.pop("remotes", ())
+    ]
+    if remotes:
+        entry["remotes"] = remotes
+    return {"$schema": entry.pop("$schema"), **entry}
+
+
 # -- gathering
 
 
@@ -98,7 +128,15 @@ def _of_target(target: Target, modes: Sequence[Mode]) -> dict[str, Any]:
     source.environment_class = type(env)
     described = Description(source, ServerConfig(), target.readme)
     metadata, schema = described.metadata(), described.schema([])
-    return _document(metadata, schema, _merged(by_mode), rest, modes=[mode.value for mode in modes])
+    tasks = type(env).tasks
+    return _document(
+        metadata,
+        schema,
+        _merged(by_mode),
+        rest,
+        modes=[mode.value for mode in modes],
+        tasks_source=None if tasks is None else tasks.source,
+    )
 
 
 def _identity_of(target: Target) -> dict[str, Any]:
@@ -113,7 +151,7 @@ async def _card_of(url: str) -> dict[str, Any]:
     Raises:
         ConfigurationError: the server has no card.
     """
-    found = await description(url, CARD_PATHS[0])
+    found = await _description(url, CARD_PATHS[0])
     if found is None:
         raise ConfigurationError(f"--server-json: {url} has no server card; is it served by mcpenv, without a handle?")
     return found
@@ -130,7 +168,7 @@ async def _of_server(url: str, bearer: Bearer) -> dict[str, Any]:
         tools = await list_tools(client, url, bearer)
         rest = await _components_of(client)
         info, instructions = client.server_info, client.instructions
-    metadata, schema = await description(url, "/metadata"), await description(url, "/schema")
+    metadata, schema = await _description(url, "/metadata"), await _description(url, "/schema")
     modes = [metadata["mode"]] if metadata and metadata.get("mode") in _BOTH else None
     if metadata is None:
         metadata = {
@@ -140,6 +178,17 @@ async def _of_server(url: str, bearer: Bearer) -> dict[str, Any]:
         }
     listed = [{**tool.model_dump(mode="json"), "modes": modes} for tool in tools]
     return _document(metadata, schema or {}, listed, rest, modes=modes)
+
+
+async def _description(url: str, path: str) -> dict[str, Any] | None:
+    """Return the JSON object at ``/metadata`` or ``/schema``; None if the server has none, like other MCP servers."""
+    async with httpx.AsyncClient(timeout=CONNECT_S, trust_env=not is_loopback(url)) as http:
+        try:
+            reply = await http.get(base_url(url) + path)
+            body = reply.json() if reply.status_code == httpx.codes.OK else None
+        except (httpx.HTTPError, ValueError):
+            return None
+    return body if isinstance(body, dict) else None
 
 
 async def _components_of(client: Client[Any]) -> dict[str, Any]:
@@ -182,11 +231,13 @@ def _document(
     components: Mapping[str, Any],
     *,
     modes: list[str] | None,
+    tasks_source: str | None = None,
 ) -> dict[str, Any]:
     return {
         **{key: metadata.get(key) for key in ("name", "version", "description")},
         "modes": modes,
         "tasks": metadata.get("tasks"),
+        "tasks_source": tasks_source,
         "tools": tools,
         **components,
         **{key: schema.get(key) for key in ("reset", "action", "observation", "reset_observation", "state")},
@@ -210,6 +261,8 @@ def _show(page: Page, document: Mapping[str, Any]) -> None:
         _heading(page, "Tasks")
         for split, size in document["tasks"].items():
             page.line((str(split), "cyan"), f": {size}", indent=2)
+        if document["tasks_source"]:
+            page.line((f"from {document['tasks_source']}", "dim"), indent=2)
     _show_components(page, document)
     for title, key, known in (
         ("Reset options", "reset", ()),

@@ -13,6 +13,10 @@ from typing import Annotated, Any, Protocol
 
 from cyclopts import Parameter
 
+from mcpenv.cli.instance import instance
+from mcpenv.cli.output import Page, author_output, print_json, printable, quiet_logs
+from mcpenv.cli.remote import base_url
+from mcpenv.cli.tokens import ControlToken
 from mcpenv.errors import ConfigurationError
 from mcpenv.targets.place import is_url
 from mcpenv.targets.target import load_target
@@ -23,11 +27,6 @@ from mcpenv_client.sync import SyncEnvClient
 from mcpenv_client.task_client import PAGE
 from mcpenv_client.types.tasks import Task
 from mcpenv_client.types.tools import Mode
-
-from .instance import instance
-from .output import Page, author_output, print_json, printable, quiet_logs
-from .remote import base_url
-from .tokens import ControlToken
 
 LISTED = 50
 """The default number of tasks to list."""
@@ -45,6 +44,7 @@ def list_tasks(
     number: Annotated[int, Parameter(name=["--number", "-n"])] = LISTED,
     settings: Settings = None,
     tasks: Path | None = None,
+    columns: str | None = None,
     token: ControlToken = ControlToken(),  # noqa: B008 - frozen
     as_json: AsJSON = False,
     debug: Flag = False,
@@ -56,20 +56,24 @@ def list_tasks(
         split: List only tasks of this split.
         number: Maximum number of tasks; 0 for all.
         settings: name=value for the environment's constructor; may be given several times.
-        tasks: Tasks to use instead of the environment's own: a .jsonl file, a .parquet file or a dataset's folder.
+        tasks: Tasks to use instead of the environment's own: a file of JSON or Parquet, or a dataset's folder.
+        columns: Columns of that file by the fields of a task, such as prompt=question,answer=solution. A field that
+            tasks do not have is in the metadata, as columns are that are not named.
         as_json: Print one JSON document, with all fields of the tasks.
         debug: Show logs, and the traceback when something fails.
     """
     quiet_logs(debug)
     if number < 0:
         raise ConfigurationError(f"--number is {number}; it must be 1 or more, or 0 for all tasks")
-    with _catalogue(target, settings, tasks, token) as catalogue:
+    with _catalogue(target, settings, tasks, columns, token) as catalogue:
         sizes = catalogue.sizes() if split is None else {split: catalogue.size(split)}
         listed = list(islice(_each(catalogue, sizes), number or None))
     if as_json:
-        print_json({"splits": sizes, "tasks": [task.model_dump(mode="json") for task in listed]})
+        print_json(
+            {"source": catalogue.source, "splits": sizes, "tasks": [task.model_dump(mode="json") for task in listed]}
+        )
     else:
-        _print(listed, sizes)
+        _print(listed, sizes, catalogue.source)
     return 0
 
 
@@ -81,6 +85,7 @@ def show_task(
     split: str | None = None,
     settings: Settings = None,
     tasks: Path | None = None,
+    columns: str | None = None,
     token: ControlToken = ControlToken(),  # noqa: B008 - frozen
     as_json: AsJSON = False,
     debug: Flag = False,
@@ -92,12 +97,14 @@ def show_task(
         task: The task's id. With --split, its id or its index in that split.
         split: The split that has the task.
         settings: name=value for the environment's constructor; may be given several times.
-        tasks: Tasks to use instead of the environment's own: a .jsonl file, a .parquet file or a dataset's folder.
+        tasks: Tasks to use instead of the environment's own: a file of JSON or Parquet, or a dataset's folder.
+        columns: Columns of that file by the fields of a task, such as prompt=question,answer=solution. A field that
+            tasks do not have is in the metadata, as columns are that are not named.
         as_json: Print one JSON document.
         debug: Show logs, and the traceback when something fails.
     """
     quiet_logs(debug)
-    with _catalogue(target, settings, tasks, token) as catalogue:
+    with _catalogue(target, settings, tasks, columns, token) as catalogue:
         if split is not None and task.isdecimal():
             found = catalogue.get(split, int(task))
         else:
@@ -113,7 +120,13 @@ def show_task(
 
 
 class _Catalogue(Protocol):
-    """The interface to the tasks of an environment's code or of a server."""
+    """The interface to the tasks of an environment's code or of a server.
+
+    Attributes:
+        source: the file or folder of the tasks, words for what makes them, or the server's URL.
+    """
+
+    source: str
 
     def sizes(self) -> dict[str, int]: ...
 
@@ -131,7 +144,7 @@ class _Here:
 
     def __init__(self, tasks: TaskSet) -> None:
         self.sizes, self.size, self.get = tasks.sizes, tasks.size, tasks.get
-        self._tasks = tasks
+        self._tasks, self.source = tasks, tasks.source
 
     def find(self, task_id: str, split: str | None) -> Task:
         task = self._tasks.find(task_id)
@@ -146,8 +159,8 @@ class _Here:
 class _There:
     """The tasks of a server."""
 
-    def __init__(self, client: SyncEnvClient[Any, Any]) -> None:
-        self._client = client
+    def __init__(self, client: SyncEnvClient[Any, Any], source: str) -> None:
+        self._client, self.source = client, source
         self.size, self.get = client.num_tasks, client.get_task
 
     def sizes(self) -> dict[str, int]:
@@ -167,7 +180,7 @@ class _There:
 
 @contextmanager
 def _catalogue(
-    target: str, settings: list[str] | None, tasks: Path | None, token: ControlToken
+    target: str, settings: list[str] | None, tasks: Path | None, columns: str | None, token: ControlToken
 ) -> Iterator[_Catalogue]:
     """Yield the tasks of a target.
 
@@ -180,12 +193,12 @@ def _catalogue(
                 raise ConfigurationError(
                     "--set and --tasks are for an environment's code; a running server has its own"
                 )
-            presented = token.read()
+            presented = token.read(target)
             headers = None if presented is None else {"Authorization": f"Bearer {presented}"}
-            yield _There(EnvClient[Any, Any, Any](base_url(target), headers=headers).sync())
+            yield _There(EnvClient[Any, Any, Any](base_url(target), headers=headers).sync(), target)
             return
         with author_output():
-            own = _tasks_of(target, settings, tasks)
+            own = _tasks_of(target, settings, tasks, columns)
             own.sizes()
         yield _Here(own)
     except InvalidMessage as error:
@@ -195,8 +208,8 @@ def _catalogue(
         raise ConfigurationError(f"{target}: {wanted}") from error
 
 
-def _tasks_of(target: str, settings: list[str] | None, tasks: Path | None) -> TaskSet:
-    loaded = load_target(target, settings or (), tasks)
+def _tasks_of(target: str, settings: list[str] | None, tasks: Path | None, columns: str | None) -> TaskSet:
+    loaded = load_target(target, settings or (), tasks, columns)
     cls = loaded.environment_class
     if cls is None:
         with instance(loaded, Mode.SIMULATION) as env:
@@ -214,9 +227,12 @@ def _each(catalogue: _Catalogue, sizes: dict[str, int]) -> Iterator[Task]:
 # -- output
 
 
-def _print(tasks: list[Task], sizes: dict[str, int]) -> None:
+def _print(tasks: list[Task], sizes: dict[str, int], source: str) -> None:
     page = Page(sys.stdout)
-    page.line(", ".join(f"{printable(split)}: {size}" for split, size in sizes.items()) or "no tasks")
+    page.line(
+        ", ".join(f"{printable(split)}: {size}" for split, size in sizes.items()) or "no tasks",
+        (f", from {printable(source)}", "dim"),
+    )
     if not tasks:
         return
     page.line()

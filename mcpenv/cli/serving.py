@@ -1,0 +1,116 @@
+"""Serve what ``mcpenv run`` was asked for: over HTTP in this process or in workers, or over stdio."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+
+from fastmcp.server.auth import AuthProvider
+
+from mcpenv.server.config import ServerConfig
+from mcpenv.server.extension import load as extension
+from mcpenv.server.serve import Served, serve_http, serve_workers
+from mcpenv.server.stdio import Wire, claimed, serve_stdio
+from mcpenv.targets.external import runner_of
+from mcpenv.targets.target import Target, manifest_of
+
+from .introduction import Introduction, introduce_stdio
+from .run_options import LOOPBACK
+from .run_request import RunRequest
+
+RELOADED = "WATCHFILES_CHANGES"
+"""The environment variable that watchfiles sets for its child process: a JSON list, empty at the first start."""
+
+
+def serve(request: RunRequest, wire: Wire | None = None) -> int:
+    """Serve until a signal comes and return the exit status.
+
+    Args:
+        wire: stdin and stdout of the process, if they are the protocol's.
+
+    Raises:
+        StartupError: an option cannot be used, the environment does not load, or a port is in use.
+    """
+    if request.transport == "stdio" and wire is None:
+        with claimed() as wire:
+            return serve(request, wire)
+    run_target = runner_of(request.target)
+    if run_target is not None:
+        ran = run_target(request)
+        if isinstance(ran, int):
+            return ran
+        request = replace(request, target=ran)
+    request.refuse_env()
+    config = request.config(manifest_of(request.target))
+    request.refuse_pairs(config.mode)
+    if request.reload:
+        reloading: Callable[[RunRequest], int] = extension("reload")
+        return reloading(request)
+    # Remove tokens from the environment before loading user code, so that it cannot read them.
+    config, agents = request.credentials.read(config)
+    if request.transport == "stdio":
+        return _serve_stdio(request, replace(config, console=False), wire)
+    return _serve_http(request, config.with_console(), agents)
+
+
+def _serve_stdio(request: RunRequest, config: ServerConfig, wire: Wire | None) -> int:
+    loaded = request.load()
+    introduce_stdio(sys.stderr, loaded, config)
+    serve_stdio(
+        loaded.factory,
+        config,
+        log_level=request.log_level,
+        log_format=request.log_format,
+        access_log=request.access_log,
+        wire=wire,
+    )
+    return 0
+
+
+def _serve_http(request: RunRequest, config: ServerConfig, agents: Callable[[], AuthProvider | None]) -> int:
+    auth, loaded = agents(), request.load()
+    introduction = Introduction(loaded, config, request.addresses, reloaded=_was_restarted())
+    on_started = functools.partial(introduction.show, sys.stdout, request.ready_file)
+    if request.workers > 1:
+        serve_workers(
+            functools.partial(_load_again, request, agents),
+            config,
+            request.workers,
+            request.listening,
+            agents_need_token=auth is not None,
+            log_level=request.log_level,
+            log_format=request.log_format,
+            access_log=request.access_log,
+            on_started=on_started,
+        )
+        return 0
+    addresses = request.addresses
+    serve_http(
+        loaded.factory,
+        config,
+        host=addresses.host,
+        port=addresses.port,
+        control_host=addresses.control_host or LOOPBACK,
+        control_port=addresses.control_port,
+        log_level=request.log_level,
+        log_format=request.log_format,
+        access_log=request.access_log,
+        readme=loaded.readme,
+        auth=auth,
+        insecure=request.credentials.insecure,
+        on_started=on_started,
+    )
+    return 0
+
+
+def _load_again(request: RunRequest, agents: Callable[[], AuthProvider | None]) -> Served:
+    """Load the environment of `run` in a worker process."""
+    loaded: Target = request.load()
+    return Served(loaded.factory, agents(), loaded.readme)
+
+
+def _was_restarted() -> bool:
+    return os.environ.get(RELOADED, "[]") != "[]"

@@ -1,0 +1,172 @@
+"""Say which files of a box are the system's: the tests of a task find these as the task's image has them.
+
+An agent is root in its box. It could make the tests' own programs run its files: by ``/etc/ld.so.preload``, another
+``/bin/bash``, a file of a folder in ``PATH``, ``.bashrc`` or Python's ``usercustomize.py`` in a home, ``/pytest.ini``.
+The folders of programs and settings, dot files in homes, and files directly in ``/`` are therefore pristine when tests
+run. Everything else, the working folder above all, is as the agent left it, and so are the settings of `SERVERS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+SYSTEM = (
+    "bin", "boot", "dev", "etc", "gnu", "lib", "lib32", "lib64", "libx32", "logs", "nix", "opt", "proc", "run", "sbin",
+    "snap", "solution", "sys", "tests", "usr",
+)  # fmt: skip
+"""The folders in ``/`` of which nothing is carried over."""
+
+LOGS = (PurePosixPath("/logs/agent"), PurePosixPath("/logs/artifacts"))
+"""The folders in ``/logs`` that are carried over."""
+
+_SEARCHED = (
+    "PATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "LD_AUDIT", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "PYTHONUSERBASE",
+    "VIRTUAL_ENV", "CONDA_PREFIX", "PYENV_ROOT", "BASH_ENV", "ENV", "ZDOTDIR", "INPUTRC", "PERL5LIB", "PERLLIB",
+    "RUBYLIB", "GEM_HOME", "GEM_PATH", "NODE_PATH", "NVM_DIR", "CARGO_HOME", "RUSTUP_HOME", "GOROOT", "JAVA_HOME",
+    "CLASSPATH", "PHPRC", "R_LIBS", "CURL_HOME", "WGETRC", "PIP_CONFIG_FILE", "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM",
+    "XDG_CONFIG_HOME",
+)  # fmt: skip
+"""The variables that name folders and files of programs."""
+
+_PACKAGES = tuple(
+    PurePosixPath("/var", name)
+    for name in (
+        "cache/apk", "cache/apt", "cache/debconf", "cache/dnf", "cache/yum", "lib/apk", "lib/apt", "lib/dnf",
+        "lib/dpkg", "lib/gems", "lib/pacman", "lib/rpm", "lib/yum",
+    )
+)  # fmt: skip
+"""The folders of package managers, whose scripts run as soon as tests install a package."""
+
+_OF_HOME = (
+    ".R", ".Renviron", ".Rprofile", ".bash_aliases", ".bash_login", ".bash_logout", ".bash_profile", ".bashrc",
+    ".bundle", ".cargo", ".condarc", ".config", ".curlrc", ".gdbinit", ".gem", ".gitconfig", ".inputrc", ".irbrc",
+    ".lldbinit", ".local", ".mambarc", ".netrc", ".node_libraries", ".node_modules", ".npmrc", ".nvm", ".pdbrc", ".pip",
+    ".profile", ".pydistutils.cfg", ".pyenv", ".pypirc", ".rbenv", ".rustup", ".wgetrc", ".yarnrc", ".zlogin",
+    ".zprofile", ".zshenv", ".zshrc",
+)  # fmt: skip
+"""The dot files by which programs are configured, for a home in which tasks work; its other dot files are work."""
+
+_OF_PREFIX = ("bin", "include", "lib", "lib32", "lib64", "libexec", "pyvenv.cfg", "sbin", "share")
+"""The folders and files of installed programs, such as of a virtual environment of Python."""
+
+SERVERS = (
+    "apache2", "bind", "caddy", "cron.d", "dovecot", "haproxy", "httpd", "logrotate.d", "nginx", "postfix", "samba",
+    "supervisor", "systemd", "vsftpd",
+)  # fmt: skip
+"""The folders in ``/etc`` that are carried over: settings of servers, which only a server reads that tests start."""
+
+_TOLD = ("bin", "boot", "etc", "lib", "lib32", "lib64", "libx32", "nix", "opt", "sbin", "usr")
+_MOST_TOLD = 5
+_LONGEST_TOLD = 60
+
+_OF_PYTEST = ("pytest.ini", "pytest.toml", "pyproject.toml", "tox.ini", "setup.cfg", "conftest.py")
+"""Files in ``/`` by which pytest, called with tests in ``/tests``, would be configured."""
+
+_ROOT, _USR, _HOMES, _HOME = map(PurePosixPath, ("/", "/usr", "/home", "/root"))
+
+
+@dataclass(frozen=True)
+class Carried:
+    """The paths that are carried over from the agent's box to the box of the tests.
+
+    Attributes:
+        folders: paths in system folders that are carried over all the same, the working folder for one.
+        programs: paths that are pristine although they are in folders that are carried over.
+        in_root: True if files directly in ``/`` are carried over, because it is the working folder.
+    """
+
+    folders: tuple[PurePosixPath, ...]
+    programs: tuple[PurePosixPath, ...]
+    in_root: bool = False
+
+    @classmethod
+    def of(cls, env: Mapping[str, str], workdir: str, keep: Sequence[str] = ()) -> Carried:
+        """Return what is carried over in an image.
+
+        Args:
+            env: the variables of the image and the task.
+            workdir: the working folder.
+            keep: further paths that the task names.
+        """
+        kept = [PurePosixPath(path) for path in (workdir, *keep) if path.startswith("/")]
+        named = {PurePosixPath(path) for path in keep}
+        servers = (PurePosixPath("/etc", name) for name in SERVERS)
+        folders = dict.fromkeys((*LOGS, *servers, *(path for path in kept if path != _ROOT)))
+        work = PurePosixPath("/", workdir)
+        words = (work / word for name in _SEARCHED for word in env.get(name, "").split(":"))
+        programs = dict.fromkeys(path for word in words for path in _programs(word, kept))
+        managed = _PACKAGES if _USR not in named else ()
+        further = (*managed, *_settings(PurePosixPath(env.get("HOME", "/root")), work))
+        programs |= dict.fromkeys(path for path in further if not named & {path, *path.parents})
+        return cls(tuple(folders), tuple(programs), in_root=_ROOT in kept)
+
+    def is_system(self, path: PurePosixPath) -> bool:
+        """Return True if a path is one of the system's, whose change is not carried over."""
+        if any(path == folder or folder in path.parents for folder in self.folders):
+            return False
+        parts = path.parts[1:]
+        if not parts or parts[0] in SYSTEM:
+            return True
+        if len(parts) == 1 and (parts[0].startswith(".") or parts[0] in _OF_PYTEST):
+            return True
+        home = 2 if parts[0] == "home" else 1 if parts[0] == "root" else None
+        return home is not None and len(parts) > home and parts[home].startswith(".")
+
+    def dropped(self, changed: Iterable[PurePosixPath]) -> str | None:
+        """Return a sentence that names the changed paths that are not carried over; None if there are none."""
+        lost = {path for path in changed if self._is_lost(path)}
+        above = {parent for path in lost for parent in path.parents}
+        leaves = sorted(lost - above, key=lambda path: (len(path.parts), path))
+        if not leaves:
+            return None
+        more = len(leaves) - _MOST_TOLD
+        names = ", ".join(_printable(path) for path in leaves[:_MOST_TOLD])
+        return (
+            f"the tests find the image's own files in place of {names}{f' and {more} more' if more > 0 else ''}; "
+            "name what they judge by keep in [metadata.mcpenv] of task.toml, or use --set fresh=false"
+        )
+
+    def _is_lost(self, path: PurePosixPath) -> bool:
+        parts = path.parts[1:]
+        if not parts or "__pycache__" in parts or (parts[0] in SYSTEM and (parts[0] not in _TOLD or len(parts) == 1)):
+            return False
+        if not set(_PACKAGES).isdisjoint(path.parents):  # what a package installed is named
+            return False
+        return self.is_system(path) or any(each == path or each in path.parents for each in self.programs)
+
+
+def _printable(path: PurePosixPath) -> str:
+    return "".join(each if each.isprintable() else "?" for each in str(path)[:_LONGEST_TOLD])
+
+
+def _settings(home: PurePosixPath, work: PurePosixPath) -> Iterator[PurePosixPath]:
+    """Yield the files of `_OF_HOME` in homes where `Carried.is_system` does not tell them from work.
+
+    Args:
+        home: the home of the user who runs the tests.
+        work: the working folder.
+    """
+    for each in dict.fromkeys((home, _HOME, *(path for path in (work, *work.parents) if path.parent == _HOMES))):
+        is_told = (each == _HOME or each.parent == _HOMES) and work != each and work not in each.parents
+        if each.is_absolute() and each != _ROOT and not is_told:
+            yield from (each / name for name in _OF_HOME)
+
+
+def _programs(path: PurePosixPath, kept: Sequence[PurePosixPath]) -> Iterator[PurePosixPath]:
+    """Yield the folders of programs that an entry of a variable belongs to, unless the work of a task is done there."""
+    if len(path.parts) < 2 or ".." in path.parts:
+        return
+    if path.parts[1] in SYSTEM and not any(own in path.parents for own in kept if own != _ROOT):
+        return  # nothing is carried over there
+    is_part = path.name in ("bin", "sbin", "lib")
+    for folder in (path.parent, path) if is_part else (path,):
+        if any(own == folder or folder in own.parents for own in kept):
+            continue
+        if len(folder.parts) > 2:
+            yield folder
+            return
+        if is_part:  # not the whole of a folder in the root folder, where work may be
+            yield from (folder / name for name in _OF_PREFIX)
+            return

@@ -1,0 +1,338 @@
+"""Files of MCP hosts: Claude Desktop and Code, VS Code, Cursor, Cline, Roo, Gemini and Windsurf.
+
+A file is read as its host reads it: with comments and trailing commas, and with variables filled in. Each key of a
+host has no effect here, has the same meaning as a key of mcpenv, or is refused with the key to write instead.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from mcpenv.errors import ConfigurationError
+from mcpenv.tools.settings import unknown_key
+
+WORKSPACE = "{workspace}"
+"""The text that stands for the folder of the episode in arguments, variables and bound values."""
+
+WITHOUT_EFFECT = frozenset(
+    {
+        *("alwaysAllow", "autoApprove", "trust", "dev", "watchPaths"),
+        *("name", "displayName", "title", "description", "icon", "icons", "category", "tags", "gallery", "metadata"),
+        *("author", "version", "license", "homepage", "documentation", "comment", "_comment", "note", "notes"),
+    }
+)
+"""Keys of a server's entry that say how a host shows it, updates it or asks its user."""
+
+_TOP_WITHOUT_EFFECT = frozenset({"$schema", "inputs", "mcp", "preferences", "globalShortcut", "scale", "locale"})
+
+_HIDE = 'name each tool that agents must not see instead: "tools": {"NAME": {"hidden": true}}'
+_CHOOSE = 'hide the other tools by name instead: "tools": {"NAME": {"hidden": true}}'
+_NO_LOGIN = 'mcpenv does not sign in; put a token into headers: {"Authorization": "Bearer ${TOKEN}"}'
+_INSTEAD = {
+    **dict.fromkeys(("httpUrl", "serverUrl", "baseUrl", "endpoint", "uri"), "write 'url' instead"),
+    **dict.fromkeys(("environment", "envVars", "environmentVariables"), "write 'env' instead"),
+    **dict.fromkeys(("workingDirectory", "working_directory", "workdir"), "write 'cwd' instead"),
+    **dict.fromkeys(("requestInit", "http_headers", "requestHeaders"), "write 'headers' instead"),
+    **dict.fromkeys(("disabledTools", "excludeTools", "excludedTools", "disabled_tools", "blockedTools"), _HIDE),
+    **dict.fromkeys(("includeTools", "enabledTools", "enabled_tools", "allowedTools", "toolsets"), _CHOOSE),
+    **dict.fromkeys(("oauth", "auth", "authorization", "authProviderType", "authorization_token"), _NO_LOGIN),
+    **dict.fromkeys(("startupTimeout", "initTimeout", "startup_timeout_sec"), "write 'start_timeout_s' in seconds"),
+    **dict.fromkeys(("toolTimeout", "tool_timeout_sec", "requestTimeout"), "write 'call_timeout_s' in seconds"),
+    **dict.fromkeys(("sandbox", "sandboxEnabled"), 'write "isolation": "bubblewrap" and, if needed, "network": true'),
+    "envFile": "envFile is not read; put its variables into env, for example as ${NAME}",
+    "headersHelper": "no program is run for headers; put them into headers, for example as ${NAME}",
+    "bearer_token_env_var": 'write "headers": {"Authorization": "Bearer ${NAME}"} instead',
+    "roots": f"servers get no roots; name the folder in args, as {WORKSPACE}",
+}
+"""The advice for keys of hosts that mean something here, by key."""
+
+_TRANSPORTS = {
+    **dict.fromkeys(("stdio", "local"), "command"),
+    **dict.fromkeys(("http", "streamable-http", "streamableHttp", "streamable_http", "remote"), "url"),
+}
+"""The key of a server's address, by the names that hosts have for its transport."""
+
+_LONGEST_IN_SECONDS = 3600
+"""The longest ``timeout`` of Roo and Cline, which is in seconds. In Gemini and Claude Code it is in milliseconds."""
+
+_COMMENT = re.compile(r'"(?:\\.|[^"\\])*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
+_COMMA = re.compile(r'"(?:\\.|[^"\\])*"|,(?=\s*[}\]])')
+_VARIABLE = re.compile(r"\$?\$\{([^{}]*)\}")
+_NAMED = re.compile(r"(?:env:)?(?P<name>\w+)(?::-(?P<default>.*))?", re.DOTALL)
+_SHELL = re.compile(r"(?:\w+ )?\$(?P<name>[A-Za-z_]\w*)")
+_FILLED_IN = ("command", "args", "env", "cwd", "url", "headers")
+
+
+def parse(text: str) -> Any:
+    """Return the value of JSON with comments and trailing commas. Positions in errors are those of the text.
+
+    Raises:
+        ValueError: it is not JSON.
+    """
+    plain = _COMMENT.sub(_blank, text.removeprefix("\ufeff"))
+    return json.loads(_COMMA.sub(_blank, plain))
+
+
+def _blank(match: re.Match[str]) -> str:
+    return match[0] if match[0].startswith('"') else re.sub(r"[^\n]", " ", match[0])
+
+
+def is_address(url: str) -> bool:
+    """Return True if a text is a URL over HTTP with a host."""
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a wrong port, or a wrong IPv6 address
+        return False
+
+
+def from_host(source: Mapping[str, Any], folder: Path | None, template: Path | None) -> dict[str, Any]:
+    """Return a configuration in the keys of mcpenv, with ``mcpServers`` and ``mcpenv`` only.
+
+    Servers that are disabled are left out, whatever their entries have.
+
+    Args:
+        source: the file's content, or a dictionary of a program.
+        folder: the folder of the file, to which its relative paths refer; None to leave them as they are.
+        template: the folder that is copied for each episode, or None.
+
+    Raises:
+        ConfigurationError: with the key, and what to write instead.
+    """
+    source = dict(source)
+    settings = source.pop("mcpenv", {})
+    nested = source.get("mcp") if isinstance(source.get("mcp"), Mapping) else {}
+    assert isinstance(nested, Mapping)
+    inputs = source.get("inputs", nested.get("inputs", ()))
+    key = servers_key(source)
+    if "mcpServers" not in source and "servers" in source:  # VS Code's mcp.json
+        source["mcpServers"] = source.pop("servers")
+    elif "mcpServers" not in source and "servers" in nested:  # VS Code's settings
+        source["mcpServers"] = nested["servers"]
+    servers = source.pop("mcpServers", None)
+    _check_top(source, found=servers is not None)
+    if isinstance(servers, list) and all(isinstance(each, Mapping) and "name" in each for each in servers):
+        servers = {each["name"]: each for each in servers}
+    if not isinstance(servers, Mapping):
+        raise ConfigurationError(f"{key}: an object is needed, with a server for each name")
+    values = Variables(inputs if isinstance(inputs, list) else ())
+    paths = None if folder is None else _Paths(folder, template)
+    kept = {}
+    for name, entry in servers.items():
+        if isinstance(entry, Mapping):
+            if _is_disabled(name, entry, nested):
+                continue
+            try:
+                entry = _Entry(entry, values, paths).translated()
+            except _Refused as refused:
+                raise ConfigurationError(f"{key}.{name}.{refused.key}: {refused}") from refused
+        kept[name] = entry
+    if servers and not kept:
+        raise ConfigurationError("every server is disabled")
+    return {"mcpServers": kept, "mcpenv": settings}
+
+
+def servers_key(source: Mapping[str, Any]) -> str:
+    """Return the key under which a file has its servers, for messages: VS Code's files have others."""
+    nested = source.get("mcp")
+    if "mcpServers" in source:
+        return "mcpServers"
+    if "servers" in source:
+        return "servers"
+    return "mcp.servers" if isinstance(nested, Mapping) and "servers" in nested else "mcpServers"
+
+
+class _Refused(ValueError):
+    """The refusal of a key of an entry."""
+
+    def __init__(self, key: str, message: str) -> None:
+        super().__init__(message)
+        self.key = key
+
+
+def _check_top(others: Mapping[str, Any], *, found: bool) -> None:
+    """Refuse a file without servers, and keys that are probably misspelt. Other keys are settings of the host."""
+    if not found and "context_servers" in others:
+        raise ConfigurationError("context_servers: write 'mcpServers' instead")
+    if not found and isinstance(others.get("projects"), Mapping):
+        raise ConfigurationError("projects: copy the mcpServers of one project into a file of its own")
+    for key in others:
+        text = unknown_key(key, ("mcpServers", "mcpenv"))
+        if key not in _TOP_WITHOUT_EFFECT and (not found or "did you mean" in text):
+            raise ConfigurationError(f"{key}: {text}")
+
+
+def _is_disabled(name: str, entry: Mapping[str, Any], nested: Mapping[str, Any]) -> bool:
+    allowed = nested.get("allowed")  # Gemini's settings
+    return (
+        entry.get("disabled") is True
+        or entry.get("enabled") is False
+        or entry.get("isActive") is False
+        or name in nested.get("excluded", ())
+        or (isinstance(allowed, list) and name not in allowed)
+    )
+
+
+class _Entry:
+    """The entry of one server.
+
+    Args:
+        entry: as its host has it.
+        values: the values of its variables.
+        paths: makes its relative paths absolute; None to leave them.
+    """
+
+    def __init__(self, entry: Mapping[str, Any], values: Variables, paths: _Paths | None) -> None:
+        self._values = values
+        self._paths = paths
+        self._entry = {key: value for key, value in entry.items() if key not in WITHOUT_EFFECT}
+
+    def translated(self) -> dict[str, Any]:
+        """Return the entry in the keys of mcpenv."""
+        entry = self._entry
+        for key in ("enabled", "isActive"):
+            entry.pop(key, None)
+        for key in entry.keys() & _INSTEAD.keys():
+            raise _Refused(key, f"unknown key {key!r}: {_INSTEAD[key]}")
+        if isinstance(entry.get("tools"), list):
+            raise _Refused("tools", "an object of settings by name is needed, not a list. Leave it out for all tools")
+        self._check_transport()
+        if "timeout" in entry and "call_timeout_s" not in entry:
+            given = entry.pop("timeout")
+            if not isinstance(given, int | float) or isinstance(given, bool):
+                raise _Refused("timeout", "a number is needed")
+            entry["call_timeout_s"] = given if given <= _LONGEST_IN_SECONDS else given / 1000
+        for key in _FILLED_IN:
+            if key in entry:
+                entry[key] = self._filled(key, entry[key])
+        self._check_address()
+        return entry if self._paths is None else self._paths.applied_to(entry)
+
+    def _check_transport(self) -> None:
+        entry = self._entry
+        for key in ("type", "transport", "transportType"):
+            named = entry.pop(key, None)
+            if named is None:
+                continue
+            if named in ("sse", "SSE"):
+                raise _Refused(key, "SSE is not supported; give the server's address for streamable HTTP")
+            if named not in _TRANSPORTS:
+                raise _Refused(key, f"there is no transport {named!r}; the transports are stdio and http")
+            if _TRANSPORTS[named] not in entry and entry.keys() & {"command", "url"}:
+                raise _Refused(key, f"the type {named!r} needs a {_TRANSPORTS[named]}, and there is none")
+
+    def _check_address(self) -> None:
+        url, command = self._entry.get("url"), self._entry.get("command")
+        if isinstance(url, str) and not is_address(url):
+            raise _Refused("url", f"{url!r} is no address of a server, such as http://localhost:3000/mcp")
+        if isinstance(command, list):
+            raise _Refused("command", "a text is needed, with one program; put the other words into args")
+
+    def _filled(self, key: str, value: Any) -> Any:
+        """Return a value of ``key`` with its variables filled in. Numbers become text; null leaves a name out."""
+        if isinstance(value, Mapping):
+            return {name: self._filled(key, each) for name, each in value.items() if each is not None}
+        if isinstance(value, list):
+            return [self._filled(key, each) for each in value]
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return str(value)
+        if not isinstance(value, str):
+            return value
+        shell = _SHELL.fullmatch(value) if key in ("env", "headers") else None
+        if shell is not None:
+            raise _Refused(key, f"${shell['name']} is not filled in; write ${{{shell['name']}}}")
+        try:
+            return self._values.fill(value)
+        except ValueError as error:
+            raise _Refused(key, str(error)) from error
+
+
+class Variables:
+    """The values of variables.
+
+    Args:
+        inputs: the ``inputs`` of a file of VS Code, which it asks its user for.
+    """
+
+    def __init__(self, inputs: Sequence[Any] = ()) -> None:
+        self._inputs = {str(each.get("id")): each for each in inputs if isinstance(each, Mapping)}
+
+    def fill(self, text: str) -> str:
+        """Return a text with its variables filled in. ``$${NAME}`` becomes ``${NAME}``.
+
+        Raises:
+            ValueError: a variable has no value, or is one that only a host has.
+        """
+        return _VARIABLE.sub(lambda match: match[0][1:] if match[0].startswith("$$") else self._value(match[1]), text)
+
+    def _value(self, name: str) -> str:
+        if name.startswith("input:"):
+            return self._input(name.removeprefix("input:"))
+        if name == "userHome":
+            return str(Path.home())
+        if name in ("pathSeparator", "/"):
+            return os.sep
+        if name.startswith("workspace"):
+            raise ValueError(f"${{{name}}} is a folder that a host has open; write {WORKSPACE} or an absolute path")
+        named = _NAMED.fullmatch(name)
+        if named is None:
+            raise ValueError(f"${{{name}}} is known to hosts only; write the value, or ${{NAME}} for a variable")
+        found = os.environ.get(named["name"])
+        if named["default"] is not None:
+            return found or named["default"]
+        if found is None:
+            raise ValueError(f"the environment variable {named['name']} is not set")
+        return found
+
+    def _input(self, name: str) -> str:
+        """Return the value of an input: the environment variable of its name, or else its default."""
+        variable = re.sub(r"\W", "_", name).upper()
+        asked = self._inputs.get(name, {})
+        found = os.environ.get(variable, asked.get("default"))
+        if found is None:
+            what = f" ({asked['description']})" if asked.get("description") else ""
+            raise ValueError(f"the input {name!r}{what} has no value; set the environment variable {variable}")
+        return str(found)
+
+
+class _Paths:
+    """The relative paths of a file.
+
+    Args:
+        folder: the folder of the file.
+        template: the folder that is copied for each episode, or None.
+    """
+
+    def __init__(self, folder: Path, template: Path | None) -> None:
+        self._folder = folder
+        self._template = template
+
+    def applied_to(self, entry: dict[str, Any]) -> dict[str, Any]:
+        """Return an entry whose paths do not depend on the working directory.
+
+        A word of the command is a path if such a file exists beside the file of the configuration, and none in the
+        workspace, where the server runs.
+        """
+        if isinstance(entry.get("command"), str) and os.sep in entry["command"]:
+            entry["command"] = self._absolute(entry["command"])
+        if isinstance(entry.get("args"), list) and "cwd" not in entry:
+            entry["args"] = [self._absolute(word) if isinstance(word, str) else word for word in entry["args"]]
+        if isinstance(entry.get("cwd"), str) and not entry["cwd"].startswith(WORKSPACE):
+            entry["cwd"] = str(self._folder / Path(entry["cwd"]).expanduser())
+        return entry
+
+    def _absolute(self, word: str) -> str:
+        if (
+            word.startswith("-")
+            or WORKSPACE in word
+            or (self._template is not None and (self._template / word).exists())
+        ):
+            return word
+        path = Path(os.path.normpath(self._folder / Path(word).expanduser()))
+        return str(path) if path.is_file() or (os.sep in word and path.is_dir()) else word

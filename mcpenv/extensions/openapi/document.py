@@ -1,0 +1,214 @@
+"""Read an OpenAPI document: one file or several, without the operations that are not wanted or cannot be used."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+from urllib.parse import unquote, urldefrag, urljoin, urlsplit
+
+import httpx2
+import yaml  # type: ignore[import-untyped]
+
+from mcpenv.errors import ConfigurationError
+
+READ_TIMEOUT_S = 30.0
+"""The timeout of reading a document from a URL, in seconds."""
+
+METHODS = ("get", "put", "post", "delete", "options", "head", "patch", "trace")
+"""The keys of a path that are operations."""
+
+
+def is_url(place: str) -> bool:
+    """Return True if a document's place is an address of HTTP."""
+    return place.startswith(("http://", "https://"))
+
+
+def read(place: str, headers: Mapping[str, str]) -> dict[str, Any]:
+    """Return a document with the content of the other files that it refers to.
+
+    Raises:
+        ConfigurationError: it cannot be read, is no OpenAPI document of version 3, or refers to a file elsewhere.
+    """
+    files = _Files(place, headers)
+    document = files.content(files.first)
+    if not isinstance(document, dict) or "paths" not in document:
+        raise ConfigurationError("this is no OpenAPI document: it has no paths")
+    if not str(document.get("openapi", "")).startswith("3."):
+        raise ConfigurationError(
+            f"OpenAPI {document.get('openapi') or document.get('swagger')} is not supported, only 3"
+        )
+    return files.joined(document)
+
+
+def chosen(document: Mapping[str, Any], wanted: Collection[str]) -> dict[str, Any]:
+    """Return a document with the wanted operations only.
+
+    Args:
+        wanted: operations by operationId, by tag, or as ``GET /path``.
+
+    Raises:
+        ConfigurationError: one of them names no operation.
+    """
+    found: set[str] = set()
+    paths: dict[str, Any] = {}
+    for path, item in _paths(document).items():
+        kept = dict(item)
+        for method in METHODS:
+            if method in item:
+                operation = item[method] or {}
+                names = {operation.get("operationId"), f"{method.upper()} {path}", *operation.get("tags", ())}
+                found |= (hit := names & set(wanted))
+                if not hit:
+                    del kept[method]
+        if kept.keys() & set(METHODS):
+            paths[path] = kept
+    if unknown := [name for name in wanted if name not in found]:
+        raise ConfigurationError(
+            f"no operation has the operationId or tag {', '.join(map(repr, unknown))}, or is that method and path"
+        )
+    return {**document, "paths": paths}
+
+
+def without(document: Mapping[str, Any], faults: Collection[tuple[Any, ...]]) -> tuple[dict[str, Any], list[str]]:
+    """Return a document without the operations that have faults, and the names of what was left out.
+
+    A shared schema with a fault becomes one that takes any value.
+
+    Args:
+        faults: the places of the faults, as keys from the document's root.
+    """
+    out: list[str] = []
+    paths = _paths(document)
+    components = {kind: dict(each) for kind, each in (document.get("components") or {}).items()}
+    for place in faults:
+        match place:
+            case ("paths", path, method, *_) if method in METHODS:
+                if paths.get(path, {}).pop(method, None) is not None:
+                    out.append(f"{method.upper()} {path}")
+            case ("paths", path, *_):
+                if paths.pop(path, None) is not None:
+                    out.append(path)
+            case ("components", "schemas", name, *_) if components["schemas"].get(name):
+                components["schemas"][name] = {}
+                out.append(f"the schema {name}")
+    left = {path: item for path, item in paths.items() if item.keys() & set(METHODS)}
+    return {**document, "paths": left, **({"components": components} if components else {})}, out
+
+
+def _paths(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    return {path: dict(item) for path, item in document["paths"].items() if isinstance(item, dict)}
+
+
+class _Loader(yaml.CSafeLoader if hasattr(yaml, "CSafeLoader") else yaml.SafeLoader):  # type: ignore[misc]
+    """Reads YAML as OpenAPI means it: the core schema of YAML 1.2 in place of 1.1, and names as text.
+
+    A status without quotes (``200:``) is a name, a date is text, and so are ``on``, ``off``, ``yes``, ``no`` and ``=``.
+    """
+
+    yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {
+        first: [(tag, form) for tag, form in each if tag.rpartition(":")[2] not in ("bool", "timestamp", "value")]
+        for first, each in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[str, Any]:
+        """Return an object, with the text of each scalar key as its name."""
+        self.flatten_mapping(node)
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                key.tag = "tag:yaml.org,2002:str"
+        made: dict[str, Any] = super().construct_mapping(node, deep)
+        return made
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:bool", re.compile(r"(true|True|TRUE|false|False|FALSE)$"), list("tTfF")
+)
+
+
+class _Files:
+    """The files of a document: the first one, and those beside it or below its folder that it refers to."""
+
+    def __init__(self, place: str, headers: Mapping[str, str]) -> None:
+        self.first = place if is_url(place) else str(Path(place).expanduser().resolve())
+        self._headers = dict(headers)
+        self._contents: dict[str, Any] = {}
+        self._shared: dict[tuple[str, str], str] = {}
+        self._schemas: dict[str, Any] = {}
+
+    def content(self, place: str) -> Any:
+        """Return the content of a file, which is read once."""
+        if place not in self._contents:
+            try:
+                if is_url(place):
+                    answer = httpx2.get(place, headers=self._headers, timeout=READ_TIMEOUT_S, follow_redirects=True)
+                    answer.raise_for_status()
+                    text = answer.text
+                else:
+                    text = Path(place).read_text(encoding="utf-8")
+                text = text.lstrip("\ufeff \t\r\n")
+                self._contents[place] = json.loads(text) if text.startswith("{") else yaml.load(text, _Loader)
+            except (OSError, httpx2.HTTPError, ValueError, yaml.YAMLError) as error:
+                name = "document" if place == self.first else f"document's file {place}"
+                raise ConfigurationError(f"the {name} cannot be read: {error}") from error
+        return self._contents[place]
+
+    def joined(self, document: dict[str, Any]) -> dict[str, Any]:
+        """Return a document in which references to other files are replaced by what they refer to."""
+        try:
+            whole: dict[str, Any] = self._resolved(document, self.first)
+        except RecursionError as error:
+            raise ConfigurationError("the document's files refer to each other without an end") from error
+        if self._schemas:
+            components = dict(whole.get("components") or {})
+            whole["components"] = {**components, "schemas": {**(components.get("schemas") or {}), **self._schemas}}
+        return whole
+
+    def _resolved(self, value: Any, place: str, schema: bool = False) -> Any:
+        if isinstance(value, list):
+            return [self._resolved(item, place, schema) for item in value]
+        if not isinstance(value, dict):
+            return value
+        reference = value.get("$ref")
+        if not isinstance(reference, str):
+            return {key: self._resolved(item, place, schema or key == "schema") for key, item in value.items()}
+        file, pointer = urldefrag(reference)
+        target = self._beside(place, file) if file else place
+        if target == self.first:
+            return {**value, "$ref": f"#{pointer}"}
+        if not schema:
+            return self._resolved(self._found(target, pointer), target)
+        key = target, pointer
+        if key not in self._shared:
+            # A schema may contain itself, and many operations may use it.
+            self._shared[key] = name = f"{Path(pointer or target).stem}_{len(self._shared) + 1}"
+            self._schemas[name] = self._resolved(self._found(target, pointer), target, True)
+        return {"$ref": f"#/components/schemas/{self._shared[key]}"}
+
+    def _found(self, place: str, pointer: str) -> Any:
+        found = self.content(place)
+        for part in filter(None, pointer.split("/")):
+            step = unquote(part).replace("~1", "/").replace("~0", "~")
+            try:
+                found = found[int(step) if isinstance(found, list) else step]
+            except (KeyError, IndexError, TypeError, ValueError) as error:
+                raise ConfigurationError(f"the document refers to #{pointer} of {place}, which is not there") from error
+        return found
+
+    def _beside(self, place: str, file: str) -> str:
+        """Return the place of a file that a document refers to.
+
+        Raises:
+            ConfigurationError: it is not of the same server, or not below the document's folder.
+        """
+        if is_url(self.first):
+            target = urljoin(place, file)
+            if urlsplit(target)[:2] == urlsplit(self.first)[:2]:
+                return target
+        elif not is_url(file):
+            path = (Path(place).parent / unquote(file)).resolve()
+            if path.is_relative_to(Path(self.first).parent):
+                return str(path)
+        raise ConfigurationError(f"the document refers to {file}, which is not beside it")

@@ -1,0 +1,76 @@
+"""The open connections of a server: limited in number, and in the bytes of requests that are not whole yet.
+
+A connection without a running request costs its client nothing, so a few thousand of them must not use up the files of
+this process. Above a limit, a new connection closes the one that has waited longest for its client.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+UNFINISHED_BODIES = 64
+"""The size of all unfinished bodies and frames together, as a multiple of the largest body."""
+
+
+class OpenConnection(Protocol):
+    """A connection that can be closed to make room."""
+
+    def drop(self) -> None:
+        """Close the connection at once."""
+
+
+class OpenConnections:
+    """The open connections of all listening sockets of a process.
+
+    Args:
+        most: maximum number of connections.
+        most_bytes: maximum bytes of unfinished bodies and frames.
+    """
+
+    def __init__(self, most: int, most_bytes: int) -> None:
+        self.most = most
+        self._most_bytes = most_bytes
+        self._number = 0
+        # Ordered by age. The connections in `_idle` have sent a whole request before.
+        self._silent: dict[OpenConnection, None] = {}
+        self._idle: dict[OpenConnection, None] = {}
+        self._unfinished: dict[OpenConnection, int] = {}
+        self._bytes = 0
+
+    def opened(self, connection: OpenConnection) -> None:
+        """Add a connection. At the limit, close the one that has waited longest, if any waits."""
+        self._number += 1
+        self._silent[connection] = None
+        if self._number > self.most:
+            # The new connection is the last of the silent ones, and is closed if no other connection waits.
+            longest = next(iter(self._silent if len(self._silent) > 1 else self._idle or self._silent))
+            self.answering(longest)
+            longest.drop()
+
+    def closed(self, connection: OpenConnection) -> None:
+        """Remove a connection."""
+        self._number -= 1
+        self.answering(connection)
+        self.finished(connection)
+
+    def answering(self, connection: OpenConnection) -> None:
+        """Exempt a connection while its request is answered, and for good if it becomes a WebSocket."""
+        self._silent.pop(connection, None)
+        self._idle.pop(connection, None)
+
+    def idle(self, connection: OpenConnection) -> None:
+        """Note that a connection waits for its next request."""
+        self._idle[connection] = None
+
+    def unfinished(self, connection: OpenConnection, size: int) -> None:
+        """Note the bytes of an unfinished body or frame. Above the limit, drop the connection with the oldest one."""
+        self._bytes += size - self._unfinished.get(connection, 0)
+        self._unfinished[connection] = size
+        while self._bytes > self._most_bytes:
+            oldest = next(iter(self._unfinished))
+            self.finished(oldest)
+            oldest.drop()
+
+    def finished(self, connection: OpenConnection) -> None:
+        """Note that a body or frame is whole, or that its connection is closed. Idempotent."""
+        self._bytes -= self._unfinished.pop(connection, 0)

@@ -1,0 +1,98 @@
+"""A server's processes end with it, also those in sessions of their own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cluster_bench import is_over, until
+
+from mcpenv.extensions.mcp_proxy.environment import ProxyEnvironment
+
+SERVER = """
+import os, subprocess, sys
+from fastmcp import FastMCP
+
+server = FastMCP("server")
+SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
+
+
+@server.tool
+def start() -> list[int]:
+    child = subprocess.Popen(SLEEP)
+    apart = subprocess.Popen(SLEEP, start_new_session=True)
+    read, write = os.pipe()
+    if os.fork() == 0:  # a daemon, whose parent ends at once
+        os.setsid()
+        daemon = subprocess.Popen(SLEEP, start_new_session=True)
+        os.write(write, str(daemon.pid).encode())
+        os._exit(0)
+    os.wait()
+    return [os.getpid(), child.pid, apart.pid, int(os.read(read, 20))]
+
+
+@server.tool
+def end(status: int) -> None:
+    os._exit(status)
+
+
+server.run(show_banner=False)
+"""
+
+
+def config(folder: Path) -> dict[str, Any]:
+    (folder / "server.py").write_text(SERVER)
+    return {"mcpServers": {"one": {"command": sys.executable, "args": [str(folder / "server.py")]}}}
+
+
+@contextlib.contextmanager
+def ending(processes: list[int]) -> Any:
+    try:
+        yield
+        for process in processes:
+            until(lambda: is_over(process), f"the end of {process}")  # noqa: B023 - called at once
+    finally:
+        for process in processes:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("way", ["close", "the server ends", "the server is killed"])
+def test_nothing_of_a_server_outlives_it(tmp_path: Path, way: str) -> None:
+    env: Any = ProxyEnvironment.from_config(config(tmp_path))()
+    with contextlib.closing(env):
+        env.reset()
+        processes = env.call_tool("start", {}).result.data
+        assert len(processes) == 4 and not any(map(is_over, processes))
+        with ending(processes):
+            if way == "close":
+                env.close()
+            elif way == "the server ends":
+                env.call_tool("end", {"status": 3})
+            else:
+                os.kill(processes[0], signal.SIGKILL)
+
+
+def test_nothing_of_a_server_outlives_a_process_that_is_killed(tmp_path: Path) -> None:
+    program = (
+        "import sys\n"
+        "from mcpenv.extensions.mcp_proxy.environment import ProxyEnvironment\n"
+        f"env = ProxyEnvironment.from_config({config(tmp_path)!r})()\n"
+        "env.reset()\n"
+        "print(*env.call_tool('start', {}).result.data, flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as parent:
+        assert parent.stdout is not None
+        processes = [int(word) for word in parent.stdout.readline().split()]
+        with ending(processes):
+            assert len(processes) == 4
+            parent.kill()

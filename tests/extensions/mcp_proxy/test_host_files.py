@@ -1,0 +1,253 @@
+"""Files of MCP hosts are read as their hosts read them, or refused with the key to write instead."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcpenv.errors import ConfigurationError, TargetError
+from mcpenv.extensions.mcp_proxy.config import ProxyConfig, read_config
+from mcpenv.extensions.mcp_proxy.environment import ProxyEnvironment
+from mcpenv.extensions.mcp_proxy.host_files import parse
+from mcpenv.targets.target import load_target
+
+SERVER = {"command": "x"}
+URL = {"url": "http://127.0.0.1:9/mcp"}
+
+
+def read(folder: Path, content: Any) -> ProxyConfig:
+    file = folder / "mcp.json"
+    file.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+    return read_config(file)
+
+
+def entry(folder: Path, entry: Any, **top: Any) -> Any:
+    return read(folder, {"mcpServers": {"a": entry}, **top}).servers["a"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        '{\n// local\n"mcpServers": {/* one */ "a": {"command": "x", "args": ["http://a", "/*", ",]",],},},\n}',
+        '\ufeff{"mcpServers": {"a": {"command": "x", "args": ["http://a", "/*", ",]"]}}}',
+        {"servers": {"a": {"command": "x", "args": ["http://a", "/*", ",]"]}}, "inputs": []},
+        {"mcp": {"servers": {"a": {"command": "x", "args": ["http://a", "/*", ",]"]}}}, "editor.fontSize": 12},
+        {"mcpServers": [{"name": "a", "command": "x", "args": ["http://a", "/*", ",]"]}]},
+        {"mcpServers": {"a": {"command": "x", "args": ["http://a", "/*", ",]"]}}, "$schema": "s", "theme": "Dark"},
+    ],
+)
+def test_the_forms_of_a_file_are_read(tmp_path: Path, content: Any) -> None:
+    config = read(tmp_path, content)
+    assert config.servers["a"].args == ["http://a", "/*", ",]"]
+
+
+def test_the_place_of_a_fault_is_the_place_in_the_file_with_its_comments() -> None:
+    with pytest.raises(ValueError, match="line 3 column 4"):
+        parse("{// one\n/* two\n*/ oops}")
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"name": "A", "description": "d", "icon": "i", "gallery": True, "alwaysAllow": ["t"], "trust": True},
+        {"enabled": True, "disabled": False, "isActive": True},
+        {"type": "stdio"},
+        {"type": "local"},
+        {"transport": "stdio"},
+        {"transportType": "stdio", "watchPaths": ["src"]},
+    ],
+)
+def test_keys_without_an_effect_are_taken(tmp_path: Path, more: dict[str, Any]) -> None:
+    assert entry(tmp_path, {**SERVER, **more}) == entry(tmp_path, SERVER)
+
+
+@pytest.mark.parametrize("kind", ["http", "streamable-http", "streamableHttp", "streamable_http"])
+def test_the_names_of_streamable_http_are_taken(tmp_path: Path, kind: str) -> None:
+    assert entry(tmp_path, {**URL, "type": kind}).url == URL["url"]
+
+
+def test_limits_are_in_the_units_of_their_hosts(tmp_path: Path) -> None:
+    assert entry(tmp_path, {**SERVER, "timeout": 90}).call_timeout_s == 90
+    assert entry(tmp_path, {**SERVER, "timeout": 600_000}).call_timeout_s == 600
+
+
+def test_numbers_are_texts_and_null_is_nothing(tmp_path: Path) -> None:
+    found = entry(tmp_path, {**SERVER, "args": ["--port", 80], "env": {"PORT": 80, "NOTHING": None}})
+    assert (found.args, found.env) == (["--port", "80"], {"PORT": "80"})
+
+
+@pytest.mark.parametrize(
+    "disabled",
+    [
+        {"mcpServers": {"a": SERVER, "b": {**SERVER, "disabled": True, "env": {"T": "${NOT_SET_ANYWHERE}"}}}},
+        {"mcpServers": {"a": SERVER, "b": {**SERVER, "enabled": False, "zzz": 1}}},
+        {"mcpServers": {"a": SERVER, "b": {**SERVER, "httpUrl": "x"}}, "mcp": {"excluded": ["b"]}},
+        {"mcpServers": {"a": SERVER, "b": {}}, "mcp": {"allowed": ["a"]}},
+    ],
+)
+def test_nothing_is_read_of_a_disabled_server(tmp_path: Path, disabled: Any) -> None:
+    assert list(read(tmp_path, disabled).servers) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"httpUrl": URL["url"]}, "mcpServers.a.httpUrl: unknown key 'httpUrl': write 'url' instead"),
+        ({"serverUrl": URL["url"]}, "write 'url' instead"),
+        ({**URL, "type": "sse"}, "SSE is not supported; give the server's address for streamable HTTP"),
+        ({**URL, "transport": "ws"}, "there is no transport 'ws'; the transports are stdio and http"),
+        ({**SERVER, "type": "http"}, "the type 'http' needs a url, and there is none"),
+        ({**URL, "type": "stdio"}, "the type 'stdio' needs a command, and there is none"),
+        ({**SERVER, "disabledTools": ["t"]}, '"hidden": true'),
+        ({**SERVER, "includeTools": ["t"]}, "hide the other tools by name"),
+        ({**SERVER, "tools": ["*"]}, "an object of settings by name is needed"),
+        ({**SERVER, "envFile": ".env"}, "envFile is not read; put its variables into env"),
+        ({**URL, "oauth": {}}, "mcpenv does not sign in; put a token into headers"),
+        ({**SERVER, "timeout": "60"}, "mcpServers.a.timeout: a number is needed"),
+        ({"command": ["npx", "x"]}, "put the other words into args"),
+        ({"url": "localhost:3000/mcp"}, "'localhost:3000/mcp' is no address of a server"),
+        ({"url": "http://[::1/mcp"}, "is no address of a server"),
+        ({"url": "http://localhost:99999/mcp"}, "is no address of a server"),
+        ({**SERVER, "env": {"A": "$HOME"}}, "$HOME is not filled in; write ${HOME}"),
+        ({**URL, "headers": {"Authorization": "Bearer $TOKEN"}}, "$TOKEN is not filled in; write ${TOKEN}"),
+        ({**SERVER, "args": ["${workspaceFolder}/a"]}, "write {workspace} or an absolute path"),
+        ({**SERVER, "args": ["${command:pick}"]}, "${command:pick} is known to hosts only"),
+        ({**SERVER, "args": ["${NOT_SET_ANYWHERE}"]}, "mcpServers.a.args: the environment variable NOT_SET_ANYWHERE"),
+        ({**SERVER, "env": {"A": True}}, "mcpServers.a.env.A: Input should be a valid string"),
+    ],
+)
+def test_a_key_that_means_something_else_is_refused_with_what_to_write(
+    tmp_path: Path, given: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        entry(tmp_path, given)
+    assert said in str(raised.value) and "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ({"context_servers": {}}, "context_servers: write 'mcpServers' instead"),
+        ({"projects": {"/a": {"mcpServers": {}}}}, "copy the mcpServers of one project"),
+        ({"mcpServers": {"a": SERVER}, "mcpEnv": {}}, "mcpEnv: unknown key 'mcpEnv': did you mean 'mcpenv'?"),
+        ({"openapi": "3.1.0"}, "the keys are mcpServers, mcpenv"),
+        ([], "an object with mcpServers is needed"),
+        ("{", "line 1"),
+    ],
+)
+def test_a_file_without_servers_is_refused(tmp_path: Path, content: Any, said: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        read(tmp_path, content)
+    assert said in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ({"servers": {"a": {"httpUrl": "x"}}}, "servers.a.httpUrl: unknown key"),
+        ({"servers": {"a": {**SERVER, "env": {"A": True}}}}, "servers.a.env.A: Input should be a valid string"),
+        ({"servers": {"a": {"comand": "x"}}}, "servers.a.comand: unknown key 'comand'"),
+        ({"servers": 1}, "servers: an object is needed"),
+        ({"servers": {}}, "servers: "),
+        ({"mcp": {"servers": {"a": {"httpUrl": "x"}}}}, "mcp.servers.a.httpUrl: unknown key"),
+    ],
+)
+def test_a_refusal_names_the_key_that_the_file_has(tmp_path: Path, content: Any, said: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        read(tmp_path, content)
+    assert f": {said}" in str(raised.value) and "mcpServers" not in str(raised.value)
+
+
+def test_variables_are_filled_in_wherever_hosts_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("T_SET", "value")
+    monkeypatch.setenv("API_KEY", "secret")
+    monkeypatch.delenv("T_UNSET", raising=False)
+    servers = {
+        "a": {
+            "command": "${T_SET}",
+            "args": ["${T_SET}/${env:T_SET}", "${T_UNSET:-}", "${T_UNSET:-a b}", "${T_SET:-d}", "$${T_SET}", "$T_SET"],
+            "env": {"KEY": "${input:api-key}", "REGION": "${input:region}", "HOME": "${userHome}", "SEP": "${/}"},
+        },
+        "b": {"url": "http://${T_UNSET:-localhost}:80/mcp", "headers": {"A": "Bearer ${T_SET}"}},
+    }
+    inputs = [{"id": "region", "type": "pickString", "options": ["eu", "us"], "default": "eu"}]
+    config = read(tmp_path, {"servers": servers, "inputs": inputs})
+    a, b = config.servers.values()
+    assert (a.command, a.args) == ("value", ["value/value", "", "a b", "value", "${T_SET}", "$T_SET"])
+    assert a.env == {"KEY": "secret", "REGION": "eu", "HOME": str(Path.home()), "SEP": os.sep}
+    assert (b.url, b.headers) == ("http://localhost:80/mcp", {"A": "Bearer value"})
+
+
+def test_an_input_without_a_value_names_its_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DB_URL", raising=False)
+    servers = {"a": {"command": "x", "env": {"DB": "${input:db-url}"}}}
+    with pytest.raises(ConfigurationError) as raised:
+        read(tmp_path, {"servers": servers, "inputs": [{"id": "db-url", "description": "The database"}]})
+    assert "the input 'db-url' (The database) has no value; set the environment variable DB_URL" in str(raised.value)
+
+
+SAYS_WHERE = """
+import os, sys
+from fastmcp import FastMCP
+
+server = FastMCP("where")
+
+
+@server.tool
+def where() -> list[str]:
+    \"\"\"Tell the working directory and the arguments.\"\"\"
+    return [os.getcwd(), *sys.argv[1:]]
+
+
+server.run(show_banner=False)
+"""
+
+
+def test_relative_paths_follow_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = tmp_path / "other"
+    (tmp_path / "sub").mkdir()
+    other.mkdir()
+    (tmp_path / "server.py").write_text(SAYS_WHERE)
+    (tmp_path / "data.json").write_text("{}")
+    monkeypatch.chdir(other)
+    read(tmp_path, {"mcpServers": {"a": {"command": sys.executable, "args": ["server.py", "data.json", "word"]}}})
+    with load_target("../mcp.json").make() as env:
+        env.reset()
+        assert env.call_tool("where").result.data[1:] == [str(tmp_path / "data.json"), "word"]
+    read(tmp_path, {"mcpServers": {"a": {"command": sys.executable, "args": ["../server.py"], "cwd": "sub"}}})
+    with load_target("../mcp.json").make() as env:
+        env.reset()
+        assert env.call_tool("where").result.data == [str(tmp_path / "sub")]
+
+
+def test_a_word_that_names_a_file_of_the_workspace_stays(tmp_path: Path) -> None:
+    (tmp_path / "files").mkdir()
+    for folder in (tmp_path, tmp_path / "files"):
+        (folder / "notes.txt").write_text("")
+    servers = {"a": {**SERVER, "args": ["notes.txt"], "state": "workspace"}}
+    config = read(tmp_path, {"mcpServers": servers, "mcpenv": {"workspace": "files"}})
+    assert config.servers["a"].args == ["notes.txt"]
+    assert config.environment.workspace == tmp_path / "files"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"command": "cmd", "args": ["/c", "npx", "-y", "x"]}, "make 'npx' the command"),
+        ({"command": "python3 -m x"}, "make 'python3' the command, and put the other words into args"),
+    ],
+)
+def test_a_command_of_a_shell_says_how_to_write_it(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(Exception, match="there is no program") as raised:
+        ProxyEnvironment.from_config({"mcpServers": {"a": given}})
+    assert said in str(raised.value)
+
+
+def test_an_address_without_a_scheme_is_refused() -> None:
+    with pytest.raises(TargetError, match="write http://localhost:3000/mcp"):
+        load_target("mcp:localhost:3000/mcp")

@@ -1,0 +1,352 @@
+"""A worker whose process is stopped, or whose event loop is blocked, stops nobody else. Servers of real processes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import itertools
+import os
+import re
+import signal
+import socket
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import fastmcp
+import httpx
+import pytest
+from cluster_bench import PATIENCE_S, Server, children_of, is_over, process_of, served, sessions, until
+
+from mcpenv.extensions.workers import hub as hub_module
+from mcpenv.extensions.workers import supervisor
+from mcpenv.extensions.workers.acceptor import Acceptor
+from mcpenv.extensions.workers.hub import Hub, Seat
+from mcpenv.extensions.workers.worker import Job
+from mcpenv.server.config import ServerConfig
+from mcpenv.server.serve import Served
+
+NOBODY_WAITS_S = 5.0
+"""The longest that a client who has nothing to do with the stopped worker waits."""
+
+VICTIMS: dict[str, Callable[[Server], set[int]]] = {
+    "fork server": lambda server: {
+        each for each in children_of(server.process.pid) if children_of(each) == server.workers()
+    },
+    "one worker": lambda server: {min(server.workers())},
+    "all workers": Server.workers,
+    "all helpers": lambda server: children_of(server.process.pid),
+}
+ENDINGS = {
+    "SIGTERM": [signal.SIGTERM],
+    "SIGINT": [signal.SIGINT],
+    "SIGHUP": [signal.SIGHUP],
+    "20 SIGTERMs": [signal.SIGTERM] * 20,
+}
+
+
+def run(main: Awaitable[Any]) -> Any:
+    async def bounded() -> Any:
+        async with asyncio.timeout(120):
+            return await main
+
+    return asyncio.run(bounded())
+
+
+def said(server: Server, text: str) -> bool:
+    return any(text in line for line in server.said)
+
+
+@contextlib.contextmanager
+def stopped(worker: int) -> Iterator[None]:
+    os.kill(worker, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(worker, signal.SIGCONT)
+
+
+def metrics(text: str) -> dict[str, float]:
+    return {name: float(value) for name, value in re.findall(r"^(\S+) (\S+)$", text, re.MULTILINE)}
+
+
+@pytest.mark.slow
+def test_new_clients_and_figures_do_without_a_stopped_worker_until_it_goes_on() -> None:
+    async def main(server: Server) -> None:
+        async with sessions(server.url, 4) as clients, httpx.AsyncClient(base_url=server.url, timeout=5) as http:
+            for client in clients:
+                await client.call_tool("add")
+            await asyncio.sleep(1.5)  # a worker writes its counts once a second
+            where = [await process_of(client) for client in clients]
+            # Anonymous clients share a session of the first worker.
+            async with fastmcp.Client(server.url + "/mcp", mode="2026-07-28") as agent:
+                victim = (await agent.call_tool("process")).data
+            with stopped(victim):
+                until(lambda: said(server, f"(process {victim}) does not answer"), "a word about it")
+                for _ in range(4):
+                    async with asyncio.timeout(NOBODY_WAITS_S), sessions(server.url, 1) as (new,):
+                        assert await process_of(new) != victim
+                    async with asyncio.timeout(NOBODY_WAITS_S):
+                        async with fastmcp.Client(server.url + "/mcp", mode="2026-07-28") as agent:
+                            assert (await agent.call_tool("process")).data != victim
+                    async with httpx.AsyncClient(base_url=server.url, timeout=NOBODY_WAITS_S) as fresh:
+                        assert (await fresh.get("/health")).is_success and (await fresh.get("/ready")).is_success
+                        listed = (await fresh.get("/sessions")).json()
+                        figures = metrics((await fresh.get("/metrics")).text)
+                        capacity = (await fresh.get("/capacity")).json()
+                    assert listed["partial"] is True
+                    assert capacity["active_sessions"] >= 4 > len(listed["sessions"])
+                    assert (figures["mcpenv_workers"], figures["mcpenv_workers_silent"]) == (1, 1)
+                    adds = sum(value for name, value in figures.items() if re.match(r'mcpenv_steps_total.*"add"', name))
+                    assert adds == 4
+                for client, home in zip(clients, where, strict=True):
+                    if home != victim:
+                        assert (await client.call_tool("add")).text == "2"
+            until(lambda: said(server, "answers again, after"), "its return")
+            for client, home in zip(clients, where, strict=True):
+                if home == victim:  # nothing of its sessions is lost
+                    assert (await client.call_tool("add")).text == "2"
+            listed = (await http.get("/sessions")).json()
+            assert "partial" not in listed and len(listed["sessions"]) >= 4
+
+    with served() as server:
+        run(main(server))
+
+
+@pytest.mark.slow
+def test_clients_that_came_before_it_was_noticed_are_served_by_the_others() -> None:
+    async def connect(server: Server) -> float:
+        began = time.monotonic()
+        async with sessions(server.url, 1) as (client,):
+            await client.call_tool("add")
+        return time.monotonic() - began
+
+    async def main(server: Server) -> None:
+        with stopped(min(server.workers())):
+            waited = await asyncio.gather(*(connect(server) for _ in range(16)))
+        assert max(waited) < NOBODY_WAITS_S, waited
+
+    with served() as server:
+        run(main(server))
+
+
+@pytest.mark.slow
+def test_a_worker_that_stays_stopped_is_killed_and_replaced() -> None:
+    async def main(server: Server) -> None:
+        (victim, other) = server.workers()
+        os.kill(victim, signal.SIGSTOP)
+        began = time.monotonic()
+        while not is_over(victim):
+            assert time.monotonic() - began < hub_module.KILLED_S + PATIENCE_S
+            async with asyncio.timeout(NOBODY_WAITS_S), sessions(server.url, 1) as (client,):
+                assert await process_of(client) == other
+        until(lambda: len(server.workers()) == 2, "another one")
+        assert said(server, "and is killed") and said(server, "ended unexpectedly")
+        async with asyncio.timeout(PATIENCE_S):
+            while True:  # both serve
+                async with sessions(server.url, 2) as clients:
+                    if len({await process_of(client) for client in clients}) == 2:
+                        break
+
+    with served() as server:
+        run(main(server))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("numbers", ENDINGS.values(), ids=ENDINGS.keys())
+@pytest.mark.parametrize("fault", [signal.SIGSTOP, signal.SIGKILL], ids=lambda fault: fault.name)
+@pytest.mark.parametrize("victims", VICTIMS.values(), ids=VICTIMS.keys())
+def test_the_server_ends_with_all_its_processes_whatever_is_stopped_or_killed(
+    victims: Callable[[Server], set[int]], fault: signal.Signals, numbers: list[signal.Signals]
+) -> None:
+    with served("--shutdown-timeout-s", "2") as server:
+        processes = {server.process.pid} | children_of(server.process.pid) | server.workers()
+        for victim in victims(server):
+            os.kill(victim, fault)
+        for number in numbers:
+            server.process.send_signal(number)
+        assert server.process.wait(15) == 0
+        for process in processes:
+            until(functools.partial(is_over, process), f"the end of {process}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("numbers", ENDINGS.values(), ids=ENDINGS.keys())
+def test_the_server_ends_though_the_event_loop_of_a_worker_is_in_c_for_ever(
+    numbers: list[signal.Signals], tmp_path: Path
+) -> None:
+    async def stick(url: str) -> None:
+        async with fastmcp.Client(url + "/mcp", mode="2026-07-28") as agent:
+            await agent.call_tool("stick", {"gate": str(tmp_path / "gate")})
+
+    def call(url: str) -> None:
+        with contextlib.suppress(Exception):  # the server ends meanwhile
+            asyncio.run(stick(url))
+
+    with served("--shutdown-timeout-s", "2") as server:
+        processes = children_of(server.process.pid) | server.workers()
+        threading.Thread(target=call, args=(server.url,), daemon=True).start()
+        until((tmp_path / "gate.waiting").exists, "the call")
+        for number in numbers:
+            server.process.send_signal(number)
+        assert server.process.wait(15) == 0
+        for process in processes:
+            until(functools.partial(is_over, process), f"the end of {process}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_stopped_fork_server_is_replaced_when_a_worker_is_to_be(ends: bool) -> None:
+    with served("--shutdown-timeout-s", "2") as server:
+        (forking,) = (each for each in children_of(server.process.pid) if children_of(each) == server.workers())
+        os.kill(forking, signal.SIGSTOP)
+        victim, survivor = sorted(server.workers())
+        os.kill(victim, signal.SIGKILL)
+        until(lambda: said(server, "ended unexpectedly"), "a word about it")
+        if ends:
+            server.process.send_signal(signal.SIGTERM)
+            assert server.process.wait(15) == 0
+            assert is_over(forking)
+            return
+        began = time.monotonic()
+        while not is_over(forking):
+            assert time.monotonic() - began < supervisor.STARTED_S + PATIENCE_S
+            time.sleep(0.1)
+        until(lambda: len(server.workers()) == 1, "another one")  # the survivor's parent is gone
+        assert not is_over(survivor)
+
+
+@pytest.mark.slow
+def test_sigterm_does_not_wait_for_a_stopped_worker_without_sessions() -> None:
+    with served("--shutdown-timeout-s", "60") as server:
+        victim = min(server.workers())
+        os.kill(victim, signal.SIGSTOP)
+        began = time.monotonic()
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(60) == 0
+        assert time.monotonic() - began < 15
+        assert is_over(victim)
+
+
+class Exits:
+    """Ends the process that unpickles it."""
+
+    def __call__(self) -> Served:
+        raise NotImplementedError
+
+    def __reduce__(self) -> tuple[Callable[[int], object], tuple[int]]:
+        return os._exit, (3,)
+
+
+@pytest.mark.slow
+def test_a_worker_that_ends_soon_each_time_is_started_after_longer_and_longer_pauses(tmp_path: Path) -> None:
+    async def main() -> None:
+        loop, began = asyncio.get_running_loop(), []
+        fifth = asyncio.Event()
+
+        class Counting(Hub):
+            async def add(self, number: int) -> Seat:
+                began.append(loop.time())
+                if len(began) == 5:
+                    fifth.set()
+                return await super().add(number)
+
+        hub = Counting(tmp_path, [], ServerConfig(), 1, anonymous=True)
+        async with hub.running():
+            processes = supervisor.Processes(hub, Job(tmp_path, 1, ServerConfig(), split=False, load=Exits()))
+            running = asyncio.ensure_future(processes.run())
+            await fifth.wait()
+            pauses = [after - before for before, after in itertools.pairwise(began)]
+            assert all(pause >= least for pause, least in zip(pauses, (0.1, 0.2, 0.4, 0.8), strict=True))
+            processes.end(hurry=False)
+            await running  # also out of a pause
+
+    run(main())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("noticed", [True, False])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
+def test_the_server_ends_at_its_limit_though_a_worker_is_stopped(number: signal.Signals, noticed: bool) -> None:
+    with served("--shutdown-timeout-s", "1") as server:
+        victim = min(server.workers())
+        os.kill(victim, signal.SIGSTOP)
+        if noticed:
+            until(lambda: said(server, "does not answer"), "a word about it")
+        server.process.send_signal(number)
+        assert server.process.wait(15) == 0
+        assert is_over(victim)
+
+
+@pytest.mark.slow
+def test_in_the_moment_without_a_worker_clients_wait_for_one() -> None:
+    async def main(server: Server) -> None:
+        for worker in server.workers():
+            os.kill(worker, signal.SIGKILL)
+        async with asyncio.timeout(20), httpx.AsyncClient(base_url=server.url, timeout=NOBODY_WAITS_S) as http:
+            answers = await asyncio.gather(*(http.get("/health") for _ in range(8)))
+        assert {each.status_code for each in answers} <= {200, 503}
+        assert all(int(each.headers["retry-after"]) > 0 for each in answers if each.status_code == 503)
+        until(lambda: httpx.get(server.url + "/ready").is_success, "another worker")
+
+    with served() as server:
+        run(main(server))
+
+
+@pytest.mark.slow
+def test_workers_end_when_the_supervisor_is_killed_also_a_stopped_one() -> None:
+    with served() as server:
+        workers = server.workers()
+        started = children_of(server.process.pid)
+        os.kill(min(workers), signal.SIGSTOP)
+        os.kill(server.process.pid, signal.SIGKILL)
+        server.process.wait(PATIENCE_S)
+        for process in workers | started:
+            until(functools.partial(is_over, process), f"the end of {process}")
+
+
+@pytest.mark.slow
+def test_nobody_is_lost_when_the_fork_server_is_killed() -> None:
+    async def main(server: Server) -> None:
+        async with sessions(server.url, 2) as clients:
+            workers = server.workers()
+            (forking,) = (each for each in children_of(server.process.pid) if children_of(each) == workers)
+            os.kill(forking, signal.SIGKILL)
+            until(lambda: is_over(forking), "its end")
+            for client in clients:
+                assert (await client.call_tool("add")).text == "1"
+            victim, survivor = [await process_of(client) for client in clients]
+            os.kill(victim, signal.SIGKILL)
+            until(lambda: said(server, "ended unexpectedly"), "a word about it")
+            assert await process_of(clients[1]) == survivor
+            async with asyncio.timeout(PATIENCE_S):
+                while True:  # another fork server starts another worker
+                    async with sessions(server.url, 2) as fresh:
+                        if {await process_of(each) for each in fresh} - {survivor}:
+                            break
+
+    with served() as server:
+        run(main(server))
+
+
+def test_a_connection_for_which_no_worker_comes_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub_module, "STRANDED_S", 0.05)
+
+    async def main() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as door:
+            door.setblocking(False)
+            hub = Hub(tmp_path, [door], ServerConfig(), 1, anonymous=True)
+            async with hub.running():
+                acceptor = Acceptor(0, door, hub._pass_on)
+                acceptor.open()
+                async with httpx.AsyncClient(timeout=10) as http:
+                    answer = await http.get(f"http://127.0.0.1:{door.getsockname()[1]}/health")
+                acceptor.close()
+        assert (answer.status_code, answer.json()["code"]) == (503, "CAPACITY_REACHED")
+        assert answer.headers["retry-after"] == "5"
+
+    run(main())
