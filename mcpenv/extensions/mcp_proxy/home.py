@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,12 @@ MAX_COPIED = 65_536
 
 _OF_MANY = (".cache", ".config", ".local", ".local/share", ".local/state")
 """Folders in which many programs have a folder each. A new one in them belongs to the process."""
+
+_STARTUP = frozenset(
+    {".profile", ".bash_profile", ".bash_login", ".bashrc", ".zshenv", ".zprofile", ".zshrc", ".zlogin"}
+)
+"""Files that shells run at their start. They run with the user's own home folder: version managers keep its path in
+variables, and write it into the folders that are linked."""
 
 _CACHES = {"npm_config_cache": ".npm", "UV_CACHE_DIR": ".cache/uv", "UV_PYTHON_INSTALL_DIR": ".local/share/uv/python"}
 
@@ -31,7 +38,10 @@ def make_home() -> Path:
             if name in _OF_MANY:
                 continue
             try:
-                if entry.is_file() and entry.stat().st_size <= MAX_COPIED:
+                if name in _STARTUP and entry.is_file():
+                    homes = shlex.quote(str(users)), shlex.quote(str(made))
+                    (made / name).write_text(f"HOME={homes[0]}\n. {shlex.quote(entry.path)}\nHOME={homes[1]}\n")
+                elif entry.is_file() and entry.stat().st_size <= MAX_COPIED:
                     shutil.copy2(entry.path, made / name)
                 else:
                     (made / name).symlink_to(entry.path)

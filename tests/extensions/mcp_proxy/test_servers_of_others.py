@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -157,6 +159,15 @@ def test_a_home_folder_has_copies_of_small_files_and_links_to_the_rest(home: Pat
     assert (made / ".settings").is_file() and not (made / ".settings").is_symlink()
     assert (made / "large").is_symlink() and (made / "Documents").is_symlink()
     assert (made / ".config" / "other").is_symlink() and not (made / ".config").is_symlink()
+
+
+def test_startup_files_of_shells_run_with_the_users_home_folder(home: Path) -> None:
+    (home / ".tool").mkdir()
+    (home / ".profile").write_text('export TOOL_ROOT="$HOME/.tool"\ncase $- in *i*) ;; *) return;; esac\n')
+    made = make_home()
+    shell = ["bash", "-lc", 'echo "$TOOL_ROOT $HOME"']
+    done = subprocess.run(shell, env={"HOME": str(made), "PATH": os.environ["PATH"]}, capture_output=True, text=True)
+    assert done.stdout.split() == [str(home / ".tool"), str(made)]
 
 
 def test_launchers_install_into_the_users_caches(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
