@@ -35,7 +35,7 @@ _HIDE = 'name each tool that agents must not see instead: "tools": {"NAME": {"hi
 _CHOOSE = 'hide the other tools by name instead: "tools": {"NAME": {"hidden": true}}'
 _NO_LOGIN = 'mcpenv does not sign in; put a token into headers: {"Authorization": "Bearer ${TOKEN}"}'
 _INSTEAD = {
-    **dict.fromkeys(("httpUrl", "serverUrl", "baseUrl", "endpoint", "uri"), "write 'url' instead"),
+    **dict.fromkeys(("baseUrl", "endpoint", "uri"), "write 'url' instead"),
     **dict.fromkeys(("environment", "envVars", "environmentVariables"), "write 'env' instead"),
     **dict.fromkeys(("workingDirectory", "working_directory", "workdir"), "write 'cwd' instead"),
     **dict.fromkeys(("requestInit", "http_headers", "requestHeaders"), "write 'headers' instead"),
@@ -57,6 +57,19 @@ _TRANSPORTS = {
     **dict.fromkeys(("http", "streamable-http", "streamableHttp", "streamable_http", "remote"), "url"),
 }
 """The key of a server's address, by the names that hosts have for its transport."""
+
+_ADDRESSES = ("httpUrl", "serverUrl")
+"""The keys of Gemini and Windsurf for the address of a server over streamable HTTP. They override ``url``, as there."""
+
+_OF_PROJECTS = frozenset(
+    {".vscode", ".cursor", ".roo", ".gemini", ".windsurf", ".kiro", ".amazonq", ".junie", ".claude-plugin"}
+)
+"""Folders of hosts in a project. The paths of a file in one of them are relative to the project."""
+
+_ROOTS = frozenset(
+    {"CLAUDE_PLUGIN_ROOT", "CLAUDE_PROJECT_DIR", "CURSOR_PLUGIN_ROOT", "PLUGIN_ROOT", "extensionPath", "__dirname"}
+)
+"""Variables of hosts for the folder of a project, a plugin or an extension, in which its file is."""
 
 _LONGEST_IN_SECONDS = 3600
 """The longest ``timeout`` of Roo and Cline, which is in seconds. In Gemini and Claude Code it is in milliseconds."""
@@ -99,7 +112,7 @@ def from_host(source: Mapping[str, Any], folder: Path | None, template: Path | N
 
     Args:
         source: the file's content, or a dictionary of a program.
-        folder: the folder of the file, to which its relative paths refer; None to leave them as they are.
+        folder: the folder of the file, from which its relative paths are found; None to leave them as they are.
         template: the folder that is copied for each episode, or None.
 
     Raises:
@@ -115,14 +128,18 @@ def from_host(source: Mapping[str, Any], folder: Path | None, template: Path | N
         source["mcpServers"] = source.pop("servers")
     elif "mcpServers" not in source and "servers" in nested:  # VS Code's settings
         source["mcpServers"] = nested["servers"]
+    if not nested and source and all(map(_is_entry, source.values())):  # a plugin's file may have servers only
+        source = {"mcpServers": source}
+    found = "mcpServers" in source
     servers = source.pop("mcpServers", None)
-    _check_top(source, found=servers is not None)
+    _check_top(source, found=found)
     if isinstance(servers, list) and all(isinstance(each, Mapping) and "name" in each for each in servers):
         servers = {each["name"]: each for each in servers}
     if not isinstance(servers, Mapping):
         raise ConfigurationError(f"{key}: an object is needed, with a server for each name")
-    values = Variables(inputs if isinstance(inputs, list) else ())
-    paths = None if folder is None else _Paths(folder, template)
+    project = folder.parent if folder is not None and folder.name in _OF_PROJECTS else folder
+    values = Variables(inputs if isinstance(inputs, list) else (), project)
+    paths = None if folder is None or project is None else _Paths(folder, project, template)
     kept = {}
     for name, entry in servers.items():
         if isinstance(entry, Mapping):
@@ -148,6 +165,12 @@ def servers_key(source: Mapping[str, Any]) -> str:
     return "mcp.servers" if isinstance(nested, Mapping) and "servers" in nested else "mcpServers"
 
 
+def _is_entry(value: Any) -> bool:
+    return isinstance(value, Mapping) and any(
+        isinstance(value.get(key), str) for key in ("command", "url", *_ADDRESSES)
+    )
+
+
 class _Refused(ValueError):
     """The refusal of a key of an entry."""
 
@@ -162,10 +185,19 @@ def _check_top(others: Mapping[str, Any], *, found: bool) -> None:
         raise ConfigurationError("context_servers: write 'mcpServers' instead")
     if not found and isinstance(others.get("projects"), Mapping):
         raise ConfigurationError("projects: copy the mcpServers of one project into a file of its own")
+    if not found and "name" in others and (others.get("packages") or others.get("remotes")):
+        raise ConfigurationError(
+            "this describes a server for a registry, and is no configuration. Give its command or address: mcp:COMMAND"
+        )
     for key in others:
         text = unknown_key(key, ("mcpServers", "mcpenv"))
-        if key not in _TOP_WITHOUT_EFFECT and (not found or "did you mean" in text):
+        if key not in _TOP_WITHOUT_EFFECT and "did you mean" in text:
             raise ConfigurationError(f"{key}: {text}")
+    if not found:
+        has = ", ".join(map(str, others)) or "nothing"
+        raise ConfigurationError(
+            f"the file has no servers: there is no key mcpServers, and no key servers. It has {has}"
+        )
 
 
 def _is_disabled(name: str, entry: Mapping[str, Any], nested: Mapping[str, Any]) -> bool:
@@ -191,6 +223,7 @@ class _Entry:
     def __init__(self, entry: Mapping[str, Any], values: Variables, paths: _Paths | None) -> None:
         self._values = values
         self._paths = paths
+        self._address = "url"
         self._entry = {key: value for key, value in entry.items() if key not in WITHOUT_EFFECT}
 
     def translated(self) -> dict[str, Any]:
@@ -198,8 +231,13 @@ class _Entry:
         entry = self._entry
         for key in ("enabled", "isActive"):
             entry.pop(key, None)
+        for key in _ADDRESSES:
+            if key in entry:
+                entry["url"], self._address = entry.pop(key), key
         for key in entry.keys() & _INSTEAD.keys():
             raise _Refused(key, f"unknown key {key!r}: {_INSTEAD[key]}")
+        if entry.get("tools") == ["*"]:  # GitHub's coding agent
+            del entry["tools"]
         if isinstance(entry.get("tools"), list):
             raise _Refused("tools", "an object of settings by name is needed, not a list. Leave it out for all tools")
         self._check_transport()
@@ -210,7 +248,7 @@ class _Entry:
             entry["call_timeout_s"] = given if given <= _LONGEST_IN_SECONDS else given / 1000
         for key in _FILLED_IN:
             if key in entry:
-                entry[key] = self._filled(key, entry[key])
+                entry[key] = self._filled(self._address if key == "url" else key, entry[key])
         self._check_address()
         return entry if self._paths is None else self._paths.applied_to(entry)
 
@@ -220,6 +258,10 @@ class _Entry:
             named = entry.pop(key, None)
             if named is None:
                 continue
+            if not isinstance(named, str):
+                raise _Refused(
+                    key, "a name is needed, stdio or http; put command or url, args, env and headers beside it"
+                )
             if named in ("sse", "SSE"):
                 raise _Refused(key, "SSE is not supported; give the server's address for streamable HTTP")
             if named not in _TRANSPORTS:
@@ -230,7 +272,7 @@ class _Entry:
     def _check_address(self) -> None:
         url, command = self._entry.get("url"), self._entry.get("command")
         if isinstance(url, str) and not is_address(url):
-            raise _Refused("url", f"{url!r} is no address of a server, such as http://localhost:3000/mcp")
+            raise _Refused(self._address, f"{url!r} is no address of a server, such as http://localhost:3000/mcp")
         if isinstance(command, list):
             raise _Refused("command", "a text is needed, with one program; put the other words into args")
 
@@ -258,9 +300,11 @@ class Variables:
 
     Args:
         inputs: the ``inputs`` of a file of VS Code, which it asks its user for.
+        project: the folder of the project, plugin or extension that the file is part of; None without a file.
     """
 
-    def __init__(self, inputs: Sequence[Any] = ()) -> None:
+    def __init__(self, inputs: Sequence[Any] = (), project: Path | None = None) -> None:
+        self._project = project
         self._inputs = {str(each.get("id")): each for each in inputs if isinstance(each, Mapping)}
 
     def fill(self, text: str) -> str:
@@ -284,6 +328,8 @@ class Variables:
         if named is None:
             raise ValueError(f"${{{name}}} is known to hosts only; write the value, or ${{NAME}} for a variable")
         found = os.environ.get(named["name"])
+        if not found and named["name"] in _ROOTS and self._project is not None:
+            return str(self._project)
         if named["default"] is not None:
             return found or named["default"]
         if found is None:
@@ -306,25 +352,26 @@ class _Paths:
 
     Args:
         folder: the folder of the file.
+        project: the folder of its project, to which hosts take its paths as relative.
         template: the folder that is copied for each episode, or None.
     """
 
-    def __init__(self, folder: Path, template: Path | None) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, project: Path, template: Path | None) -> None:
+        self._folders = (project, folder)
         self._template = template
 
     def applied_to(self, entry: dict[str, Any]) -> dict[str, Any]:
         """Return an entry whose paths do not depend on the working directory.
 
-        A word of the command is a path if such a file exists beside the file of the configuration, and none in the
-        workspace, where the server runs.
+        A word of the command is a path if such a file exists in the project or beside the file of the configuration,
+        and none in the workspace, where the server runs.
         """
         if isinstance(entry.get("command"), str) and os.sep in entry["command"]:
             entry["command"] = self._absolute(entry["command"])
         if isinstance(entry.get("args"), list) and "cwd" not in entry:
             entry["args"] = [self._absolute(word) if isinstance(word, str) else word for word in entry["args"]]
         if isinstance(entry.get("cwd"), str) and not entry["cwd"].startswith(WORKSPACE):
-            entry["cwd"] = str(self._folder / Path(entry["cwd"]).expanduser())
+            entry["cwd"] = str(self._folders[0] / Path(entry["cwd"]).expanduser())
         return entry
 
     def _absolute(self, word: str) -> str:
@@ -334,5 +381,8 @@ class _Paths:
             or (self._template is not None and (self._template / word).exists())
         ):
             return word
-        path = Path(os.path.normpath(self._folder / Path(word).expanduser()))
-        return str(path) if path.is_file() or (os.sep in word and path.is_dir()) else word
+        for folder in self._folders:
+            path = Path(os.path.normpath(folder / Path(word).expanduser()))
+            if path.is_file() or (os.sep in word and path.is_dir()):
+                return str(path)
+        return word

@@ -133,6 +133,8 @@ class Launcher:
 
     async def _started(self, workspace: Workspace | None, env: dict[str, str], fill: Callable[[Any], Any]) -> Process:
         cwd = None if self._settings.cwd is None else str(fill(self._settings.cwd))
+        if cwd is not None and self._sandbox is None and not await asyncio.to_thread(os.path.isdir, cwd):
+            raise FileNotFoundError(f"there is no folder {cwd!r}, which is its cwd")
         if self._settings.per_episode == "fork" and not self._command.launches:
             zygote = await self._forking()
             arguments = fill(list(zygote.program.arguments))

@@ -37,6 +37,7 @@ def entry(folder: Path, entry: Any, **top: Any) -> Any:
         '\ufeff{"mcpServers": {"a": {"command": "x", "args": ["http://a", "/*", ",]"]}}}',
         {"servers": {"a": {"command": "x", "args": ["http://a", "/*", ",]"]}}, "inputs": []},
         {"mcp": {"servers": {"a": {"command": "x", "args": ["http://a", "/*", ",]"]}}}, "editor.fontSize": 12},
+        {"a": {"command": "x", "args": ["http://a", "/*", ",]"]}},
         {"mcpServers": [{"name": "a", "command": "x", "args": ["http://a", "/*", ",]"]}]},
         {"mcpServers": {"a": {"command": "x", "args": ["http://a", "/*", ",]"]}}, "$schema": "s", "theme": "Dark"},
     ],
@@ -60,6 +61,7 @@ def test_the_place_of_a_fault_is_the_place_in_the_file_with_its_comments() -> No
         {"type": "local"},
         {"transport": "stdio"},
         {"transportType": "stdio", "watchPaths": ["src"]},
+        {"tools": ["*"]},
     ],
 )
 def test_keys_without_an_effect_are_taken(tmp_path: Path, more: dict[str, Any]) -> None:
@@ -69,6 +71,12 @@ def test_keys_without_an_effect_are_taken(tmp_path: Path, more: dict[str, Any]) 
 @pytest.mark.parametrize("kind", ["http", "streamable-http", "streamableHttp", "streamable_http"])
 def test_the_names_of_streamable_http_are_taken(tmp_path: Path, kind: str) -> None:
     assert entry(tmp_path, {**URL, "type": kind}).url == URL["url"]
+
+
+@pytest.mark.parametrize("key", ["httpUrl", "serverUrl"])
+def test_addresses_of_gemini_and_windsurf_are_taken(tmp_path: Path, key: str) -> None:
+    assert entry(tmp_path, {key: URL["url"], "headers": {"A": "b"}}).url == URL["url"]
+    assert entry(tmp_path, {key: URL["url"], "url": "http://127.0.0.1:9/sse"}).url == URL["url"]
 
 
 def test_limits_are_in_the_units_of_their_hosts(tmp_path: Path) -> None:
@@ -97,15 +105,24 @@ def test_nothing_is_read_of_a_disabled_server(tmp_path: Path, disabled: Any) -> 
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"httpUrl": URL["url"]}, "mcpServers.a.httpUrl: unknown key 'httpUrl': write 'url' instead"),
-        ({"serverUrl": URL["url"]}, "write 'url' instead"),
+        ({"endpoint": URL["url"]}, "mcpServers.a.endpoint: unknown key 'endpoint': write 'url' instead"),
+        ({"httpUrl": "x"}, "mcpServers.a.httpUrl: 'x' is no address of a server"),
+        (
+            {"serverUrl": "http://${NOT_SET_ANYWHERE}"},
+            "mcpServers.a.serverUrl: the environment variable NOT_SET_ANYWHERE",
+        ),
+        (
+            {"transport": {"type": "http", **URL}},
+            "mcpServers.a.transport: a name is needed, stdio or http; put command",
+        ),
+        ({**SERVER, "type": ["stdio"]}, "mcpServers.a.type: a name is needed"),
         ({**URL, "type": "sse"}, "SSE is not supported; give the server's address for streamable HTTP"),
         ({**URL, "transport": "ws"}, "there is no transport 'ws'; the transports are stdio and http"),
         ({**SERVER, "type": "http"}, "the type 'http' needs a url, and there is none"),
         ({**URL, "type": "stdio"}, "the type 'stdio' needs a command, and there is none"),
         ({**SERVER, "disabledTools": ["t"]}, '"hidden": true'),
         ({**SERVER, "includeTools": ["t"]}, "hide the other tools by name"),
-        ({**SERVER, "tools": ["*"]}, "an object of settings by name is needed"),
+        ({**SERVER, "tools": ["*", "t"]}, "an object of settings by name is needed"),
         ({**SERVER, "envFile": ".env"}, "envFile is not read; put its variables into env"),
         ({**URL, "oauth": {}}, "mcpenv does not sign in; put a token into headers"),
         ({**SERVER, "timeout": "60"}, "mcpServers.a.timeout: a number is needed"),
@@ -135,7 +152,12 @@ def test_a_key_that_means_something_else_is_refused_with_what_to_write(
         ({"context_servers": {}}, "context_servers: write 'mcpServers' instead"),
         ({"projects": {"/a": {"mcpServers": {}}}}, "copy the mcpServers of one project"),
         ({"mcpServers": {"a": SERVER}, "mcpEnv": {}}, "mcpEnv: unknown key 'mcpEnv': did you mean 'mcpenv'?"),
-        ({"openapi": "3.1.0"}, "the keys are mcpServers, mcpenv"),
+        ({"openapi": "3.1.0"}, "there is no key mcpServers, and no key servers. It has openapi"),
+        ({"theme": "Dark", "mcp": 1}, "It has theme, mcp"),
+        ({"mcp": {"a": {"type": "local", "command": ["x"]}}}, "the file has no servers"),
+        ({}, "It has nothing"),
+        ({"mcpServers": None}, "mcpServers: an object is needed"),
+        ({"name": "io.example/x", "packages": [{"identifier": "x"}]}, "this describes a server for a registry"),
         ([], "an object with mcpServers is needed"),
         ("{", "line 1"),
     ],
@@ -149,12 +171,12 @@ def test_a_file_without_servers_is_refused(tmp_path: Path, content: Any, said: s
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ({"servers": {"a": {"httpUrl": "x"}}}, "servers.a.httpUrl: unknown key"),
+        ({"servers": {"a": {"uri": "x"}}}, "servers.a.uri: unknown key"),
         ({"servers": {"a": {**SERVER, "env": {"A": True}}}}, "servers.a.env.A: Input should be a valid string"),
         ({"servers": {"a": {"comand": "x"}}}, "servers.a.comand: unknown key 'comand'"),
         ({"servers": 1}, "servers: an object is needed"),
         ({"servers": {}}, "servers: "),
-        ({"mcp": {"servers": {"a": {"httpUrl": "x"}}}}, "mcp.servers.a.httpUrl: unknown key"),
+        ({"mcp": {"servers": {"a": {"uri": "x"}}}}, "mcp.servers.a.uri: unknown key"),
     ],
 )
 def test_a_refusal_names_the_key_that_the_file_has(tmp_path: Path, content: Any, said: str) -> None:
@@ -189,6 +211,42 @@ def test_an_input_without_a_value_names_its_variable(tmp_path: Path, monkeypatch
     with pytest.raises(ConfigurationError) as raised:
         read(tmp_path, {"servers": servers, "inputs": [{"id": "db-url", "description": "The database"}]})
     assert "the input 'db-url' (The database) has no value; set the environment variable DB_URL" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("where", "root"), [("mcp.json", "."), (".claude-plugin/plugin.json", "."), ("a/mcp.json", "a")]
+)
+def test_folders_of_plugins_and_projects_are_filled_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, root: str
+) -> None:
+    monkeypatch.delenv("CLAUDE_PLUGIN_ROOT", raising=False)
+    monkeypatch.setenv("CLAUDE_PROJECT_DIR", "/project")
+    file = tmp_path / where
+    file.parent.mkdir(exist_ok=True)
+    args = ["${CLAUDE_PLUGIN_ROOT}/x.js", "${extensionPath:-d}${/}y", "${CLAUDE_PROJECT_DIR:-.}"]
+    file.write_text(json.dumps({"mcpServers": {"a": {"command": "x", "args": args}}}))
+    folder = (tmp_path / root).resolve()
+    assert read_config(file).servers["a"].args == [f"{folder}/x.js", f"{folder}/y", "/project"]
+    with pytest.raises(ConfigurationError, match="CLAUDE_PLUGIN_ROOT is not set"):
+        read_config(json.loads(file.read_text()))
+
+
+@pytest.mark.parametrize("host", [".vscode", ".cursor", ".roo", ".gemini"])
+def test_relative_paths_of_a_hosts_file_follow_the_project(tmp_path: Path, host: str) -> None:
+    (tmp_path / "servers").mkdir()
+    (tmp_path / host).mkdir()
+    (tmp_path / "servers" / "a.py").write_text("")
+    (tmp_path / host / "beside.json").write_text("")
+    given = {"command": "x", "args": ["servers/a.py", "beside.json", "word"]}
+    a = read(tmp_path / host, {"servers": {"a": given, "b": {"command": "x", "cwd": "servers"}}}).servers
+    assert a["a"].args == [str(tmp_path / "servers" / "a.py"), str(tmp_path / host / "beside.json"), "word"]
+    assert a["b"].cwd == str(tmp_path / "servers")
+
+
+def test_a_working_directory_that_is_missing_is_named(tmp_path: Path) -> None:
+    read(tmp_path, {"mcpServers": {"a": {"command": sys.executable, "cwd": "gone"}}})
+    with pytest.raises(TargetError, match=r"there is no folder '[^']*/gone', which is its cwd"):
+        load_target(str(tmp_path / "mcp.json"))
 
 
 SAYS_WHERE = """
