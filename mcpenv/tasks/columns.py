@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -44,10 +45,11 @@ class Columns:
 
     Args:
         mapping: a field for each named column: a field of `Task`, ``metadata.NAME``, ``options.NAME``, or None to leave
-            the column out. With a mapping, other columns that are not a field of a task go to the metadata. Rows
+            the column out. A column that a row does not have is a path into an object: ``reward_model.ground_truth``.
+            With a mapping, other columns that are not a field of a task go to the metadata. Rows
             without an id are named by split and number. None: every column is a field.
-        table: True if the source is a table (Parquet, a dataset), where every row has every column. Null then means
-            "not given", and nested values may be JSON text.
+        table: True if the source is a table (Parquet, a dataset), where every row has every column. Null and NaN then
+            mean "not given", and nested values may be JSON text.
 
     Raises:
         InvalidTasks: if the mapping names an unknown field, or one field twice.
@@ -103,9 +105,9 @@ class Columns:
     def _fields(self, row: Row) -> dict[str, Any]:
         fields: dict[str, Any] = {}
         named: dict[str, dict[str, Any]] = {}
-        for column, value in row.data.items():
+        for column, value in self._cells(row).items():
             field, name = self._target(str(column))
-            if field is None or (self._table and value is None):
+            if field is None or (self._table and (value is None or _is_nan(value))):
                 continue
             if field == "prompt" and name is None and isinstance(value, list):
                 value = _prompt_of(row, value)
@@ -119,6 +121,24 @@ class Columns:
                 raise InvalidTasks(row.place, f"an object is needed; this is {_kind(own)}", field=field)
             fields[field] = {**own, **values}
         return fields
+
+    def _cells(self, row: Row) -> Mapping[str, Any]:
+        """Return the values of a row by column, with those that the mapping names by a path.
+
+        Raises:
+            InvalidTasks: a column that the mapping needs is not there.
+        """
+        paths: dict[str, Any] = {}
+        for column, field in (self._mapping or {}).items():
+            if column in row.data or field is None:
+                continue
+            try:
+                paths[column] = _at(row.data, column)
+            except KeyError as error:
+                if self._table or field in ("id", "prompt"):
+                    message = f"there is no column {column!r}. The columns are {_shown(row)}"
+                    raise InvalidTasks(row.place, message, field=field) from error
+        return {**row.data, **paths}
 
     def _target(self, column: str) -> tuple[str | None, str | None]:
         """Return the field of a column, and for ``metadata`` and ``options`` the name of the value in it."""
@@ -139,11 +159,12 @@ class Columns:
 
     def _fault(self, row: Row, error: ValidationError) -> InvalidTasks:
         first = faults(error)[0]
-        columns = list(row.data) if isinstance(row.data, Mapping) else []
-        if self._mapping is None and first["type"] == "missing" and not {"id", "prompt"} & set(columns):
-            shown = ", ".join(map(str, columns[:10]))
-            message = f"it has no id and no prompt. Say which of its columns ({shown}) is which, with columns="
-            return InvalidTasks(row.place, f"{message} (--columns prompt=NAME)")
+        if self._mapping is None and list(first["loc"]) == ["id"] and first["type"] == "missing":
+            message = "it has no id. Name the column with the prompt, and rows get ids; or name the column with the id"
+            if not {"id", "prompt"} & set(row.data):
+                message = f"it has no id and no prompt. Say which of its columns ({_shown(row)}) is which"
+            own = "prompt" if "prompt" in row.data else "NAME"
+            return InvalidTasks(row.place, f"{message}, with columns= (--columns prompt={own})")
         field = ".".join(map(str, first["loc"]))
         message = str(first["msg"])
         if first["type"] == "extra_forbidden" and len(first["loc"]) == 1:
@@ -204,6 +225,28 @@ def _without_nulls(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _without_nulls(item) for key, item in value.items() if item is not None}
     return [_without_nulls(item) for item in value] if isinstance(value, list) else value
+
+
+def _at(data: Mapping[str, Any], path: str) -> Any:
+    """Return the value at a path of names with dots between them.
+
+    Raises:
+        KeyError: there is none.
+    """
+    value: Any = data
+    for name in path.split("."):
+        if not isinstance(value, Mapping):
+            raise KeyError(path)
+        value = value[name]
+    return value
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float) and math.isnan(value)
+
+
+def _shown(row: Row) -> str:
+    return ", ".join(map(str, list(row.data)[:10]))
 
 
 def _kind(value: Any) -> str:

@@ -254,7 +254,7 @@ def test_a_mapping_that_cannot_be_is_refused_at_once(columns: dict[str, str], sa
         ({"id": "b", "seed": "3"}, "tasks.jsonl, line 3: seed: Input should be a valid integer"),
         ({"id": "b", "limits": {"max_steps": 0}}, "tasks.jsonl, line 3: limits.max_steps: Input should be greater"),
         ({"id": "b", "oracle": [{"tool": "x"}]}, "tasks.jsonl, line 3: oracle.0.tool_name: Field required"),
-        ({"prompt": "x"}, "tasks.jsonl, line 3: id: Field required"),
+        ({"prompt": "x"}, "tasks.jsonl, line 3: it has no id. Name the column with the prompt, and"),
         ({"id": ""}, "tasks.jsonl, line 3: id: String should have at least 1 character"),
         ({"id": "b", "answer": "4"}, "tasks.jsonl, line 3: answer: a task has no such field. Put your own fields"),
         ({"id": "a"}, "tasks.jsonl, line 3: id: 'a' is the id of another task (tasks.jsonl, line 1)"),
@@ -338,6 +338,46 @@ def test_a_chat_that_begins_an_episode_is_a_prompt(tmp_path: Path) -> None:
     for wrong in ([], [{"role": "assistant", "content": "x"}], [{"role": "user", "content": [{"type": "image"}]}]):
         with pytest.raises(InvalidTasks, match=r"line 1: prompt: a text is needed, or messages of the system"):
             TaskSet.from_path(jsonl(tmp_path / "b.jsonl", {"id": "a", "prompt": wrong})).splits()
+
+
+def test_a_column_may_be_a_path_into_an_object(tmp_path: Path) -> None:
+    rows = [{"prompt": "2+2", "reward_model": {"style": "rule", "ground_truth": "4"}, "a.b": 1, "a": {"b": 2}}]
+    columns = {"reward_model.ground_truth": "metadata.answer", "a.b": "metadata.flat"}
+    for tasks in (
+        TaskSet.from_jsonl(jsonl(tmp_path / "verl.jsonl", *rows), columns=columns),
+        TaskSet.from_parquet(parquet(tmp_path / "verl.parquet", rows), columns=columns),
+    ):
+        metadata = tasks.get("train", 0).metadata
+        assert (metadata["answer"], metadata["flat"], metadata["a"]) == ("4", 1, {"b": 2})
+        assert metadata["reward_model"] == rows[0]["reward_model"]
+
+
+@pytest.mark.parametrize("column", ["qestion", "meta.question", "question.text"])
+def test_a_prompt_is_never_empty_because_its_column_is_misspelt(tmp_path: Path, column: str) -> None:
+    rows = [{"question": "2+2", "meta": {"n": 1}}]
+    said = f"prompt: there is no column '{column}'. The columns are question, meta"
+    for tasks in (
+        TaskSet.from_jsonl(jsonl(tmp_path / "qa.jsonl", *rows), columns={column: "prompt"}),
+        TaskSet.from_parquet(parquet(tmp_path / "qa.parquet", rows), columns={column: "prompt"}),
+    ):
+        with pytest.raises(InvalidTasks) as refused:
+            tasks.splits()
+        assert said in str(refused.value)
+
+
+def test_a_value_that_some_rows_lack_may_be_named(tmp_path: Path) -> None:
+    file = jsonl(tmp_path / "qa.jsonl", {"q": "2+2", "hint": "4"}, {"q": "3+3"})
+    tasks = TaskSet.from_jsonl(file, columns={"q": "prompt", "hint": "metadata.hint"})
+    assert [tasks.get("train", number).metadata for number in range(2)] == [{"hint": "4"}, {}]
+    with pytest.raises(InvalidTasks, match="there is no column 'hnt'"):
+        table = parquet(tmp_path / "qa.parquet", [{"q": "2+2", "hint": "4"}])
+        TaskSet.from_parquet(table, columns={"q": "prompt", "hnt": "metadata.hint"}).splits()
+
+
+def test_nan_in_a_table_is_a_value_that_is_not_given(tmp_path: Path) -> None:
+    file = parquet(tmp_path / "qa.parquet", [{"q": "a", "level": 1.0}, {"q": "b", "level": float("nan")}])
+    tasks = TaskSet.from_parquet(file, columns={"q": "prompt"})
+    assert [tasks.get("train", number).metadata for number in range(2)] == [{"level": 1.0}, {}]
 
 
 def test_rows_with_other_columns_say_how_to_name_them(tmp_path: Path) -> None:
