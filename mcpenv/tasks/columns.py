@@ -12,14 +12,14 @@ from pydantic import ValidationError
 from mcpenv.errors import InvalidTasks, InvalidVerifier
 from mcpenv.rewards.verifiers.specs import parse
 from mcpenv_client.errors import NotSerializable
-from mcpenv_client.types.tasks import Task
+from mcpenv_client.types.tasks import LABELS, Task
 from mcpenv_client.types.values import decode, encode
 from mcpenv_client.wire.protocol import faults
 
 _OPEN = ("metadata", "options")
 """Fields of a task that contain named values."""
 
-_NESTED = ("options", "limits", "metadata", "oracle", "verifier", "reward_range")
+_NESTED = ("options", "limits", "metadata", "oracle", "verifier", "reward_range", "tags")
 _WITHOUT_NULLS = ("options", "limits", "oracle", "verifier")
 
 
@@ -46,8 +46,9 @@ class Columns:
     Args:
         mapping: a field for each named column: a field of `Task`, ``metadata.NAME``, ``options.NAME``, or None to leave
             the column out. A column that a row does not have is a path into an object: ``reward_model.ground_truth``.
-            With a mapping, other columns that are not a field of a task go to the metadata. Rows
-            without an id are named by split and number. None: every column is a field.
+            With a mapping, other columns that are not a field of a task go to the metadata, and so do ``level``,
+            ``family`` and ``tags``, which have other meanings in other data. Rows without an id are named by split and
+            number. None: every column is a field.
         table: True if the source is a table (Parquet, a dataset), where every row has every column. Null and NaN then
             mean "not given", and nested values may be JSON text.
 
@@ -147,7 +148,8 @@ class Columns:
         if column in self._mapping:
             field, dot, name = (self._mapping[column] or "").partition(".")
             return field or None, name if dot else None
-        return (column, None) if column in Task.model_fields else ("metadata", column)
+        is_own = column in Task.model_fields and column not in LABELS
+        return (column, None) if is_own else ("metadata", column)
 
     def _cell(self, row: Row, field: str, value: Any) -> Any:
         if field in _NESTED and isinstance(value, str):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import random
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -13,7 +14,8 @@ from mcpenv_client.types.tasks import Task
 from .columns import Columns, Row
 from .stored import VERSION_DIGITS, text_of
 
-Maker = Callable[[random.Random, int], Task | Mapping[str, Any]]
+Made = Task | Mapping[str, Any]
+Maker = Callable[[random.Random, int], Made] | Callable[[random.Random, int, str], Made]
 
 _SAMPLED = 16
 
@@ -22,7 +24,8 @@ class GeneratedTasks:
     """The tasks that a function makes.
 
     Raises (constructor):
-        InvalidTasks: if a size is negative, a split has no name, or one of the first tasks is invalid.
+        InvalidTasks: if a size is negative, a split has no name, the function takes other arguments, or one of the
+            first tasks is invalid.
     """
 
     def __init__(self, make: Maker, seed: int, sizes: Mapping[str, int]) -> None:
@@ -31,7 +34,7 @@ class GeneratedTasks:
                 raise InvalidTasks(
                     "sizes", f"{size} tasks in the split {split!r}. A split needs a name, and a size of 0 or more"
                 )
-        self._make = make
+        self._make = _with_split(make)
         self._seed = seed
         self._columns = Columns()
         self.sizes = dict(sizes)
@@ -51,7 +54,7 @@ class GeneratedTasks:
         # `random.Random` accepts text, but how it hashes text may differ between versions of Python.
         text = f"{self._seed}/{split}/{index}".encode()
         try:
-            made = self._make(random.Random(int.from_bytes(hashlib.sha256(text).digest(), "big")), index)
+            made = self._make(random.Random(int.from_bytes(hashlib.sha256(text).digest(), "big")), index, split)
         except Exception as error:  # user code may raise anything
             place = f"task {index} of {split!r}"
             raise InvalidTasks(place, f"the function raised {type(error).__name__}: {error}") from error
@@ -67,3 +70,36 @@ class GeneratedTasks:
             return None
         index = int(number) if len(number) < 19 else -1
         return self.get(split, index) if 0 <= index < self.sizes.get(split, 0) else None
+
+
+def _with_split(make: Maker) -> Callable[[random.Random, int, str], Made]:
+    """Return the function as one of three arguments: the random numbers, the index and the split.
+
+    A third parameter that has a default is given the split only if it is named ``split``.
+
+    Raises:
+        InvalidTasks: if the function can be called with neither two nor three positional arguments.
+    """
+    if not callable(make):
+        raise InvalidTasks("make", f"a function is needed; this is of the type {type(make).__name__}")
+    name = getattr(make, "__name__", type(make).__name__)
+    try:
+        signature = inspect.signature(make)
+    except ValueError as error:
+        raise InvalidTasks(
+            "make", f"{name} has no signature. Write a function with the arguments (rng, index)"
+        ) from error
+    takes_two, takes_three = _takes(signature, 2), _takes(signature, 3)
+    if takes_three and (not takes_two or "split" in list(signature.parameters)[2:3]):
+        return make  # type: ignore[return-value]
+    if takes_two:
+        return lambda rng, index, split: make(rng, index)  # type: ignore[call-arg]
+    raise InvalidTasks("make", f"{name}{signature} must take (rng, index) or (rng, index, split)")
+
+
+def _takes(signature: inspect.Signature, count: int) -> bool:
+    try:
+        signature.bind(*range(count))
+    except TypeError:
+        return False
+    return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 import sys
 import threading
@@ -57,6 +58,9 @@ class TaskSet:
     Args:
         tasks: `Task`s, or dicts with their fields.
 
+    Attributes:
+        licence: of the tasks, as `with_licence` gave it.
+
     Raises (all methods):
         InvalidTasks: if the source cannot be read, a row is not a task, or an id occurs twice; with file, line and
             field.
@@ -65,6 +69,8 @@ class TaskSet:
 
     _make: Callable[[Path], _Tasks]
     _source: str | Path
+    _given_source: str | None = None
+    licence: str | None = None
     _folder: Path | None
     _mutex: threading.Lock
     _made: _Tasks | None
@@ -158,9 +164,10 @@ class TaskSet:
         """Return tasks that a function makes, each on demand. The number of tasks costs no memory.
 
         Args:
-            make: called as ``make(rng, index)``. It returns a task or a dict without ``id`` and ``split``, which are
-                set here (``train-0``). It must draw all randomness from ``rng``, which depends only on seed, split and
-                index. Then every process makes the same tasks, in any order.
+            make: called as ``make(rng, index)``, or as ``make(rng, index, split)`` if it takes three arguments. It
+                returns a task or a dict without ``id`` and ``split``, which are set here (``train-0``). It must draw
+                all randomness from ``rng``, which depends only on seed, split and index. Then every process makes the
+                same tasks, in any order.
             seed: another seed gives other tasks.
             sizes: the number of tasks of each split.
         """
@@ -208,11 +215,32 @@ class TaskSet:
         """Return the tasks of one split as a task set."""
         selected = TaskSet(())
         selected._prepare(lambda folder: _OneSplit(self, split), f"{split} of {self.source}")
+        selected.licence, selected._given_source = self.licence, self._given_source
         return selected
+
+    def with_licence(self, licence: str, *, source: str | None = None) -> Self:
+        """Return the same tasks with their licence as data, for `origin`.
+
+        Args:
+            licence: an SPDX expression, such as ``MIT``.
+            source: the words for where the tasks come from, such as a package with its version. None keeps `source`.
+        """
+        licensed = copy.copy(self)
+        licensed.licence, licensed._given_source = licence, source
+        return licensed
+
+    def origin(self) -> dict[str, str | None]:
+        """Return licence, source and version of the tasks. A source that is a file of this machine is left out."""
+        return {"licence": self.licence, "source": self._given_source, "version": self.version}
 
     @property
     def source(self) -> str:
-        """The file or folder, or else words for what makes the tasks. Nothing is read for it."""
+        """The source given to `with_licence`, or else the file or folder, or words for what makes the tasks.
+
+        Nothing is read for it.
+        """
+        if self._given_source is not None:
+            return self._given_source
         return self._source if isinstance(self._source, str) else str((self._folder or Path.cwd()) / self._source)
 
     @property

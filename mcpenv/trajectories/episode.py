@@ -21,6 +21,7 @@ from mcpenv_client.errors import NotSerializable
 from mcpenv_client.types.json_types import plain, writer_of
 from mcpenv_client.types.model_turns import ModelTurn
 from mcpenv_client.types.records import Trajectory
+from mcpenv_client.types.tasks import Task, without_unset_labels
 from mcpenv_client.types.values import MAX_DEPTH, to_plain
 
 FORMAT = 1
@@ -193,7 +194,8 @@ def _written(value: Any, path: str, lost: list[dict[str, str]], depth: int) -> A
         if isinstance(value, BaseModel):
             # As the serializer does, which writes most episodes.
             kept = [name for name, each in type(value).model_fields.items() if not each.exclude]
-            value = {name: getattr(value, name) for name in kept}
+            fields = {name: getattr(value, name) for name in kept}
+            value = without_unset_labels(fields) if isinstance(value, Task) else fields
         elif dataclasses.is_dataclass(value) and not isinstance(value, type):
             # ToolOutcome.value is a Python object and not part of the record.
             names = [each.name for each in dataclasses.fields(value) if (type(value).__name__, each.name) != _VALUE]

@@ -229,14 +229,15 @@ def test_the_client_reads_tasks_blocking_and_async(url: str) -> None:
 
 def test_an_environment_and_its_client_have_the_same_methods_for_tasks(url: str) -> None:
     client = EnvClient(url).sync()
+    bare: dict[str, Any] = {"level": None, "family": None, "tags": []}
     for source in (client, Quiz, Quiz()):
         assert source.splits() == ["train", "test"]
         assert source.num_tasks("train") == 2
         assert source.get_task("train", 1).id == "b"
         assert [task.id for task in source.get_tasks("train", 1)] == ["b"]
         assert source.rows("train") == [
-            {"prompt": [{"role": "user", "content": "first"}], "split": "train", "index": 0, "task_id": "a"},
-            {"prompt": [{"role": "user", "content": "second"}], "split": "train", "index": 1, "task_id": "b"},
+            {"prompt": [{"role": "user", "content": "first"}], "split": "train", "index": 0, "task_id": "a", **bare},
+            {"prompt": [{"role": "user", "content": "second"}], "split": "train", "index": 1, "task_id": "b", **bare},
         ]
         with pytest.raises(InvalidMessage, match="there is no split 'dev'"):
             source.rows("dev")

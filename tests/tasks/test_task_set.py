@@ -514,11 +514,91 @@ def test_a_generator_may_give_tasks_and_its_id_and_split_are_set() -> None:
     tasks = TaskSet.generate(lambda rng, index: Task(id="any", prompt=str(index)), seed=1, sizes={"dev": 2})
     assert tasks.get("dev", 1) == Task(id="dev-1", split="dev", prompt="1")
     with pytest.raises(InvalidTasks, match="task 0 of 'dev': a task must be an object; this is of the type str"):
-        TaskSet.generate(lambda rng, index: "x", seed=1, sizes={"dev": 1}).splits()  # type: ignore[arg-type, return-value]
+        TaskSet.generate(lambda rng, index: "x", seed=1, sizes={"dev": 1}).splits()  # type: ignore[arg-type]
     with pytest.raises(InvalidTasks, match="task 0 of 'dev': answer: a task has no such field"):
         TaskSet.generate(lambda rng, index: {"answer": 1}, seed=1, sizes={"dev": 1}).splits()
     with pytest.raises(InvalidTasks, match="sizes: -1 tasks"):
         TaskSet.generate(add, seed=1, sizes={"dev": -1}).splits()
+
+
+def add_of_split(rng: random.Random, index: int, split: str) -> dict[str, Any]:
+    return {**add(rng, index), "family": split}
+
+
+class _Generator:
+    def make(self, rng: random.Random, index: int, split: str = "none") -> dict[str, Any]:
+        return {"prompt": split}
+
+
+def test_a_generator_of_three_arguments_gets_the_split_and_the_same_random_numbers() -> None:
+    sizes = {"train": 3, "test": 3}
+    tasks, of_split = TaskSet.generate(add, seed=1, sizes=sizes), TaskSet.generate(add_of_split, seed=1, sizes=sizes)
+    assert [task.family for task in of_split] == ["train"] * 3 + ["test"] * 3
+    assert [task.prompt for task in of_split] == [task.prompt for task in tasks]
+    assert TaskSet.generate(_Generator().make, seed=1, sizes={"dev": 1}).get("dev", 0).prompt == "dev"
+
+
+def test_the_default_of_a_third_parameter_is_kept_if_it_is_not_the_split() -> None:
+    def make(rng: random.Random, index: int, size: int = 3) -> dict[str, Any]:
+        return {"prompt": str(size)}
+
+    assert TaskSet.generate(make, seed=1, sizes={"dev": 1}).get("dev", 0).prompt == "3"
+    assert (
+        TaskSet.generate(lambda *given: {"prompt": str(len(given))}, seed=1, sizes={"dev": 1}).get("dev", 0).prompt
+        == "2"
+    )
+
+
+@pytest.mark.parametrize("make", [dict, lambda rng: {}, lambda rng, index, split, more: {}, 5])
+def test_a_generator_of_other_arguments_is_refused(make: Any) -> None:
+    with pytest.raises(
+        InvalidTasks, match=r"make: (.*\) must take \(rng, index\) or|a function is needed|dict has no)"
+    ):
+        TaskSet.generate(make, seed=1, sizes={"dev": 1}).splits()
+
+
+# -- licence and labels
+
+
+def test_a_task_set_may_have_a_licence_and_words_for_its_source(tmp_path: Path) -> None:
+    (tmp_path / "tasks.jsonl").write_text('{"id": "a"}\n')
+    bare = TaskSet.from_jsonl(tmp_path / "tasks.jsonl")
+    tasks = bare.with_licence("MIT", source="quizzes 1.2")
+    assert tasks.origin() == {"licence": "MIT", "source": "quizzes 1.2", "version": bare.version}
+    assert tasks.select(split="train").origin() == {**tasks.origin(), "version": f"{bare.version}/train"}
+    assert bare.origin() == {"licence": None, "source": None, "version": bare.version}
+    assert (tasks.source, bare.source) == ("quizzes 1.2", str(tmp_path / "tasks.jsonl"))
+    assert bare.with_licence("MIT").source == bare.source
+
+
+def test_labels_are_fields_of_a_task_and_are_written_only_if_they_are_set() -> None:
+    labelled = Task(id="a", level=2, family="sums", tags=["two digits", "carry"])
+    assert TaskSet([labelled.model_dump()]).find("a") == labelled
+    assert Task.model_validate_json(labelled.model_dump_json()) == labelled
+    assert not {"level", "family", "tags"} & Task(id="a").model_dump(mode="json").keys()
+    assert {"level", "family", "tags"} <= Task.model_json_schema(mode="serialization")["properties"].keys()
+    assert not {"level", "family", "tags"} & labelled.name.keys()
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("level", 0), ("level", "hard"), ("level", True), ("family", ""), ("tags", "x"), ("tags", [""])],
+)
+def test_labels_of_other_types_are_refused(field: str, value: Any) -> None:
+    with pytest.raises(InvalidTasks, match=f"task 0: {field}"):
+        TaskSet([{"id": "a", field: value}]).splits()
+
+
+def test_columns_of_other_data_are_labels_only_if_the_mapping_says_so(tmp_path: Path) -> None:
+    row = {"question": "?", "level": "hard", "family": 3, "tags": "a, b", "steps": 2}
+    (tmp_path / "quiz.jsonl").write_text(json.dumps(row) + "\n")
+    task = TaskSet.from_jsonl(tmp_path / "quiz.jsonl", columns={"question": "prompt"}).get("train", 0)
+    assert (task.level, task.family, task.tags) == (None, None, [])
+    assert task.metadata == {"level": "hard", "family": 3, "tags": "a, b", "steps": 2}
+    mapped = TaskSet.from_jsonl(
+        tmp_path / "quiz.jsonl", columns={"question": "prompt", "steps": "level", "level": "family"}
+    ).get("train", 0)
+    assert (mapped.level, mapped.family) == (2, "hard")
 
 
 def test_a_million_generated_tasks_cost_no_memory() -> None:

@@ -407,6 +407,9 @@ TASKS = st.builds(
     oracle=st.none() | st.lists(st.builds(OracleCall, tool_name=st.just("say"), arguments=OPTIONS), max_size=2),
     verifier=st.none() | OPTIONS,
     reward_range=st.just((-1, 2.5)),
+    level=st.none() | st.integers(1, 5),
+    family=st.none() | st.just("sums"),
+    tags=st.lists(st.just("carry"), max_size=2),
 )
 
 

@@ -14,8 +14,8 @@ COLUMNS = ("task", "split", "index", "seed", "options")
 def rows_of(tasks: Sequence[Task], start: int = 0) -> list[dict[str, Any]]:
     """Return one row for each task, without its answers.
 
-    A row has the ``prompt`` as a chat, the ``split`` and the ``index`` that name the task at a reset, and its id as
-    ``task_id``.
+    A row has the ``prompt`` as a chat, the ``split`` and the ``index`` that name the task at a reset, its id as
+    ``task_id``, and its labels: ``level``, ``family`` and ``tags``.
 
     Args:
         tasks: consecutive tasks of one split.
@@ -27,6 +27,9 @@ def rows_of(tasks: Sequence[Task], start: int = 0) -> list[dict[str, Any]]:
             "split": task.split,
             "index": index,
             "task_id": task.id,
+            "level": task.level,
+            "family": task.family,
+            "tags": [*task.tags],
         }
         for index, task in enumerate(tasks, start)
     ]

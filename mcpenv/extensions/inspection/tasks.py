@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -41,6 +41,9 @@ def list_tasks(
     /,
     *,
     split: str | None = None,
+    level: int | None = None,
+    family: str | None = None,
+    tag: Annotated[list[str] | None, Parameter(negative=())] = None,
     number: Annotated[int, Parameter(name=["--number", "-n"])] = LISTED,
     settings: Settings = None,
     tasks: Path | None = None,
@@ -49,11 +52,14 @@ def list_tasks(
     as_json: AsJSON = False,
     debug: Flag = False,
 ) -> int:
-    """List tasks: their ids, splits and prompts.
+    """List tasks: their ids, splits, labels and prompts.
 
     Args:
         target: An environment as for run, or the URL of a server (of its control plane, if that has its own port).
         split: List only tasks of this split.
+        level: List only tasks of this level.
+        family: List only tasks of this family.
+        tag: List only tasks with this tag; may be given several times for tasks with all of them.
         number: Maximum number of tasks; 0 for all.
         settings: name=value for the environment's constructor; may be given several times.
         tasks: Tasks to use instead of the environment's own: a file of JSON or Parquet, or a dataset's folder.
@@ -67,13 +73,24 @@ def list_tasks(
         raise ConfigurationError(f"--number is {number}; it must be 1 or more, or 0 for all tasks")
     with _catalogue(target, settings, tasks, columns, token) as catalogue:
         sizes = catalogue.sizes() if split is None else {split: catalogue.size(split)}
-        listed = list(islice(_each(catalogue, sizes), number or None))
-    if as_json:
-        print_json(
-            {"source": catalogue.source, "splits": sizes, "tasks": [task.model_dump(mode="json") for task in listed]}
+        wanted = set(tag or ())
+        every = (
+            task
+            for task in _each(catalogue, sizes)
+            if (level is None or task.level == level)
+            and (family is None or task.family == family)
+            and wanted.issubset(task.tags)
         )
+        listed = list(islice(every, number or None))
+        more = next(every, None) is not None
+        origin = catalogue.origin()
+    if as_json:
+        listing = {"splits": sizes, "tasks": [task.model_dump(mode="json") for task in listed]}
+        print_json({**origin, "source": catalogue.source, **listing})
     else:
-        _print(listed, sizes, catalogue.source)
+        filtered = bool(level is not None or family is not None or wanted)
+        left = "more" if filtered else f"{sum(sizes.values()) - len(listed)} more"
+        _print(listed, sizes, catalogue.source, origin, left if more else None)
     return 0
 
 
@@ -128,6 +145,10 @@ class _Catalogue(Protocol):
 
     source: str
 
+    def origin(self) -> Mapping[str, str | None]:
+        """Return licence, source and version, as `TaskSet.origin`; nothing from an older server."""
+        ...
+
     def sizes(self) -> dict[str, int]: ...
 
     def size(self, split: str) -> int: ...
@@ -143,7 +164,7 @@ class _Here:
     """The tasks of an environment's code."""
 
     def __init__(self, tasks: TaskSet) -> None:
-        self.sizes, self.size, self.get = tasks.sizes, tasks.size, tasks.get
+        self.sizes, self.size, self.get, self.origin = tasks.sizes, tasks.size, tasks.get, tasks.origin
         self._tasks, self.source = tasks, tasks.source
 
     def find(self, task_id: str, split: str | None) -> Task:
@@ -162,6 +183,9 @@ class _There:
     def __init__(self, client: SyncEnvClient[Any, Any], source: str) -> None:
         self._client, self.source = client, source
         self.size, self.get = client.num_tasks, client.get_task
+
+    def origin(self) -> Mapping[str, str | None]:
+        return self._client.metadata().get("task_set") or {}
 
     def sizes(self) -> dict[str, int]:
         return {split: self.size(split) for split in self._client.splits()}
@@ -227,27 +251,40 @@ def _each(catalogue: _Catalogue, sizes: dict[str, int]) -> Iterator[Task]:
 # -- output
 
 
-def _print(tasks: list[Task], sizes: dict[str, int], source: str) -> None:
+def _print(
+    tasks: list[Task], sizes: dict[str, int], source: str, origin: Mapping[str, str | None], left: str | None
+) -> None:
     page = Page(sys.stdout)
     page.line(
         ", ".join(f"{printable(split)}: {size}" for split, size in sizes.items()) or "no tasks",
         (f", from {printable(source)}", "dim"),
     )
+    known = {**origin, "source": origin.get("source") if origin.get("source") != source else None}
+    if origin.get("licence") is not None:
+        page.line((", ".join(f"{name} {printable(value)}" for name, value in known.items() if value), "dim"))
     if not tasks:
         return
     page.line()
     ids, splits = [printable(task.id) for task in tasks], [printable(task.split) for task in tasks]
-    widths = max(map(len, ["id", *ids])), max(map(len, ["split", *splits]))
-    room = max(shutil.get_terminal_size().columns - sum(widths) - 4, 20) if sys.stdout.isatty() else None
-    page.line(("id".ljust(widths[0]) + "  " + "split".ljust(widths[1]) + "  prompt", "bold"))
-    for task, task_id, split in zip(tasks, ids, splits, strict=True):
+    labels = [printable(_labels_of(task)) for task in tasks]
+    columns = {"id": ids, "split": splits, **({"labels": labels} if any(labels) else {})}
+    widths = {name: max(map(len, [name, *cells])) for name, cells in columns.items()}
+    taken = sum(widths.values()) + 2 * len(widths)
+    room = max(shutil.get_terminal_size().columns - taken, 20) if sys.stdout.isatty() else None
+    page.line(("".join(f"{name.ljust(width)}  " for name, width in widths.items()) + "prompt", "bold"))
+    for task, *cells in zip(tasks, *columns.values(), strict=True):
+        first, *rest = (f"{cell.ljust(width)}  " for cell, width in zip(cells, widths.values(), strict=True))
         prompt = printable(" ".join(task.prompt.split()))
         if room is not None and len(prompt) > room:
             prompt = prompt[: room - 1] + "…"
-        page.line((task_id.ljust(widths[0]), "cyan"), "  ", split.ljust(widths[1]), "  ", prompt)
-    left = sum(sizes.values()) - len(tasks)
-    if left:
-        page.line((f"and {left} more (--number 0 lists all)", "dim"))
+        page.line((first, "cyan"), *rest, prompt)
+    if left is not None:
+        page.line((f"and {left} (--number 0 lists all)", "dim"))
+
+
+def _labels_of(task: Task) -> str:
+    level = [] if task.level is None else [f"level {task.level}"]
+    return ", ".join([*level, *([] if task.family is None else [task.family]), *task.tags])
 
 
 def _show(task: Task) -> None:

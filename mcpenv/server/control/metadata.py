@@ -51,6 +51,7 @@ class Description:
             "mcp_path": "/mcp",
             "supports_concurrent_sessions": cls.SUPPORTS_CONCURRENT_SESSIONS,
             "tasks": self.task_counts(),
+            "task_set": None if self._source.tasks is None else self._source.tasks.origin(),
             "details": dict(cls.DETAILS),
         }
 

@@ -70,9 +70,58 @@ def test_tasks_list_shows_ids_splits_and_prompts(cli: Cli, file: str) -> None:
     document = json.loads(cli("tasks", "list", "echo_mcp", "--tasks", file, "--split", "test", "--json").out)
     assert document == {
         "source": document["source"],
+        "licence": None,
+        "version": document["version"],
         "splits": {"test": 1},
         "tasks": [Task(**DATA[2]).model_dump(mode="json")],
     }
+
+
+def test_tasks_list_shows_labels_and_selects_by_them(cli: Cli, tmp_path: Path) -> None:
+    tasks = [
+        {"id": "a", "level": 1, "family": "sums", "tags": ["small", "safe"]},
+        {"id": "b", "level": 2, "family": "sums", "tags": ["small"]},
+        {"id": "c", "level": 2, "prompt": "?"},
+    ]
+    file = tmp_path / "labelled.jsonl"
+    file.write_text("".join(json.dumps(task) + "\n" for task in tasks))
+
+    def listed(*options: str) -> list[str]:
+        return cli("tasks", "list", "echo_mcp", "--tasks", str(file), *options).out.splitlines()[2:]
+
+    assert listed() == [
+        "id  split  labels                      prompt",
+        "a   train  level 1, sums, small, safe  ",
+        "b   train  level 2, sums, small        ",
+        "c   train  level 2                     ?",
+    ]
+    for options, ids in (
+        (("--level", "2"), "bc"),
+        (("--family", "sums"), "ab"),
+        (("--tag", "small", "--tag", "safe"), "a"),
+        (("--level", "2", "--family", "sums", "--tag", "small"), "b"),
+    ):
+        assert [line[0] for line in listed(*options)[1:]] == list(ids), options
+    assert listed("--level", "2", "-n", "1")[1:] == [
+        "b   train  level 2, sums, small  ",
+        "and more (--number 0 lists all)",
+    ]
+    shown = cli("tasks", "show", "echo_mcp", "a", "--tasks", str(file)).out
+    assert "level\n  1\n" in shown and "family\n" in shown and '"safe"' in shown
+
+
+def test_tasks_list_shows_licence_source_and_version(cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "licensed.py"
+    file.write_text(
+        "from mcpenv import MCPEnvironment, TaskSet\n"
+        'class Licensed(MCPEnvironment):\n    """Asks."""\n'
+        '    tasks = TaskSet([{"id": "a"}]).with_licence("MIT", source="quizzes 1.2")\n'
+    )
+    document = json.loads(cli("tasks", "list", f"{file}:Licensed", "--json").out)
+    assert (document["licence"], document["source"]) == ("MIT", "quizzes 1.2")
+    first, second, *_ = cli("tasks", "list", f"{file}:Licensed").out.splitlines()
+    assert first == "train: 1, from quizzes 1.2"
+    assert second == f"licence MIT, version {document['version']}"
 
 
 @pytest.mark.filterwarnings("ignore:.*two sources of tasks:UserWarning")

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import math
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import ConfigDict, Field, field_validator
+from pydantic import ConfigDict, Field, SerializerFunctionWrapHandler, field_validator, model_serializer
 
 from .models import Model
 
 MAX_ID = 255
-"""Longest id of a task and longest name of a split, in characters."""
+"""Longest id of a task and longest name of a split, a family or a tag, in characters."""
+
+LABELS = ("level", "family", "tags")
+"""The fields of a task that only say what kind of task it is. They change no episode."""
+
+_Name = Annotated[str, Field(min_length=1, max_length=MAX_ID)]
+
+
+def without_unset_labels(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a task as they are written: labels are left out if they are not set."""
+    return {name: value for name, value in fields.items() if value or name not in LABELS}
 
 
 class _Frozen(Model):
@@ -57,6 +67,9 @@ class Task(_Frozen):
         reward_range: the worth of an end (`mcpenv.worth_of`) at which nothing was done, and of one that solves the
             task. A verdict, which passes or fails, is worth one of the two. If nothing verifies the end, its worth is
             the return. Otherwise the return may be any other number.
+        level: its difficulty, from 1, the easiest, on; None if unknown.
+        family: the kind of tasks to which it belongs; 1 to 255 characters. None if unknown.
+        tags: further labels of 1 to 255 characters each.
     """
 
     id: str = Field(min_length=1, max_length=MAX_ID)
@@ -70,6 +83,9 @@ class Task(_Frozen):
     oracle: list[OracleCall] | None = None
     verifier: dict[str, Any] | None = None
     reward_range: tuple[float, float] = (0.0, 1.0)
+    level: int | None = Field(default=None, ge=1)
+    family: _Name | None = None
+    tags: list[_Name] = Field(default_factory=list)
 
     @field_validator("reward_range", mode="after")
     @classmethod
@@ -78,6 +94,12 @@ class Task(_Frozen):
         if not (math.isfinite(floor) and math.isfinite(full) and floor < full):
             raise ValueError("reward_range is two finite numbers, the smaller one first")
         return given
+
+    @model_serializer(mode="wrap")
+    def _without_unset_labels(self, write: SerializerFunctionWrapHandler):  # type: ignore[no-untyped-def]
+        # Clients of earlier versions refuse fields that they do not know. With a return type, the JSON Schema of what
+        # is written would be that type.
+        return without_unset_labels(write(self))
 
     @property
     def stable_seed(self) -> int:
