@@ -10,7 +10,8 @@ import enum
 import json
 import math
 import pathlib
-from collections import OrderedDict
+import re
+from collections import OrderedDict, UserDict, UserList, deque
 from typing import Any
 
 import numpy as np
@@ -273,6 +274,35 @@ def test_what_stands_beside_a_reference_to_itself_is_written_a_few_times(write: 
         write(value, "it")
     assert len(caught.value.path) < 20
     assert counted.written < 10
+
+
+def _deque() -> Any:
+    value: deque[Any] = deque()
+    value.append(value)
+    return value
+
+
+def _user_dict() -> Any:
+    value: UserDict[str, Any] = UserDict()
+    value["a"] = value
+    return value
+
+
+@pytest.mark.parametrize(
+    ("value", "path", "reason"),
+    [
+        (_deque(), "it[0]", "refers to itself"),
+        ([_user_dict()], "it[0].a", "refers to itself"),
+        (Node(value=_deque()), "it.value[0]", "refers to itself"),
+        (deque([1, object()]), "it[1]", "a value of type object"),
+        (UserDict(a=UserList([float("nan")])), "it.a[0]", "nan has no JSON form"),
+        (deque(["\ud800"]), "it[0]", "a text with a lone surrogate"),
+    ],
+)
+def test_the_fault_is_found_inside_of_every_kind_of_list_and_dict(value: Any, path: str, reason: str) -> None:
+    with pytest.raises(NotSerializable, match=re.escape(reason)) as caught:
+        encode(value, "it")
+    assert caught.value.path == path
 
 
 def test_the_field_is_found_in_one_walk() -> None:

@@ -12,6 +12,7 @@ import dataclasses
 import functools
 import math
 import re
+from collections import UserDict, UserList, deque
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
@@ -36,6 +37,8 @@ MAX_DIGITS = 300
 
 _UNSERIALIZABLE = (PydanticSerializationError, UnicodeError, TypeError, ValueError, OverflowError, RecursionError)
 _MAX_PATH = 200
+_DICTS = (dict, UserDict)
+_LISTS = (list, tuple, set, frozenset, deque, UserList)
 _ALWAYS_ENCODABLE = frozenset({float, bool, type(None)})
 
 
@@ -205,7 +208,7 @@ def _refuse_non_finite(value: Any, path: str, depth: int) -> None:
     else:
         for where, part in _parts(value, path):
             _refuse_non_finite(part, where, depth - 1)
-        if isinstance(value, dict):
+        if isinstance(value, _DICTS):
             for key in value:
                 if isinstance(key, float) and not math.isfinite(key):
                     raise NotSerializable(path, f"the key {key} has no JSON form")
@@ -213,10 +216,10 @@ def _refuse_non_finite(value: Any, path: str, depth: int) -> None:
 
 def _parts(value: Any, path: str) -> Iterator[tuple[str, Any]]:
     """Yield the parts of ``value`` with their paths; nothing for scalars and unknown types."""
-    if isinstance(value, dict):
+    if isinstance(value, _DICTS):
         for key, item in value.items():
             yield f"{path}.{_shown(key)}", item
-    elif isinstance(value, list | tuple | set | frozenset):
+    elif isinstance(value, _LISTS):
         for index, item in enumerate(value):
             yield f"{path}[{index}]", item
     elif isinstance(value, BaseModel):
@@ -246,7 +249,7 @@ def _fault(value: Any, path: str, enclosing: set[int]) -> NotSerializable | None
 
     Dicts and lists are read once, whatever they contain. ``enclosing`` has the ids of those that contain ``value``.
     """
-    if not isinstance(value, dict | list | tuple | set | frozenset) and _encodable(value):
+    if not isinstance(value, _DICTS + _LISTS) and _encodable(value):
         return None
     if id(value) in enclosing or len(enclosing) > MAX_DEPTH:
         return NotSerializable(path[:_MAX_PATH], "refers to itself, or is nested too deeply")
@@ -255,11 +258,11 @@ def _fault(value: Any, path: str, enclosing: set[int]) -> NotSerializable | None
         if type(part) not in _ALWAYS_ENCODABLE and (fault := _fault(part, where, enclosing)) is not None:
             return fault
     enclosing.discard(id(value))
-    if isinstance(value, dict):
+    if isinstance(value, _DICTS):
         for key in value:
             if not _encodable({key: None}):
                 return NotSerializable(path[:_MAX_PATH], f"the key {_shown(key)} has no JSON form")
-    elif not isinstance(value, list | tuple | set | frozenset):
+    elif not isinstance(value, _LISTS):
         return NotSerializable(path[:_MAX_PATH], _reason(value))
     return None
 
@@ -268,7 +271,7 @@ def _reason(value: Any) -> str:
     name = type(value).__name__
     if isinstance(value, str):
         return "a text with a lone surrogate (U+D800 to U+DFFF) has no JSON form"
-    if isinstance(value, dict | list | tuple | set | frozenset):
+    if isinstance(value, _DICTS + _LISTS):
         return "refers to itself, or is nested too deeply"
     return f"a value of type {name} has no JSON form"
 
