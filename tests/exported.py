@@ -12,7 +12,9 @@ from mcpenv.cli import execute
 from mcpenv.trajectories import RecordedEnvironment, RecordedEpisode, Recorder, read_episodes
 from mcpenv_client import Task
 
-TASK = Task(id="low-1", split="test", prompt="Stay low.", options={"target": 1000})
+TASK = Task(
+    id="low-1", split="test", prompt="Stay low.", options={"target": 1000}, level=2, family="aims", tags=["low"]
+)
 
 CHAT: list[dict[str, Any]] = [
     {"role": "system", "content": "You play with dice."},

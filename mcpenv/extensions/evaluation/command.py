@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 from rich.progress import Progress as Bar
 
 from mcpenv.cli.commands import FORMAT
-from mcpenv.cli.output import Page, note, number_of, print_json, printable, quiet_logs, report
+from mcpenv.cli.output import Page, note, number_of, print_json, print_table, printable, quiet_logs, report
 from mcpenv.cli.tokens import CONTROL_TOKEN, Secret, read_text, read_token
 from mcpenv.cli.tool_arguments import json_object
 from mcpenv.errors import ConfigurationError
@@ -32,9 +32,13 @@ from .program_agent import ProgramAgent
 from .results import Failure
 from .run_directory import AGENTS
 from .run_page import write_report
-from .summary import Estimate, Summary
+from .run_tables import LABELS, label_row
+from .summary import Estimate, LabelSummary, Summary
 
 FAILED = 1
+
+_LABELS_SHOWN = 10
+"""Maximum labels of one kind that are printed for people."""
 
 _AGENT = Group("Agent", help="Choose either a model or a program.", sort_key=10)
 _EPISODES = Group("Episodes", sort_key=11)
@@ -320,6 +324,15 @@ def _print(done: Evaluated) -> None:
     width = max(len(name) for name, _ in lines) + 2
     for name, value in lines:
         page.line((name.ljust(width), "bold"), value)
+    kinds: dict[str, list[LabelSummary]] = {}
+    for label in summary.labels:
+        kinds.setdefault(label.kind, []).append(label)
+    shown = [label for labels in kinds.values() for label in labels[:_LABELS_SHOWN]]
+    if shown:
+        page.line()
+        print_table(page, LABELS, [tuple(map(printable, label_row(label))) for label in shown], right=LABELS[1:])
+    if len(summary.labels) > len(shown):
+        page.line((f"and {len(summary.labels) - len(shown)} more; the report and --json have them", "dim"))
 
 
 def _figures(summary: Summary) -> Iterator[tuple[str, str]]:

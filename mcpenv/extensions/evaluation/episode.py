@@ -69,6 +69,9 @@ async def play(
         sample=planned.key.sample,
         full_reward=planned.full_reward,
         digest=planned.digest,
+        level=planned.level,
+        family=planned.family,
+        tags=[*planned.tags],
         started_at=time.time(),
     )
     client, played, acted = server.client(), Played(result), Acted()

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from mcpenv_client.types.tasks import Task
+from mcpenv_client.types.tasks import LABELS, Task
 
 
 class Key(NamedTuple):
@@ -42,12 +42,16 @@ class Planned:
 
     Attributes:
         full_reward: the worth of a solved task (`worth_of`); None without a task.
-        digest: the hash of the task's present definition; None without a task.
+        digest: the hash of the task's present definition, without its labels; None without a task.
+        level, family, tags: the labels of the task.
     """
 
     key: Key
     full_reward: float | None = None
     digest: str | None = None
+    level: int | None = None
+    family: str | None = None
+    tags: tuple[str, ...] = ()
 
 
 def chosen(size: int, n: int | None, seed: int | None) -> list[int]:
@@ -66,7 +70,17 @@ def chosen(size: int, n: int | None, seed: int | None) -> list[int]:
 
 def samples_of(tasks: Iterable[Task], k: int) -> list[Planned]:
     """Return ``k`` samples of each task, sample by sample, so that an interrupted run has played most tasks."""
-    firsts = [Planned(Key(task.split, task.id, None, 0), task.reward_range[1], _digest(task)) for task in tasks]
+    firsts = [
+        Planned(
+            Key(task.split, task.id, None, 0),
+            task.reward_range[1],
+            _digest(task),
+            task.level,
+            task.family,
+            tuple(task.tags),
+        )
+        for task in tasks
+    ]
     return [replace(first, key=first.key._replace(sample=sample)) for sample in range(k) for first in firsts]
 
 
@@ -76,4 +90,4 @@ def of_seeds(n: int, k: int, seed: int) -> list[Planned]:
 
 
 def _digest(task: Task) -> str:
-    return hashlib.sha256(task.model_dump_json().encode()).hexdigest()[:16]
+    return hashlib.sha256(task.model_dump_json(exclude=set(LABELS)).encode()).hexdigest()[:16]

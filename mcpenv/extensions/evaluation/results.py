@@ -87,7 +87,8 @@ class EpisodeResult:
         score: its return; None if it was not scored, or if `UNSCORED` contains its failure.
         verified: the value of the verifier at its end; None if there was no verifier.
         full_reward: the worth of a solved task; None without a task.
-        digest: the hash of the task's definition when it was played.
+        digest: the hash of the task's definition when it was played, without its labels.
+        level, family, tags: the labels of the task.
         components: sums of the named components of its rewards.
         steps: number of steps, including calls that the environment refused.
         turns: number of answers of the model; None for a program without a recorded model.
@@ -130,6 +131,9 @@ class EpisodeResult:
     user_completion_tokens: int | None = None
     status: Status = None  # type: ignore[assignment]  # `__post_init__` derives it
     problems: list[str] = field(default_factory=list)
+    level: int | None = None
+    family: str | None = None
+    tags: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         """Derive the status if it is not given."""

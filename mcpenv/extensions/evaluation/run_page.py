@@ -16,7 +16,18 @@ from mcpenv.extensions.exports.page.markup import Child, el, facts, page_of, tab
 from .comparison import name_of
 from .results import EpisodeResult
 from .run_directory import REPORT
-from .run_tables import agent_of, failure_text, figures_of, notes_of, settings_of, task_row, title_of, unit_of
+from .run_tables import (
+    LABELS,
+    agent_of,
+    failure_text,
+    figures_of,
+    label_row,
+    notes_of,
+    settings_of,
+    task_row,
+    title_of,
+    unit_of,
+)
 from .stored_run import StoredRun
 from .summary import Summary, summarize
 
@@ -66,6 +77,9 @@ def _overview(run: StoredRun, links: dict[str, Placed] | None, notes: Sequence[s
         yield el("p", note, class_="warn")
     yield el("dl", *(_card(*figure) for figure in figures_of(summary)), class_="cards")
     yield el("section", *_charts(run, summary), class_="charts", aria_label="Charts")
+    if summary.labels:
+        yield el("h2", "Labels")
+        yield table("Labels", LABELS, [*map(label_row, summary.labels)], (1, 2, 3, 4, 5))
     yield el("h2", f"{unit}s")
     tasks = [_marked(task_row(task), failed=task.passed == 0) for task in summary.tasks]
     yield table(f"{unit}s", (unit, "Passed", "Mean return", "Mean steps", "Failures"), tasks, (1, 2, 3))

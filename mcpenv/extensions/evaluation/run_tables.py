@@ -11,7 +11,10 @@ from .comparison import name_of
 from .results import EpisodeResult
 from .settings import shown
 from .stored_run import StoredRun
-from .summary import Estimate, Summary, TaskSummary, summarize
+from .summary import Estimate, LabelSummary, Summary, TaskSummary, summarize
+
+LABELS = ("Label", "Tasks", "Passed", "pass@1", "95 % interval", "Mean return")
+"""The heads of the rows that `label_row` returns."""
 
 _OF_TASKS = ("Passed", "Mean return", "Mean steps", "Failures", "Returns of the episodes")
 
@@ -29,6 +32,7 @@ def report_of(run: StoredRun, *, recorded: bool) -> dict[str, Any]:
     tables = [
         {"title": "Figures", "heads": ("Figure", "Value"), "rows": figures},
         {"title": f"{unit}s", "heads": (unit, *_OF_TASKS), "rows": list(_of_tasks(run, summary, recorded))},
+        *([{"title": "Labels", "heads": LABELS, "rows": [*map(label_row, summary.labels)]}] if summary.labels else []),
         {"title": "Settings", "heads": ("Setting", "Value"), "rows": settings_of(run)},
     ]
     missing = [] if recorded else ["Its folder has no record, so its episodes cannot be shown."]
@@ -118,6 +122,20 @@ def task_row(task: TaskSummary) -> tuple[str, str, str, str, str]:
         number_text(task.mean_return),
         number_text(task.mean_steps),
         counts_text(task.failures),
+    )
+
+
+def label_row(label: LabelSummary) -> tuple[str, str, str, str, str, str]:
+    """Return the figures of a label as a row under `LABELS`."""
+    rate = label.pass_rate
+    interval = None if rate is None else rate.interval
+    return (
+        f"{label.kind} {label.label}",
+        str(label.tasks),
+        "-" if label.passed is None else f"{label.passed}/{label.scored}",
+        "-" if rate is None else number_text(rate.value),
+        "-" if interval is None else f"{interval.low:.3f} to {interval.high:.3f}",
+        "-" if label.mean_return is None else number_text(label.mean_return.value),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from statistics import fmean, median
 from typing import Any, TypeVar
@@ -12,6 +12,10 @@ from .results import EpisodeResult, Failure
 from .statistics import Interval, bootstrap, ks_shown, pass_at_k, pass_hat_k, wilson
 
 Number = TypeVar("Number", int, float)
+Unit = TypeVar("Unit", bound=Sequence[EpisodeResult])
+
+MAX_LABELS = 100
+"""Maximum labels of one kind in a summary. Those of the most tasks are kept."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,29 @@ class TaskSummary:
 
 
 @dataclass(frozen=True)
+class LabelSummary:
+    """The figures of the tasks with one label.
+
+    Attributes:
+        kind: ``level``, ``family`` or ``tag``.
+        label: the label, as text.
+        tasks: number of tasks with a finished episode.
+        scored: number of their finished episodes with a return.
+        passed: number of scored episodes that passed; None if there is no threshold.
+        pass_rate: pass@1 with its interval, as in `Summary.pass_at`; None if no episode can pass.
+        mean_return: as in `Summary`; None if nothing was scored.
+    """
+
+    kind: str
+    label: str
+    tasks: int
+    scored: int
+    passed: int | None
+    pass_rate: Estimate | None
+    mean_return: Estimate | None
+
+
+@dataclass(frozen=True)
 class Summary:
     """The figures of an evaluation. Returns and pass rates exclude episodes without a score.
 
@@ -78,6 +105,7 @@ class Summary:
         cost: the total price of the model's answers in the endpoint's own unit; None if it reports none.
         user_prompt_tokens, user_completion_tokens: the same for models that played the environment's user.
         tasks: in the order of the plan.
+        labels: the figures of each level, family and tag, at most 100 of a kind: those of the most tasks.
         pass_threshold: the given threshold; None for each task's full reward.
     """
 
@@ -105,6 +133,7 @@ class Summary:
     pass_hat: dict[int, Estimate] = field(default_factory=dict)
     cost: float | None = None
     tasks: list[TaskSummary] = field(default_factory=list)
+    labels: list[LabelSummary] = field(default_factory=list)
 
     @property
     def unscored(self) -> int:
@@ -121,11 +150,15 @@ class Summary:
         plain = asdict(self)
         for name, estimates in (("pass_at", self.pass_at), ("pass_hat", self.pass_hat)):
             plain[name] = {str(k): _plain(estimate) for k, estimate in estimates.items()}
-        plain["mean_return"] = None if self.mean_return is None else _plain(self.mean_return)
+        plain["mean_return"] = _plain(self.mean_return)
+        for label, of_label in zip(plain["labels"], self.labels, strict=True):
+            label |= {"pass_rate": _plain(of_label.pass_rate), "mean_return": _plain(of_label.mean_return)}
         return plain
 
 
-def _plain(estimate: Estimate) -> dict[str, Any]:
+def _plain(estimate: Estimate | None) -> dict[str, Any] | None:
+    if estimate is None:
+        return None
     interval = None if estimate.interval is None else list(estimate.interval)
     return {"value": estimate.value, "interval": interval, "tasks": estimate.tasks}
 
@@ -173,6 +206,50 @@ def summarize(results: Iterable[EpisodeResult], planned: int, pass_threshold: fl
         pass_threshold=pass_threshold,
         statuses=dict(Counter(result.status.code.value for result in results).most_common()),
         tasks=[_task(unit, pass_threshold) for unit in units.values()],
+        labels=[
+            _label(kind, label, of_label, pass_threshold)
+            for kind, labels in by_label(units.values()).items()
+            for label, of_label in labels.items()
+        ],
+    )
+
+
+def by_label(units: Iterable[Unit]) -> dict[str, dict[str, list[Unit]]]:
+    """Return the units of each label, by kind: ``level``, ``family`` and ``tag``. A kind without labels is left out.
+
+    Levels are in order, the others by the number of their tasks, then by name.
+
+    Args:
+        units: the results of each task.
+    """
+    found: dict[str, defaultdict[str, list[Unit]]] = {kind: defaultdict(list) for kind in ("level", "family", "tag")}
+    for unit in units:
+        task = unit[0]
+        if task.level is not None:
+            found["level"][str(task.level)].append(unit)
+        if task.family is not None:
+            found["family"][task.family].append(unit)
+        for tag in dict.fromkeys(task.tags):
+            found["tag"][tag].append(unit)
+    return {kind: _ordered(kind, labels) for kind, labels in found.items() if labels}
+
+
+def _ordered(kind: str, labels: Mapping[str, list[Unit]]) -> dict[str, list[Unit]]:
+    most = sorted(labels, key=lambda label: (-len(labels[label]), label))[:MAX_LABELS]
+    return {label: labels[label] for label in (sorted(most, key=int) if kind == "level" else most)}
+
+
+def _label(kind: str, label: str, units: Sequence[Sequence[EpisodeResult]], threshold: float | None) -> LabelSummary:
+    returns, passes = [_returns(unit) for unit in units], [_passes(unit, threshold) for unit in units]
+    every_pass = [passed for unit in passes for passed in unit]
+    return LabelSummary(
+        kind=kind,
+        label=label,
+        tasks=len(units),
+        scored=sum(map(len, returns)),
+        passed=sum(every_pass) if every_pass else None,
+        pass_rate=_pass_rates(passes, pass_at_k).get(1),
+        mean_return=_mean_return(returns),
     )
 
 

@@ -266,7 +266,7 @@ def _print(
         return
     page.line()
     ids, splits = [printable(task.id) for task in tasks], [printable(task.split) for task in tasks]
-    labels = [printable(_labels_of(task)) for task in tasks]
+    labels = [printable(task.labels) for task in tasks]
     columns = {"id": ids, "split": splits, **({"labels": labels} if any(labels) else {})}
     widths = {name: max(map(len, [name, *cells])) for name, cells in columns.items()}
     taken = sum(widths.values()) + 2 * len(widths)
@@ -280,11 +280,6 @@ def _print(
         page.line((first, "cyan"), *rest, prompt)
     if left is not None:
         page.line((f"and {left} (--number 0 lists all)", "dim"))
-
-
-def _labels_of(task: Task) -> str:
-    level = [] if task.level is None else [f"level {task.level}"]
-    return ", ".join([*level, *([] if task.family is None else [task.family]), *task.tags])
 
 
 def _show(task: Task) -> None:

@@ -114,7 +114,14 @@ def test_the_policy_allows_the_page_its_own_style_and_nothing_else(folder: Path)
 
 def test_a_page_has_each_step_with_call_result_reward_and_status(folder: Path) -> None:
     text = page_of(folder, "--id", "bare").text
-    for wanted in ("test/low-1", "Stay low.", '{"times": 2}', "not with these dice", "agent_error, stage tool"):
+    for wanted in (
+        "test/low-1",
+        "level 2, aims, low",
+        "Stay low.",
+        '{"times": 2}',
+        "not with these dice",
+        "agent_error, stage tool",
+    ):
         assert wanted in text
     assert "reward 0.5 (effort 0.5)" in text and "terminated: enough" in text
     assert "Changed since the reset" in text

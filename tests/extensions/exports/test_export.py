@@ -122,6 +122,7 @@ def test_a_parquet_table_has_a_row_an_episode(folder: Path) -> None:
     found = {row["id"]: row for row in table.to_pylist()}
     bare = found["bare"]
     assert (bare["task_id"], bare["split"], bare["seed"], bare["return"]) == ("low-1", "test", 1, 1.0)
+    assert (bare["level"], bare["family"], bare["tags"]) == (2, "aims", ["low"])
     assert (bare["terminated"], bare["truncated"], bare["reason"], bare["n_steps"]) == (True, False, "enough", 4)
     assert json.loads(bare["messages"]) == by_id(folder, "chat-openai")["bare"]["messages"]
     assert [step["tool_name"] for step in bare["steps"]] == ["roll", "picture", "refuse", "shout"]

@@ -109,6 +109,12 @@ class Task(_Frozen):
         return int.from_bytes(hashlib.sha256(f"{self.split}/{self.id}".encode()).digest()[:4], "big")
 
     @property
+    def labels(self) -> str:
+        """The labels as one line of text, such as ``level 2, refunds, policy``; empty without any."""
+        level = [] if self.level is None else [f"level {self.level}"]
+        return ", ".join([*level, *([] if self.family is None else [self.family]), *self.tags])
+
+    @property
     def name(self) -> dict[str, str]:
         """The identification in ``info["task"]``: id, split and version."""
         return {"id": self.id, "split": self.split, "version": self.version}

@@ -56,6 +56,7 @@ def _facts(episode: RecordedEpisode) -> Element:
     pairs: list[tuple[str, Child]] = [
         ("Environment", f"{environment.name} {environment.version or ''}".strip()),
         ("Task", named_task_of(trajectory)),
+        ("Labels", None if trajectory.task is None else trajectory.task.labels),
         ("Seed", None if trajectory.seed is None else str(trajectory.seed)),
         ("Options", line_of(trajectory.options) if trajectory.options else None),
         ("Agent", None if episode.agent is None else line_of(episode.agent)),
