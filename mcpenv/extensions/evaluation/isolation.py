@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from mcpenv.errors import ConfigurationError
-from mcpenv.extensions.sandbox.bubblewrap import READ_ONLY_ROOT, command_line, find_bubblewrap
+from mcpenv.extensions.sandbox.bubblewrap import READ_ONLY_ROOT, command_line, find_bubblewrap, tmpfs
 from mcpenv.extensions.sandbox.mounts import Mount, mount_arguments, temporary_mounts
 
 Choice = Literal["auto", "bubblewrap", "none"]
@@ -40,16 +40,19 @@ class Isolation:
         """Return the requested isolation. Blocks until bubblewrap has run once.
 
         Raises:
-            ConfigurationError: ``choice`` is ``bubblewrap``, which is missing or does not work on this machine.
+            ConfigurationError: ``choice`` is ``bubblewrap``, which is missing or does not work on this machine; or the
+                size of its folders in memory is no number of MiB.
         """
         if choice == "none":
             return cls(None, "it is switched off")
         try:
-            return cls(find_bubblewrap())
+            bwrap = find_bubblewrap()
         except ConfigurationError as error:
             if choice == "bubblewrap":
                 raise ConfigurationError(f"the agent cannot be isolated: {error}") from error
             return cls(None, str(error))
+        tmpfs(bwrap)  # a size that cannot be used is no reason to run without isolation
+        return cls(bwrap)
 
     def __str__(self) -> str:
         """Return the name in reports."""
@@ -76,7 +79,7 @@ class Isolation:
             yield list(words), []
             return
         mounts = _mounts(scratch, [path.resolve() for path in hidden if path.exists()], shown)
-        arguments = [argument for mount in mount_arguments(mounts) for argument in mount]
+        arguments = [argument for mount in mount_arguments(mounts, tmpfs(self.bwrap)) for argument in mount]
         # In a file, because /proc shows the program the arguments of its first process, which name hidden folders.
         with tempfile.TemporaryFile() as file:
             file.write(b"".join(os.fsencode(argument) + b"\0" for argument in arguments))

@@ -24,7 +24,7 @@ from functools import partial
 from itertools import islice
 from pathlib import Path, PurePosixPath
 
-from mcpenv.extensions.sandbox.bubblewrap import command_line
+from mcpenv.extensions.sandbox.bubblewrap import command_line, tmpfs
 from mcpenv.extensions.sandbox.slirp import NAMESERVER, Network, NetworkFailed
 
 from .box import (
@@ -131,6 +131,7 @@ class Template:
         fresh: bool = True,
     ) -> None:
         self.bwrap = bwrap
+        self.tmpfs = tmpfs(bwrap)
         self.slirp = slirp
         self.env = {**VARIABLES, **recipe.env, **env}
         self.workdir = workdir or recipe.workdir
@@ -398,7 +399,7 @@ class BubblewrapBox(Box):
         for name in _SYSTEM:
             if Path("/", name).is_dir():
                 root += ["--ro-bind", str(Path("/", name).resolve()), f"/{name}"]
-        mounts = ["--tmpfs", "/dev/shm", "--tmpfs", "/run", "--ro-bind", str(self._folder / "in"), "/run/mcpenv/in"]
+        mounts = [*self._template.tmpfs, "/run", "--ro-bind", str(self._folder / "in"), "/run/mcpenv/in"]
         mounts += ["--bind", str(self._folder / "out"), "/run/mcpenv/out", *self._mounts, "--chdir", "/run/mcpenv"]
         return command_line(
             self._template.bwrap,

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from mcpenv.errors import ConfigurationError
-from mcpenv.extensions.sandbox.bubblewrap import command_line, find_bubblewrap
+from mcpenv.extensions.sandbox.bubblewrap import command_line, find_bubblewrap, tmpfs
 from mcpenv.extensions.sandbox.mounts import Mount, installation_of, mount_arguments, temporary_mounts
 
 from .command import Command
@@ -40,7 +40,7 @@ class ServerSandbox:
         self._bwrap = bwrap
         self._network = network
         self._system = list(_system())
-        self._mounts = [argument for mount in mount_arguments(mounts) for argument in mount]
+        self._mounts = [argument for mount in mount_arguments(mounts, tmpfs(bwrap)) for argument in mount]
 
     @classmethod
     async def of(cls, settings: ServerSettings, command: Command) -> ServerSandbox | None:

@@ -25,6 +25,14 @@ logger = logging.getLogger("mcpenv")
 PROBE_S = 10.0
 """Timeout of the check that bubblewrap works, in seconds."""
 
+TMPFS_MB = "MCPENV_SANDBOX_TMPFS_MB"
+"""The environment variable with the size of each empty folder of a sandbox, which is in memory, in MiB."""
+
+_TRIES = 2
+"""bubblewrap fails if another program, such as a container engine, unmounts a folder while it mounts the root."""
+
+_DEFAULT_TMPFS_MB, _MAX_TMPFS_MB = 1024, 1 << 30
+
 READ_ONLY_ROOT = ("--ro-bind", "/", "/")
 """The root folder of a sandbox that reads all files of the system."""
 
@@ -55,10 +63,17 @@ class _Level:
     Attributes:
         launcher: the program that restricts itself and starts bubblewrap; empty to start it directly.
         users: one of `_USERS`.
+        sized: True if folders in memory have a limit of size. bubblewrap before 0.7 and one with a set user id bit
+            cannot limit it.
     """
 
     launcher: tuple[str, ...] = ()
     users: tuple[str, ...] = ()
+    sized: bool = False
+
+    def tmpfs(self, mb: int) -> tuple[str, ...]:
+        """Return the words before the path of a folder in memory of at most `mb` MiB."""
+        return ("--size", str(mb << 20), "--tmpfs") if self.sized else ("--tmpfs",)
 
 
 _strictest: dict[str, _Level] = {}
@@ -78,27 +93,43 @@ def command_line(
 
     It has no capabilities, its own session and its own namespaces of users, processes, IPC, host name and control
     groups. The kernel's files are read-only, and those that only root reads are masked. Devices are bubblewrap's few
-    (``/dev/null``, ``/dev/urandom``, ...). System calls that reach past namespaces are filtered, as are abstract Unix
-    sockets of other programs; see ``inside/launch.py``. Blocks the first time until bubblewrap has run.
+    (``/dev/null``, ``/dev/urandom``, ...), and ``/dev/shm`` is an empty folder in memory; the rest of ``/dev`` is
+    read-only. System calls that reach past namespaces are filtered, as are abstract Unix sockets of other programs; see
+    ``inside/launch.py``. Blocks the first time until bubblewrap has run.
 
     Args:
         bwrap: the path of bubblewrap's program.
         root: the options that make the root folder.
-        mounts: the options for all other mounts, which come after ``/dev`` and ``/proc``.
+        mounts: the options for all other mounts, which come after ``/dev`` and ``/proc``. Folders in memory are by
+            `tmpfs`.
         network: True to share the network of this machine, and before Linux 6.12 abstract Unix sockets with it.
         sysfs: True if the root folder contains ``/sys``, which must be read-only.
         options: further options.
 
     Raises:
-        ConfigurationError: bubblewrap does not answer.
+        ConfigurationError: bubblewrap does not answer, or the size of folders in memory is no number of MiB.
     """
     level = _level(bwrap)
     return [
         *(*level.launcher, bwrap, *_BASE, *level.users, *(() if network else ("--unshare-net",)), *options),
-        *(*root, "--dev", "/dev", "--proc", "/proc", *mounts),
+        *(*root, "--dev", "/dev", "--proc", "/proc", *tmpfs(bwrap), "/dev/shm", *mounts, "--remount-ro", "/dev"),
         *_kernel_files(sysfs),  # the last, so that no other mount uncovers them
         *("--", *words),
     ]
+
+
+def tmpfs(bwrap: str) -> tuple[str, ...]:
+    """Return the words before the path of a folder in memory. Blocks the first time until bubblewrap has run.
+
+    Without a limit, such a folder could fill half of the memory of the machine.
+
+    Raises:
+        ConfigurationError: bubblewrap does not answer, or `TMPFS_MB` is no number of MiB.
+    """
+    text = os.environ.get(TMPFS_MB) or str(_DEFAULT_TMPFS_MB)
+    if not (text.isascii() and text.isdecimal() and 0 < int(text) <= _MAX_TMPFS_MB):
+        raise ConfigurationError(f"{TMPFS_MB} must be a whole number of MiB from 1 to {_MAX_TMPFS_MB}, not {text!r}")
+    return _level(bwrap).tmpfs(int(text))
 
 
 def find_bubblewrap(*more: str) -> str:
@@ -133,7 +164,7 @@ def _level(bwrap: str) -> _Level:
         if sys.executable:
             launch = (sys.executable, "-I", "-S", "-B", str(_LAUNCH))
             launchers = (*((*launch, each) for each in _RESTRICTIONS), ())
-        levels = itertools.starmap(_Level, itertools.product(launchers, _USERS))
+        levels = itertools.starmap(_Level, itertools.product(launchers, _USERS, (True, False)))
         try:
             working = next((level for level in levels if _fault(bwrap, level) is None), None)
         except OSError:
@@ -156,6 +187,8 @@ def _lost_by(level: _Level) -> list[str]:
         lost.append("abstract Unix sockets are those of the network")
     if level.users != _USERS[0]:
         lost.append("further user namespaces can be made" if level.users else "there is no user namespace")
+    if not level.sized:
+        lost.append("folders in memory, such as /tmp, have no limit of size")
     return lost
 
 
@@ -166,14 +199,15 @@ def _fault(bwrap: str, level: _Level, more: Sequence[str] = ()) -> str | None:
         OSError: bubblewrap cannot be run.
         ConfigurationError: bubblewrap does not answer.
     """
-    mounts = (*READ_ONLY_ROOT, "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp", *_kernel_files(sysfs=True))
+    mounts = (*READ_ONLY_ROOT, "--dev", "/dev", "--proc", "/proc", *level.tmpfs(1), "/tmp", *_kernel_files(sysfs=True))
     command = [*level.launcher, bwrap, *_BASE, *level.users, *more, *mounts, "--", "true"]
-    try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=PROBE_S, check=False)
-    except subprocess.TimeoutExpired as error:
-        raise ConfigurationError(f"bubblewrap cannot be run: {error}") from error
-    if done.returncode == 0:
-        return None
+    for _ in range(_TRIES):
+        try:
+            done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=PROBE_S, check=False)
+        except subprocess.TimeoutExpired as error:
+            raise ConfigurationError(f"bubblewrap cannot be run: {error}") from error
+        if done.returncode == 0:
+            return None
     lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
     return f"bubblewrap does not work here: {lines[-1] if lines else f'exit status {done.returncode}'}"
 

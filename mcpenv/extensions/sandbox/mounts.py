@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 
@@ -29,11 +29,14 @@ def temporary_mounts() -> dict[Path, Mount]:
     return mounts | dict.fromkeys(map(Path, _RESOLVERS), Mount.READ)
 
 
-def mount_arguments(mounts: Mapping[Path, Mount]) -> Iterator[tuple[str, ...]]:
+def mount_arguments(mounts: Mapping[Path, Mount], tmpfs: Sequence[str]) -> Iterator[tuple[str, ...]]:
     """Yield bubblewrap's arguments for mounts. A mount follows the mounts that contain it.
 
     A folder's mount also applies to its content. Mounts without an effect are left out. Files without a mount are
     readable.
+
+    Args:
+        tmpfs: the words before the path of a folder in memory; see `bubblewrap.tmpfs`.
     """
     done: dict[Path, Mount] = {}
     for path in sorted(mounts, key=lambda path: len(path.parts)):
@@ -49,7 +52,7 @@ def mount_arguments(mounts: Mapping[Path, Mount]) -> Iterator[tuple[str, ...]]:
         elif mount is Mount.READ:
             yield "--ro-bind", str(path), str(path)
         elif path.is_dir():
-            yield "--tmpfs", str(path)
+            yield *tmpfs, str(path)
         else:
             yield "--ro-bind", "/dev/null", str(path)
 

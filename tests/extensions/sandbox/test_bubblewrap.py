@@ -194,19 +194,96 @@ def test_a_program_shares_no_namespace_but_the_network_that_it_is_given(run_in: 
 def test_without_user_namespaces_the_kernel_is_covered_as_well(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, outside: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
-    program = tmp_path / "bwrap"
-    program.write_text(
-        '#!/bin/sh\nfor each; do [ "$each" != --unshare-user ] || { echo no user namespaces >&2; exit 1; }; done\n'
-        f'exec {find_bubblewrap()} "$@"\n'
-    )
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    older(tmp_path, "--unshare-user", monkeypatch)
     (tmp_path / "work").mkdir()
     done = probed(of_an_agent, tmp_path / "work", outside) - OPEN.keys()
     # Here the machine has user namespaces after all. What is mounted in one changes nothing outside.
     assert done <= {"a user namespace", "mount in a user namespace"}
     weaker = [each for each in caplog.messages if "there is no user namespace" in each]
     assert len(weaker) == 1 and weaker[0].startswith("Sandboxes are weaker on this machine: ")
+
+
+# Fills each folder in memory, and makes a file in each folder at the top and in /dev.
+FILL = """
+import errno, json, os
+full, made = {}, []
+for line in open("/proc/self/mounts"):
+    _, folder, kind, options, *_ = line.split()
+    if kind == "tmpfs" and "ro" not in options.split(","):
+        written = 0
+        with open(folder + "/filler", "wb", buffering=0) as file:
+            try:
+                while written < 64 << 20:
+                    written += file.write(bytes(1 << 16))
+            except OSError as error:
+                full[folder] = [written, errno.errorcode[error.errno]]
+        os.unlink(folder + "/filler")
+for folder in ("/", "/dev", "/dev/pts", "/proc", "/sys"):
+    try:
+        os.close(os.open(folder + "/made", os.O_CREAT | os.O_WRONLY))
+        made.append(folder)
+    except OSError:
+        pass
+for device in ("null", "zero", "full", "random", "tty"):
+    os.stat("/dev/" + device)
+open("/dev/null", "w").write("x")
+os.close(os.openpty()[0])
+print(json.dumps([full, made]))
+"""
+
+
+@pytest.mark.world
+@each_sandbox
+def test_each_folder_in_memory_is_full_at_its_size(run_in: In, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MCPENV_SANDBOX_TMPFS_MB", "3")
+    full, made = json.loads(run_in(FILL, tmp_path))
+    assert {"/dev/shm", "/run"} <= full.keys()
+    assert all(ended == [3 << 20, "ENOSPC"] for ended in full.values()), full
+    assert made == (["/"] if run_in is of_a_task else [])  # the root of a task is on the disk
+
+
+@pytest.mark.world
+def test_without_a_setting_a_folder_in_memory_has_a_gibibyte(tmp_path: Path) -> None:
+    size = "import os; found = os.statvfs('/dev/shm'); print(found.f_blocks * found.f_frsize)"
+    assert int(of_an_agent(size, tmp_path)) == 1 << 30
+
+
+@pytest.mark.parametrize("size", ["0", "-1", "1.5", "1G", "9999999999999", "\u0661"])
+def test_a_size_that_is_none_is_no_reason_to_run_without_isolation(size: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MCPENV_SANDBOX_TMPFS_MB", size)
+    with pytest.raises(ConfigurationError, match="MCPENV_SANDBOX_TMPFS_MB must be a whole number of MiB from 1 to"):
+        Isolation.choose("auto")
+
+
+@pytest.mark.world
+def test_a_bubblewrap_that_cannot_limit_the_size_is_used_and_named_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    older(tmp_path, "--size", monkeypatch)
+    for _ in range(2):
+        assert of_an_agent("print(1)", tmp_path) == "1\n"
+    weaker = [each for each in caplog.messages if "have no limit of size" in each]
+    assert len(weaker) == 1 and weaker[0].startswith("Sandboxes are weaker on this machine: ")
+
+
+@pytest.mark.world
+def test_a_failure_that_passes_is_no_reason_for_a_weaker_sandbox(tmp_path: Path) -> None:
+    real, program, failed = find_bubblewrap(), tmp_path / "bwrap", tmp_path / "failed"
+    program.write_text(f'#!/bin/sh\nmkdir {failed} 2>/dev/null && exit 1\nexec {real} "$@"\n')
+    program.chmod(0o755)
+    assert bubblewrap._level(str(program)) == bubblewrap._level(real)
+    assert failed.exists()
+
+
+def older(folder: Path, lacking: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put a bubblewrap on the path that refuses an option."""
+    program = folder / "bwrap"
+    program.write_text(
+        f'#!/bin/sh\nfor each; do [ "$each" != {lacking} ] || {{ echo "Unknown option" >&2; exit 1; }}; done\n'
+        f'exec {find_bubblewrap()} "$@"\n'
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
 
 
 @pytest.mark.world
@@ -234,7 +311,7 @@ def test_a_bubblewrap_that_does_not_answer_is_no_reason_for_a_weaker_sandbox(
 def test_a_folder_out_of_reach_needs_no_mount(tmp_path: Path) -> None:
     folder = tmp_path / "closed" / "hidden"
     folder.mkdir(parents=True)
-    assert list(mount_arguments({folder: Mount.EMPTY})) == [("--tmpfs", str(folder))]
+    assert list(mount_arguments({folder: Mount.EMPTY}, ["--tmpfs"])) == [("--tmpfs", str(folder))]
     if os.geteuid() == 0:
         folder.parent.chmod(0)
-        assert list(mount_arguments({folder: Mount.EMPTY})) == []
+        assert list(mount_arguments({folder: Mount.EMPTY}, ["--tmpfs"])) == []
