@@ -622,9 +622,19 @@ def error_data(error: BaseException) -> dict[str, Any]:
     return {
         "kind": "raised",
         "type": type(error).__name__,
-        "message": str(error),
+        "message": str(error) + after_missing(error),
         "traceback": "".join(traceback.format_exception(type(error), error, error.__traceback__)),
     }
+
+
+def after_missing(error: BaseException) -> str:
+    """Return the package whose absence led to a failed import: an environment may import something else instead."""
+    earlier = error.__context__
+    while type(error) is ImportError and earlier is not None:
+        if isinstance(earlier, ModuleNotFoundError):
+            return f", after: {earlier}"
+        earlier = earlier.__context__
+    return ""
 
 
 def main() -> None:

@@ -424,6 +424,12 @@ def test_a_class_of_an_installed_package_is_named_as_any_other(tmp_path: Path) -
     [
         ("- no mapping", "", "openenv.yaml is not a mapping"),
         ("name: x", "import missing_module", "cannot be loaded: ModuleNotFoundError: No module named 'missing_module'"),
+        (
+            "name: x",
+            "try:\n    import missing_module\nexcept ImportError:\n    from .. import stand_in",
+            "cannot be loaded: ImportError: attempted relative import beyond top-level package, after: No module named "
+            "'missing_module'",
+        ),
         ("name: x", "app = None", "server.app creates no server of an OpenEnv environment"),
         ("name: x", "raise SystemExit(3)", "cannot be loaded: SystemExit: 3"),
     ],
