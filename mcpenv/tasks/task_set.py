@@ -230,8 +230,12 @@ class TaskSet:
         return licensed
 
     def origin(self) -> dict[str, str | None]:
-        """Return licence, source and version of the tasks. A source that is a file of this machine is left out."""
-        return {"licence": self.licence, "source": self._given_source, "version": self.version}
+        """Return licence, source and version of the tasks. Nothing is read for it.
+
+        A source that is a file of this machine is left out, and so is the version of tasks that were not read yet.
+        """
+        version = None if self._made is None else self._made.version
+        return {"licence": self.licence, "source": self._given_source, "version": version}
 
     @property
     def source(self) -> str:

@@ -58,10 +58,15 @@ def versions() -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class RecordedEnvironment:
-    """The environment of a recorded episode."""
+    """The environment of a recorded episode.
+
+    Attributes:
+        tasks: licence, source and version of its tasks, as `TaskSet.origin`; None without tasks, and in older records.
+    """
 
     name: str
     version: str | None = None
+    tasks: dict[str, str | None] | None = None
 
 
 @dataclass(slots=True)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from mcpenv.environment import MCPEnvironment
+    from mcpenv.tasks import TaskSet
     from mcpenv.tools.registry import ToolRegistry
 
 logger = logging.getLogger("mcpenv")
@@ -92,19 +93,26 @@ class Recorder:
         if execution.mounted is not None:
             listed = env.list_tools()
             tools = lambda: listed  # noqa: E731
-        execution.sink = self.sink_for(env.exposed_name(), env.VERSION, tools, waits=True)
+        execution.sink = self.sink_for(env.exposed_name(), env.VERSION, tools, env.tasks, waits=True)
         execution.episode.handed_over = True  # the running episode was not recorded from its reset on
 
     def sink_for(
-        self, environment_name: str, version: str | None, tools: Tools, *, waits: bool = False
+        self,
+        environment_name: str,
+        version: str | None,
+        tools: Tools,
+        tasks: TaskSet | None = None,
+        *,
+        waits: bool = False,
     ) -> RecordingSink:
         """Return the sink for the episodes of one environment.
 
         Args:
             tools: called when an episode is over. It must not refer to the instance, which refers to it.
+            tasks: the environment's own, whose licence, source and version are recorded with an episode of a task.
             waits: True, as in process, if the code that ends an episode may block while the queue is full.
         """
-        return RecordingSink(self, RecordedEnvironment(environment_name, version), tools, waits)
+        return RecordingSink(self, RecordedEnvironment(environment_name, version), tools, waits, tasks)
 
     def write(self, episode: RecordedEpisode) -> None:
         """Record an episode that was put together elsewhere. Blocks only while the queue is full."""
@@ -133,7 +141,15 @@ class Recorder:
 class RecordingSink:
     """The sink for the episodes of one environment. It accepts them without blocking on disk."""
 
-    def __init__(self, recorder: Recorder, environment: RecordedEnvironment, tools: Tools, waits: bool) -> None:
+    def __init__(
+        self,
+        recorder: Recorder,
+        environment: RecordedEnvironment,
+        tools: Tools,
+        waits: bool,
+        tasks: TaskSet | None = None,
+    ) -> None:
+        self._tasks = tasks
         self._recorder = recorder
         self._environment = environment
         self._tools = tools
@@ -162,7 +178,7 @@ class RecordingSink:
     def another(self, tools: ToolRegistry, mode: Mode) -> RecordingSink:
         """Return a sink for another instance. A fork has its own tools, and its own spilled steps."""
         listed: Tools = OwnTools(tools, mode)
-        sink = RecordingSink(self._recorder, self._environment, listed, self._waits)
+        sink = RecordingSink(self._recorder, self._environment, listed, self._waits, self._tasks)
         sink.agent = self.agent
         return sink
 
@@ -216,7 +232,10 @@ class RecordingSink:
 
     def _episode(self, trajectory: Trajectory, tools: Sequence[Tool] | None, agent: str | None) -> RecordedEpisode:
         listed = None if tools is None else self._recorder.tools.keep(tools)
-        episode = RecordedEpisode(trajectory, self._environment, versions(), listed)
+        environment = self._environment
+        if self._tasks is not None and trajectory.task is not None:
+            environment = replace(environment, tasks=self._tasks.origin())
+        episode = RecordedEpisode(trajectory, environment, versions(), listed)
         if agent is not None:
             episode.agent = {"name": agent}
         observations = {

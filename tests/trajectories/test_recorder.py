@@ -422,7 +422,7 @@ TASKS = st.builds(
             st.none() | TASKS, st.none() | st.dictionaries(st.text(), SCALARS, max_size=2), REWARDS, REWARDS,
             st.none() | st.text(), st.none() | st.just(Fork("other", 3)),
         ),
-        st.builds(RecordedEnvironment, st.text(), st.none() | st.text()),
+        st.builds(RecordedEnvironment, st.text(), st.none() | st.text(), st.none() | st.just({"licence": "MIT"})),
         tools=st.none() | st.text(),
         messages=st.none() | st.lists(OPTIONS, max_size=2),
         agent=st.none() | OPTIONS,
@@ -483,7 +483,7 @@ def test_what_a_program_keeps_beside_an_episode_is_recorded_in_its_json_form(odd
 def as_before(line: bytes) -> Any:
     """The content of an episode's line without what was not written before, such as statuses and times of scoring."""
     content = json.loads(line)
-    assert content.pop("model_turns") is None
+    assert content.pop("model_turns") is content["environment"].pop("tasks") is None
     assert content["trajectory"].pop("end_scoring_s") == 0.0
     assert content["trajectory"].pop("problems") == content["trajectory"].pop("changes") == []
     for each in (content["trajectory"], *content["trajectory"]["steps"]):

@@ -194,7 +194,7 @@ async def evaluate_async(
             "seed": seed,
             "timeout_s": timeout_s,
         }
-        environment = RecordedEnvironment(server.name, server.version)
+        environment = RecordedEnvironment(server.name, server.version, server.task_set)
         hidden = _hidden(directory, server.folder, None if tasks is None else Path(tasks))
         folder = await asyncio.to_thread(RunFolder, directory, described, environment, fresh=fresh)
         try:

@@ -44,6 +44,7 @@ class Server:
         control_token: the token for its control plane; None if it requires none.
         name, version, description: of the environment.
         has_tasks: True if the environment has tasks.
+        task_set: their licence, source and version; None if the server does not tell them.
         slots: maximum concurrent sessions.
         free: number of sessions that were free at the start.
         folder: the folder of the environment's code; None if unknown, as for a server at a URL.
@@ -58,6 +59,7 @@ class Server:
     slots: int
     free: int
     folder: Path | None = None
+    task_set: dict[str, str | None] | None = None
 
     def client(self) -> EnvClient:
         """Return a client for a new session, not yet connected."""
@@ -167,6 +169,7 @@ async def _described(url: str, control_token: str | None) -> Server:
         version=None if version is None else str(version),
         description=str(metadata.get("description") or ""),
         has_tasks=bool(metadata.get("tasks")),
+        task_set=metadata.get("task_set"),
         slots=capacity.max_sessions,
         free=capacity.available_slots,
     )

@@ -177,7 +177,7 @@ class EnvironmentFactory:
             execution.max_calls = self._config.max_calls_in_flight
             execution.episode.orchestrated = orchestrated
             if self.recorder is not None:
-                execution.sink = self.recorder.sink_for(self.name, self.version, self._tools_of(execution))
+                execution.sink = self.recorder.sink_for(self.name, self.version, self._tools_of(execution), self.tasks)
             if not orchestrated:
                 await execution.reset()
         except BaseException:
