@@ -15,6 +15,8 @@ from typing import Any
 import httpx
 import pytest
 from fastmcp import Client
+from fastmcp.client.transports import StreamableHttpTransport
+from fastmcp.server.dependencies import get_access_token, get_http_headers
 from joserfc import jwk, jwt
 
 from mcpenv import ConfigurationError, Context, MCPEnvironment
@@ -119,6 +121,30 @@ def test_a_signed_token_is_one_agent_whatever_its_connections(url: str, era: str
     other = signed(sub=f"dave of {era}")
     assert first != again
     assert [asyncio.run(visit(f"{url}/mcp", token, era)) for token in (first, again, other)] == [1, 2, 1]
+
+
+class Passing(MCPEnvironment):
+    """Shows the headers that a tool can pass on to another server."""
+
+    def __init__(self) -> None:
+        @self.tool
+        async def headers() -> dict[str, str]:
+            token = get_access_token()
+            return {**get_http_headers(include_all=True), "known": token.token if token else ""}
+
+
+@pytest.mark.parametrize("era", ERAS)
+def test_a_tool_cannot_pass_on_the_token_among_the_headers_of_a_request(era: Any) -> None:
+    async def headers(url: str) -> dict[str, str]:
+        transport = StreamableHttpTransport(url, headers={"X-Mine": "1"}, auth=ADAS_TOKEN)
+        async with asyncio.timeout(TIMEOUT_S), Client(transport, mode=era) as client:
+            found: dict[str, str] = (await client.call_tool("headers")).structured_content
+            return found
+
+    with serving(Passing, auth=agent_auth_from(tokens={"ada": ADAS_TOKEN})) as url:
+        found = asyncio.run(headers(f"{url}/mcp"))
+    assert found.pop("known") == ADAS_TOKEN and found["x-mine"] == "1"
+    assert ADAS_TOKEN not in str(found)
 
 
 def test_static_tokens_work_beside_signed_ones(url: str) -> None:

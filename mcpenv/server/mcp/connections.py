@@ -10,12 +10,13 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from fastmcp.server.http import StarletteWithLifespan, StreamableHTTPASGIApp
 from mcp.server.transport_security import RequestBodyLimitMiddleware
 from starlette.routing import Route
-from starlette.types import Message, Scope
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 RESOURCE = "/"
 """The route in FastMCP's applications, and so the resource that OAuth's metadata (RFC 9728) names.
@@ -172,6 +173,23 @@ def limit_bodies(app: StarletteWithLifespan, max_body_bytes: int) -> None:
     manager = _transport_of(app).session_manager
     assert manager is not None and isinstance(manager.asgi_app, RequestBodyLimitMiddleware)
     manager.asgi_app.max_body_size = max_body_bytes
+
+
+def hide_tokens(app: StarletteWithLifespan) -> None:
+    """Remove the token of an authenticated agent from requests to FastMCP's running application.
+
+    A tool that passes on the headers of its request, as FastMCP's proxies do, would give the token to another server.
+    It stays readable by FastMCP's ``get_access_token``.
+    """
+    manager = _transport_of(app).session_manager
+    assert manager is not None and isinstance(manager.asgi_app, RequestBodyLimitMiddleware)
+    manager.asgi_app.app = partial(_without_token, manager.asgi_app.app)
+
+
+async def _without_token(inner: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+    # In the same scope, which FastMCP's current request also reads.
+    scope["headers"] = [each for each in scope["headers"] if each[0] != b"authorization"]
+    await inner(scope, receive, send)
 
 
 def _transport_of(app: StarletteWithLifespan) -> StreamableHTTPASGIApp:

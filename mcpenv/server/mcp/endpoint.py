@@ -31,7 +31,7 @@ from mcpenv.server.sessions.handles import Handle, Handles
 from mcpenv.server.sessions.resolver import HANDLE
 from mcpenv_client.types.values import decode
 
-from .connections import MAX_CLIENT_NAME, MAX_FIRST_BYTES, RESOURCE, HandshakeConnections, limit_bodies
+from .connections import MAX_CLIENT_NAME, MAX_FIRST_BYTES, RESOURCE, HandshakeConnections, hide_tokens, limit_bodies
 from .event_store import RETRY_MS, RecentEvents
 
 WATCH_AFTER_S = 0.05
@@ -107,6 +107,8 @@ class MCPEndpoint:
             for app in (self._streaming, self._plain):
                 await stack.enter_async_context(app.lifespan(app))
                 limit_bodies(app, self._max_body_bytes)
+                if self._authenticates:
+                    hide_tokens(app)
             self._transports.lift_limit()
             yield
 
