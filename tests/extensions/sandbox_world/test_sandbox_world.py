@@ -1,0 +1,251 @@
+"""Every backend of a sandbox behaves alike: files, commands, capture, saved states; and what each keeps out."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from mcpenv import MCPEnvironment, TaskSet
+from mcpenv.errors import ConfigurationError, WorldUnreadable
+from mcpenv.extensions.sandbox_world import Sandbox, SandboxFailed, make_sandbox
+from mcpenv.extensions.sandbox_world import in_process as of_bashkit
+from mcpenv.extensions.sandbox_world import sandbox as base
+from mcpenv.worlds import World
+
+BACKENDS = ["in_process", pytest.param("bubblewrap", marks=pytest.mark.world)]
+FILES = {"a/b c.txt": b"one\ntwo\n", "x.sh": b"#!/bin/sh\necho hi\n", "data.bin": b"\xff\x00"}
+
+SUM = "awk '{s+=$1} END{print s}' n.txt > sum.txt"
+
+Make = Callable[..., Sandbox]
+
+
+@pytest.fixture(params=BACKENDS)
+def make(request: pytest.FixtureRequest) -> Iterator[Make]:
+    made: list[Sandbox] = []
+
+    def make(**options: float) -> Sandbox:
+        made.append(make_sandbox(request.param, timeout_s=options.get("timeout_s", 30.0), env={"GIVEN": "yes"}))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+def test_each_command_has_a_shell_of_its_own_in_the_folder(make: Make) -> None:
+    sandbox = make()
+    assert isinstance(sandbox, World)
+    done = sandbox.run("mkdir d; cd d; export FOO=1; pwd; echo $FOO $GIVEN; echo wrong >&2; exit 3")
+    assert (done.exit_code, done.stdout, done.stderr, done.timed_out) == (3, "/work/d\n1 yes\n", "wrong\n", False)
+    assert sandbox.run('pwd; echo "[$FOO]"').stdout == "/work\n[]\n"
+    assert sandbox.run("cat; echo end", stdin=b"given\n").stdout == "given\nend\n"
+    assert sandbox.run("cat; echo 'it'\"'\"'s'").stdout == "it's\n"
+
+
+def test_files_are_captured_with_unusual_permissions_links_and_empty_folders(make: Make) -> None:
+    sandbox = make()
+    sandbox.fill(base.files(FILES, {"x.sh": 0o755, "a": 0o750}))
+    assert sandbox.capture() == {
+        "a": {"folder": True, "mode": "750"},
+        "a/b c.txt": {"text": "one\ntwo\n"},
+        "data.bin": {"sha256": "ea5dbf9596d187e9500f23e9a680109475341cf4e81f7e043f7d97152c10772f", "size": 2},
+        "x.sh": {"text": "#!/bin/sh\necho hi\n", "mode": "755"},
+    }
+    assert sandbox.run("chmod 600 x.sh; ln -s x.sh link; mkdir e; chmod 000 e data.bin; rm -r a").exit_code == 0
+    assert sandbox.capture() == {
+        "data.bin": {**sandbox.capture()["data.bin"], "size": 2, "mode": "0"},
+        "e": {"folder": True, "mode": "0"},
+        "link": {"link": "x.sh"},
+        "x.sh": {"text": "#!/bin/sh\necho hi\n", "mode": "600"},
+    }
+
+
+def test_a_saved_state_is_all_there_is_after_it_is_loaded(make: Make) -> None:
+    sandbox, other = make(), make()
+    sandbox.fill(base.files(FILES, {"x.sh": 0o755}))
+    sandbox.run("ln -s 'a/b c.txt' link; chmod 500 a")
+    saved, state = sandbox.save(), sandbox.capture()
+    sandbox.run("chmod 700 a; rm -rf *; echo new > new.txt; mkdir -p locked/in; chmod 000 locked")
+    sandbox.load(saved)
+    assert sandbox.capture() == state
+    other.load(saved)
+    assert other.capture() == state and other.save() == saved == sandbox.save()
+
+
+def test_reads_and_writes_stay_in_the_folder(make: Make) -> None:
+    sandbox = make()
+    sandbox.write("new/deep er/it's.txt", b"hello\xff\n")
+    assert sandbox.read("/work/new/deep er/it's.txt") == b"hello\xff\n"
+    for path in ("../x", "/etc/passwd", "a/../../x", "", "/work", "/workers/x", "nul\0"):
+        with pytest.raises(FileNotFoundError):
+            sandbox.read(path)
+        with pytest.raises(FileNotFoundError):
+            sandbox.write(path, b"x")
+    with pytest.raises(FileNotFoundError, match=r"nothing\.txt"):
+        sandbox.read("nothing.txt")
+    with pytest.raises(OSError, match=r".+"):
+        sandbox.write("new", b"a folder is there")
+
+
+def test_a_command_ends_at_its_time_limit_and_the_next_one_runs(make: Make) -> None:
+    sandbox = make(timeout_s=1.0)
+    done = sandbox.run("echo before > kept.txt; sleep 60; echo after > kept.txt")
+    assert done.timed_out and done.exit_code == 124
+    done = sandbox.run("cat kept.txt")
+    assert (done.exit_code, done.stdout, done.timed_out) == (0, "before\n", False)
+
+
+def test_the_middle_of_a_long_output_is_left_out(make: Make) -> None:
+    output = make().run("for i in $(seq 1 9000); do echo line $i; done").stdout
+    assert output.startswith("line 1\n") and output.endswith("line 9000\n")
+    assert "bytes left out" in output and len(output) < base.MAX_OUTPUT + 100
+
+
+def test_missing_programs_are_named(make: Make) -> None:
+    sandbox = make()
+    assert sandbox.missing(["awk", "no-such-program", "sed"]) == ["no-such-program"]
+    sandbox.require(["awk", "sed"])
+    with pytest.raises(ConfigurationError, match=f"{sandbox.backend}.*no-such-program, nor-this"):
+        sandbox.require(["no-such-program", "awk", "nor-this"])
+
+
+def test_a_closed_sandbox_says_so(make: Make) -> None:
+    sandbox = make()
+    sandbox.close()
+    sandbox.close()
+    with pytest.raises(SandboxFailed, match="closed"):
+        sandbox.run("true")
+    with pytest.raises(SandboxFailed, match="closed"):
+        sandbox.fill(())
+
+
+def test_too_many_bytes_are_refused_before_a_verifier_has_them(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    sandbox = make()
+    sandbox.run("head -c 2000 /dev/zero > a; head -c 2000 /dev/zero > b")
+    assert set(sandbox.capture()) == {"a", "b"}
+    monkeypatch.setattr(base, "MAX_BYTES", 3000)
+    with pytest.raises(WorldUnreadable):
+        sandbox.capture()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_environment_is_verified_by_the_files(backend: str) -> None:
+    class Terminal(MCPEnvironment):
+        tasks = TaskSet(
+            [
+                {
+                    "id": "sum",
+                    "prompt": "Write the sum of the numbers in n.txt to sum.txt.",
+                    "oracle": [{"tool_name": "run", "arguments": {"command": SUM}}],
+                    "verifier": {"kind": "expect_exactly", "changes": {"sum.txt": {"text": "42\n"}}},
+                }
+            ]
+        )
+
+        world: Sandbox
+
+        def __init__(self) -> None:
+            self.world = make_sandbox(backend)
+
+            @self.tool
+            def run(command: str) -> str:
+                """Run a command."""
+                return self.world.run(command).stdout
+
+        def reset(self, seed: int | None = None, episode_id: str | None = None) -> None:
+            self.world.fill(base.files({"n.txt": b"12\n30\n"}))
+
+        def close(self) -> None:
+            self.world.close()
+
+    with Terminal() as env:
+        task = Terminal.tasks.get("train", 0)
+        for calls, value in (([], 0.0), ([{"command": "echo 42 > sum.txt; rm n.txt"}], 0.0), (None, 1.0)):
+            env.reset(task=task)
+            oracle = [call.arguments for call in task.oracle or []]
+            for arguments in oracle if calls is None else calls:
+                assert env.call_tool("run", arguments).error is None
+            assert env.end().info["return"] == value
+
+
+# -- in process
+
+
+def test_more_shells_than_are_kept_live_keep_their_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(of_bashkit, "MAX_AWAKE", 3)
+    before = len(os.listdir("/proc/self/fd")) if sys.platform == "linux" else 0
+    many = [make_sandbox() for _ in range(30)]
+    for number, sandbox in enumerate(many):
+        sandbox.write("mine.txt", str(number).encode())
+    if sys.platform == "linux":
+        assert len(os.listdir("/proc/self/fd")) < before + 30
+    with ThreadPoolExecutor(8) as pool:
+        for _ in range(3):
+            assert [each.stdout for each in pool.map(lambda each: each.run("cat mine.txt"), many)] == [
+                str(number) for number in range(30)
+            ]
+    for sandbox in many:
+        sandbox.close()
+
+
+def test_random_numbers_are_the_same_in_each_episode() -> None:
+    sandbox = make_sandbox()
+    first = sandbox.run("echo $RANDOM $RANDOM").stdout
+    assert first == sandbox.run("echo $RANDOM $RANDOM").stdout and len(set(first.split())) == 2
+
+
+def test_an_endless_loop_ends() -> None:
+    done = make_sandbox(timeout_s=20.0).run("while true; do :; done")
+    assert done.exit_code != 0 and "exceeded" in done.stderr
+
+
+def test_bashkit_is_named_if_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "bashkit", None)
+    monkeypatch.delitem(sys.modules, of_bashkit.__name__)
+    with pytest.raises(ConfigurationError, match=r"mcpenv\[terminal\]"):
+        make_sandbox()
+
+
+def test_unknown_backends_and_limits_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"'docker'.*in_process, bubblewrap"):
+        make_sandbox("docker")
+    for limit in (0.0, -1.0, float("nan")):
+        with pytest.raises(ConfigurationError, match="timeout_s"):
+            make_sandbox(timeout_s=limit)
+
+
+# -- bubblewrap
+
+
+@pytest.mark.world
+def test_nothing_of_this_machine_is_seen_but_its_programs(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("hidden")
+    sandbox = make_sandbox("bubblewrap")
+    assert sandbox.run(f"cat {tmp_path}/secret /etc/shadow; ls /root /home /var").stdout == ""
+    assert sandbox.run("ls /tmp; echo left > /tmp/x").stdout == ""
+    assert sandbox.run("ls /tmp; cat < /dev/tcp/127.0.0.1/1").stdout == ""
+    assert "HOME=/work" in sandbox.run("env").stdout.splitlines()
+    assert not any(name.startswith("PYTEST") for name in sandbox.run("env").stdout.splitlines())
+    sandbox.close()
+
+
+@pytest.mark.world
+def test_links_out_of_the_folder_are_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("hidden")
+    sandbox = make_sandbox("bubblewrap")
+    sandbox.run(f"ln -s {tmp_path} out; ln -s {tmp_path}/secret file; mkfifo pipe")
+    seen = sandbox.capture()
+    assert seen["out"] == {"link": str(tmp_path)} and seen["file"] == {"link": f"{tmp_path}/secret"}
+    assert seen["pipe"]["special"] == "p"
+    with pytest.raises(FileNotFoundError):
+        sandbox.read("file")
+    sandbox.fill(())
+    assert (tmp_path / "secret").read_text() == "hidden" and stat.S_IMODE(tmp_path.stat().st_mode) == 0o700
+    sandbox.close()
