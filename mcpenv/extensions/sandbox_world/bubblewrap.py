@@ -50,7 +50,7 @@ class BubblewrapSandbox(Sandbox):
             self._bwrap,
             ["bash", "-c", _LIMITS, "bash", command],
             root=self._root,
-            mounts=(*tmpfs(self._bwrap), "/tmp", "--bind", str(self._folder), str(FOLDER)),
+            mounts=(*tmpfs(self._bwrap), "/tmp", "--bind", str(self._folder), str(FOLDER), "--remount-ro", "/"),
             network=False,
             sysfs=False,
             options=("--clearenv", *self._variables(), "--chdir", str(FOLDER)),
