@@ -24,7 +24,7 @@ from mcpenv.extensions.sandbox.process import CHILD, MAX_ANSWER
 from mcpenv.rewards.verifiers import Evidence, check, run
 from mcpenv.rewards.verifiers.specs import parse
 from mcpenv.testing import Verdict, check_environment
-from mcpenv_client.types.tasks import OracleCall, Task
+from mcpenv_client.types.tasks import LABELS, OracleCall, Task
 
 TASK = Task(id="pay", metadata={"amount": 10}, oracle=[OracleCall(tool_name="pay")], reward_range=(-1.0, 2.0))
 BEFORE = {"accounts": {"1": {"balance": 100}}}
@@ -104,7 +104,7 @@ def test_code_is_given_the_task_without_its_answer_and_the_world(sandbox: str) -
 assert before['accounts']['1']['balance'] == 100 and after['accounts']['1']['balance'] == 90
 assert changes == [{'path': ['accounts', '1', 'balance'], 'kind': 'changed', 'before': 100, 'after': 90}]
 return task['metadata']['amount'] / 20"""
-    fields = sorted(Task.model_fields.keys() - {"oracle", "verifier"})
+    fields = sorted(Task.model_fields.keys() - {"oracle", "verifier", *LABELS})  # it has no labels
     assert verified(python(body.replace("sorted(task_fields)", repr(fields)), sandbox)) == Reward(0.5)
     assert verified(python("return len(changes)", sandbox, ignore=("**",))) == Reward(0.0)
 
