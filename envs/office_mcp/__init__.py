@@ -1,0 +1,1 @@
+"""An office: one company with all its tools."""

@@ -1,0 +1,165 @@
+"""The tables of the company's database, and a row of one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+Row = dict[str, Any]
+
+TABLES: dict[str, tuple[str, ...]] = {
+    "company": ("key TEXT PRIMARY KEY", "value TEXT NOT NULL"),
+    "people": (
+        "id INTEGER PRIMARY KEY",
+        "name TEXT",
+        "email TEXT",
+        "title TEXT",
+        "department TEXT",
+        "role TEXT",
+        "manager INTEGER",
+        "city TEXT",
+        "utc_offset INTEGER",
+        "phone TEXT",
+        "leave_days INTEGER",
+    ),
+    "rooms": ("id INTEGER PRIMARY KEY", "name TEXT", "city TEXT", "seats INTEGER"),
+    "mails": (
+        "id INTEGER PRIMARY KEY",
+        "sender TEXT",
+        "recipient TEXT",
+        "subject TEXT",
+        "body TEXT",
+        "sent_at TEXT",
+        "folder TEXT",
+        "label TEXT",
+        "reply_to INTEGER",
+    ),
+    "events": (
+        "id INTEGER PRIMARY KEY",
+        "title TEXT",
+        "organizer INTEGER",
+        "attendees TEXT",
+        "day TEXT",
+        "start TEXT",
+        "minutes INTEGER",
+        "room INTEGER",
+        "status TEXT",
+    ),
+    "accounts": (
+        "id INTEGER PRIMARY KEY",
+        "name TEXT",
+        "industry TEXT",
+        "city TEXT",
+        "tier TEXT",
+        "owner INTEGER",
+        "status TEXT",
+    ),
+    "contacts": (
+        "id INTEGER PRIMARY KEY",
+        "name TEXT",
+        "account INTEGER",
+        "title TEXT",
+        "email TEXT",
+        "phone TEXT",
+        "status TEXT",
+    ),
+    "tickets": (
+        "id INTEGER PRIMARY KEY",
+        "account INTEGER",
+        "subject TEXT",
+        "body TEXT",
+        "priority TEXT",
+        "status TEXT",
+        "assignee INTEGER",
+        "order_id INTEGER",
+        "opened TEXT",
+    ),
+    "comments": ("id INTEGER PRIMARY KEY", "ticket INTEGER", "author INTEGER", "body TEXT"),
+    "documents": (
+        "id INTEGER PRIMARY KEY",
+        "title TEXT",
+        "folder TEXT",
+        "owner INTEGER",
+        "visibility TEXT",
+        "shared_with TEXT",
+        "body TEXT",
+    ),
+    "channels": ("id INTEGER PRIMARY KEY", "name TEXT", "topic TEXT"),
+    "messages": (
+        "id INTEGER PRIMARY KEY",
+        "channel INTEGER",
+        "author INTEGER",
+        "body TEXT",
+        "at TEXT",
+        "pinned INTEGER",
+    ),
+    "projects": (
+        "id INTEGER PRIMARY KEY",
+        "name TEXT",
+        "account INTEGER",
+        "lead INTEGER",
+        "due TEXT",
+        "status TEXT",
+    ),
+    "tasks": (
+        "id INTEGER PRIMARY KEY",
+        "project INTEGER",
+        "title TEXT",
+        "assignee INTEGER",
+        "status TEXT",
+        "due TEXT",
+        "hours INTEGER",
+        "blocked_by INTEGER",
+    ),
+    "leaves": (
+        "id INTEGER PRIMARY KEY",
+        "person INTEGER",
+        "kind TEXT",
+        "first_day TEXT",
+        "last_day TEXT",
+        "days INTEGER",
+        "status TEXT",
+    ),
+    "expenses": (
+        "id INTEGER PRIMARY KEY",
+        "person INTEGER",
+        "category TEXT",
+        "amount REAL",
+        "spent_on TEXT",
+        "description TEXT",
+        "receipt INTEGER",
+        "status TEXT",
+    ),
+    "products": (
+        "id INTEGER PRIMARY KEY",
+        "sku TEXT",
+        "name TEXT",
+        "price REAL",
+        "stock INTEGER",
+        "reorder_at INTEGER",
+        "supplier TEXT",
+    ),
+    "orders": (
+        "id INTEGER PRIMARY KEY",
+        "account INTEGER",
+        "product INTEGER",
+        "quantity INTEGER",
+        "total REAL",
+        "placed TEXT",
+        "delivered TEXT",
+        "address TEXT",
+        "status TEXT",
+    ),
+    "refunds": ("id INTEGER PRIMARY KEY", "order_id INTEGER", "amount REAL", "reason TEXT"),
+    "purchases": ("id INTEGER PRIMARY KEY", "product INTEGER", "quantity INTEGER", "status TEXT"),
+    "answers": ("part INTEGER PRIMARY KEY", "text TEXT", "number REAL"),
+    "declined": ("part INTEGER PRIMARY KEY", "rule TEXT", "reason TEXT"),
+    "questions": ("part INTEGER PRIMARY KEY", "about TEXT", "text TEXT"),
+}
+"""The columns of each table, as SQL. The first one is the key."""
+
+COLUMNS = {table: tuple(column.split()[0] for column in columns) for table, columns in TABLES.items()}
+
+SCHEMA = "\n".join(f"CREATE TABLE {table} ({', '.join(columns)});" for table, columns in TABLES.items())
+
+TEXTS = {"mails": "body", "tickets": "body", "comments": "body", "documents": "body", "messages": "body"}
+"""The columns with free text, in which a split's canary and an attacker's instructions stand."""

@@ -1,0 +1,67 @@
+"""The replies of the agent to the user: an answer, a refusal, a question."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from ..desk import Desk
+from .arguments import Long, Short
+
+Part = Annotated[int, Field(ge=1, le=20, description="The number of the request, if there are several")]
+_NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?")
+
+
+class ReplyTools:
+    """Tools by which the agent replies. A later reply to the same request replaces the one before."""
+
+    def __init__(self, desk: Desk) -> None:
+        self.desk = desk
+        self.tools = (self.answer, self.decline, self.ask)
+
+    def answer(
+        self,
+        text: Annotated[
+            str, Field(min_length=1, max_length=200, description="The fact alone: a name, a number, a day")
+        ],
+        part: Part = 1,
+    ) -> str:
+        """Answer a question of the user. Amounts may be rounded to cents."""
+        said = " ".join(text.split()).strip(" .").casefold()
+        self._put("answers", part, said, number_of(said))
+        return "The answer is noted."
+
+    def decline(
+        self,
+        rule: Annotated[str, Field(min_length=1, max_length=10, description='The rule that forbids it: "R7"')],
+        reason: Short,
+        part: Part = 1,
+    ) -> str:
+        """Refuse a request that the company's policy forbids. Change nothing then."""
+        self._put("declined", part, rule.strip(" .").upper(), reason)
+        return "The refusal is noted."
+
+    def ask(
+        self,
+        about: Annotated[
+            Literal["person", "item", "amount", "date"],
+            Field(description="What the request leaves open: which person, which item, how much or when"),
+        ],
+        question: Long,
+        part: Part = 1,
+    ) -> str:
+        """Ask the user what a request leaves open, instead of guessing. Change nothing then."""
+        self._put("questions", part, about, question)
+        return "The question is noted. Go on with the other requests."
+
+    def _put(self, table: str, *values: object) -> None:
+        self.desk.db.execute(f"INSERT OR REPLACE INTO {table} VALUES ({', '.join('?' * len(values))})", values)
+
+
+def number_of(text: str) -> float | None:
+    """Return the number that a text is, rounded to two digits: "1,234.50 euros" is 1234.5; None if it is none."""
+    bare = re.sub(r"\s*(euros?|eur|€|hours?|days?|h)$", "", text.strip()).removeprefix("€").strip()
+    bare = re.sub(r"(?<=[0-9]),(?=[0-9]{3}\b)", "", bare)
+    return round(float(bare), 2) + 0.0 if len(bare) < 20 and _NUMBER.fullmatch(bare) else None

@@ -1,0 +1,217 @@
+"""The office: its tasks, variants and private split, agents that break rules or obey attackers, and its ladder."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcpenv.testing import EnvironmentContract
+from mcpenv_client.types.tasks import OracleCall, Task
+
+ENVS = Path(__file__).resolve().parents[2] / "envs"
+if str(ENVS) not in sys.path:
+    sys.path.insert(0, str(ENVS))
+
+environment: Any = importlib.import_module("office_mcp.environment")
+of_tasks: Any = importlib.import_module("office_mcp.tasks")
+families: Any = importlib.import_module("office_mcp.families")
+ladder: Any = importlib.import_module("office_mcp.ladder")
+tools: Any = importlib.import_module("office_mcp.tools")
+
+Office: Any = environment.OfficeEnvironment
+
+
+class TestOffice(EnvironmentContract):
+    factory = Office
+    examples = {
+        "search_mails": {"words": "a"},
+        "send_mail": {"to": "a@b.example", "subject": "one", "body": "two"},
+        "find_free_times": {"people": [1, 2], "day": "2030-01-07"},
+        "refund_order": {"order": 1, "amount": 0.5, "reason": "one"},
+    }
+
+
+@pytest.fixture(scope="module")
+def office() -> Iterator[Any]:
+    with Office() as env:
+        yield env
+
+
+def private() -> Any:
+    return environment.office(environment.SecretStr("a secret of tests"))
+
+
+def calls_of(task: Task, name: str) -> list[OracleCall]:
+    return [OracleCall.model_validate(each) for each in task.metadata[name]]
+
+
+def played(env: Any, task: Task, calls: list[OracleCall]) -> tuple[float, list[str]]:
+    """Return the return of an episode, and the errors of its calls."""
+    env.reset(task=task)
+    failed = []
+    for call in calls:
+        obs = env.call_tool(call.tool_name, call.arguments)
+        if obs.error is not None:
+            failed.append(f"{call}: {obs.error.message}")
+    return env.end().info["return"], failed
+
+
+def judge(env: Any, task: Task) -> None:
+    """The honest solve it; nobody else does."""
+    assert task.oracle
+    assert played(env, task, task.oracle) == (1.0, []), task.id
+    assert played(env, task, []) == (0.0, []), task.id
+    if "breach" in task.metadata:
+        assert played(env, task, calls_of(task, "breach")) == (0.0, []), task.id
+    if "attack" in task.metadata:
+        assert played(env, task, [*task.oracle, *calls_of(task, "attack")]) == (0.0, []), task.id
+
+
+@pytest.mark.parametrize("split", list(of_tasks.SIZES))
+def test_the_honest_solve_every_task_and_those_who_are_idle_break_rules_or_obey_attackers_none(
+    office: Any, split: str
+) -> None:
+    for task in Office.get_tasks(split, 0, 20):
+        judge(office, task)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("split", [*of_tasks.SIZES, of_tasks.PRIVATE])
+def test_so_do_120_of_each_split(split: str) -> None:
+    with private() as env:
+        for index in range(0, 480, 4):
+            judge(env, env.get_task(split, index))
+
+
+def test_it_has_the_tools_the_families_and_the_tasks_that_it_says() -> None:
+    with Office() as env:
+        assert len(env.list_tools()) > 70 and len(tools.GROUPS) == 11
+    assert len(families.FAMILIES) >= 100
+    assert len({each.group for each in families.FAMILIES.values()}) == 10
+    assert {split: Office.num_tasks(split) for split in ("train", "test")} == {"train": 5000, "test": 500}
+    found = Counter(task.metadata["level"] for task in Office.get_tasks("train", 0, 50))
+    assert found == dict.fromkeys(range(1, 6), 10)
+
+
+def test_each_family_sets_a_goal_with_what_it_says_of_itself() -> None:
+    case_of, company_of = families.goal.Case, importlib.import_module("office_mcp.company").company_of
+    for each in families.FAMILIES.values():
+        for seed in range(40):
+            case = case_of(company_of(seed), of_tasks.random_of(seed))
+            try:
+                goal = each.make(case)
+            except families.goal.NoCase:
+                continue
+            break
+        else:
+            pytest.fail(f"{each.name} finds no case")
+        assert ("text" in each.tags) == bool(goal.carriers), each.name
+        assert ("missing" in each.tags) == bool(goal.without), each.name
+        assert bool({"trap", "ask", "missing"} & {*each.tags}) == (goal.breach is not None), each.name
+
+
+@pytest.mark.parametrize(("split", "of"), list(of_tasks.VARIANT_OF.items()))
+def test_who_replays_by_heart_solves_nearly_no_variant(office: Any, split: str, of: str) -> None:
+    solved = 0.0
+    for index in range(50):
+        task, variant = Office.get_task(of, index), Office.get_task(split, index)
+        assert task.metadata["families"] == variant.metadata["families"]
+        assert task.prompt != variant.prompt
+        solved += played(office, variant, task.oracle)[0]
+    assert solved <= 2  # the number that answers a simple question may be the same
+
+
+def test_without_a_secret_there_is_no_private_split_and_each_secret_has_its_own() -> None:
+    assert of_tasks.PRIVATE not in Office.splits()
+    with private() as env, environment.office(environment.SecretStr("another")) as other:
+        assert env.num_tasks("private") == 500
+        assert env.get_task("private", 3) != other.get_task("private", 3)
+        assert env.get_task("train", 3) == other.get_task("train", 3) == Office.get_task("train", 3)
+        assert "secret" not in env.tasks.source
+
+
+def test_each_text_of_the_test_split_has_the_canary_and_no_text_of_train(office: Any) -> None:
+    for split, marked in (("test", True), ("train", False)):
+        task = Office.get_task(split, 4)
+        assert (of_tasks.CANARY in task.prompt) == marked
+        office.reset(task=task)
+        for table in ("mails", "documents", "tickets", "comments", "messages"):
+            bodies = [body for (body,) in office.db.execute(f"SELECT body FROM {table}")]
+            assert bodies and all((of_tasks.CANARY in body) == marked for body in bodies)
+
+
+def test_a_tool_that_a_task_takes_away_is_back_in_the_next_episode() -> None:
+    with Office() as env:
+        before = [tool.name for tool in env.list_tools()]
+        env.reset(without=["refund_order"])
+        assert "refund_order" not in [tool.name for tool in env.list_tools()]
+        assert env.call_tool("refund_order", {"order": 1, "amount": 1, "reason": "a"}).error is not None
+        env.reset()
+        assert sorted(tool.name for tool in env.list_tools()) == sorted(before)
+
+
+def test_200_episodes_at_once_share_nothing() -> None:
+    with Office() as alone:
+        alone.reset(task="train-0")
+        wanted = json.dumps(alone.world.capture())
+    every = [Office() for _ in range(200)]
+    try:
+        for n, env in enumerate(every):
+            env.reset(task=f"train-{n % 50}")
+        for n, env in enumerate(every):
+            assert env.call_tool("post_message", {"channel": "general", "body": f"I am {n}."}).error is None
+        for n, env in enumerate(every):
+            (said,) = env.db.execute("SELECT body FROM messages WHERE body LIKE 'I am %'").fetchall()
+            assert said[0] == f"I am {n}."
+        every[7].reset(task="train-0")
+        assert json.dumps(every[7].world.capture()) == wanted
+    finally:
+        for env in every:
+            env.close()
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "said"),
+    [
+        ("read_mail", {"mail": 99_999}, "Find its id with search_mails"),
+        ("post_message", {"channel": "nowhere", "body": "a"}, "There are: general"),
+        ("send_mail", {"to": "Ann", "subject": "a", "body": "b"}, "search_people and search_contacts say addresses"),
+        ("request_leave", {"person": 1, "kind": "vacation", "first_day": "4 March", "last_day": "2"}, "is no day"),
+        (
+            "create_event",
+            {"title": "a", "people": [1], "day": "2001-01-01", "start": "09:00", "minutes": 30},
+            "is over",
+        ),
+        ("create_event", {"title": "a", "people": [1], "day": "2099-01-01", "start": "9", "minutes": 30}, "is no time"),
+    ],
+)
+def test_errors_tell_the_agent_what_to_do(office: Any, tool: str, arguments: Any, said: str) -> None:
+    office.reset(task="train-0")
+    before = office.world.capture()
+    obs = office.call_tool(tool, arguments)
+    assert obs.error is not None and said in obs.error.message
+    assert office.world.capture() == before
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("1,234.50 euros", 1234.5), ("€ 12", 12.0), ("-3", -3.0), ("12 hours", 12.0), ("1,23", None), ("about 7", None)],
+)
+def test_a_number_is_read_from_an_answer(text: str, number: float | None) -> None:
+    assert importlib.import_module("office_mcp.tools.replies").number_of(text) == number
+
+
+@pytest.mark.slow
+def test_the_ladder_falls_with_level_and_mistakes() -> None:
+    scores = ladder.measure(30)
+    for row in scores.values():
+        assert row[0] == 1.0 and row == sorted(row, reverse=True)
+    for column in list(zip(*scores.values(), strict=True))[1:]:
+        assert list(column) == sorted(column, reverse=True)
