@@ -115,6 +115,10 @@ class _Founder:
         self._events()
         self._leaves()
         self._expenses()
+        # Each company has something that waits.
+        self.tables["orders"][1].update(status="new", delivered=None)
+        self.tables["leaves"][1]["status"] = "requested"
+        self.tables["expenses"][1]["status"] = "filed"
         return Company(self.tables, self.policy, self.today, user)
 
     def _add(self, table: str, **columns: object) -> Row:

@@ -171,9 +171,7 @@ def _written(
         changes += [(path.replace("PART", str(part)), value) for path, value in goal.changes]
     changing = sum(len({path.split("/")[1] for path, _ in goal.changes}) for goal in goals)
     metadata: dict[str, Any] = {
-        "level": shape.level,
         "families": [each.name for each in shape.families],
-        "tags": shape.tags,
         "hops": sum(each.hops for each in shape.families),
         "changes": changing,
     }
@@ -192,6 +190,9 @@ def _written(
         options["without"] = without
     return {
         "prompt": "\n".join(prompt),
+        "level": shape.level,
+        "family": shape.families[0].name if len(goals) == 1 else "several goals",
+        "tags": shape.tags,
         "options": options,
         "limits": {"max_steps": 20 + 3 * len(oracle)},
         "oracle": oracle,
@@ -212,9 +213,8 @@ def tasks(secret: str | None = None) -> TaskSet:
     composer = Composer(secret)
     sizes = SIZES if secret is None else {**SIZES, PRIVATE: PRIVATE_SIZE}
 
-    def make(rng: random.Random, index: int) -> dict[str, Any]:
-        # The numbers are those of seed, split and index, by which the split is known.
-        split = next(each for each in sizes if random_of(SEED, each, index).getstate() == rng.getstate())
+    def make(rng: random.Random, index: int, split: str) -> dict[str, Any]:
+        # Not from rng: a variant shares the shape of a task of another split.
         return composer.task(split, index)
 
     return TaskSet.generate(make, seed=SEED, sizes=sizes)

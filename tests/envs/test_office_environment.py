@@ -96,7 +96,7 @@ def test_it_has_the_tools_the_families_and_the_tasks_that_it_says() -> None:
     assert len(families.FAMILIES) >= 100
     assert len({each.group for each in families.FAMILIES.values()}) == 10
     assert {split: Office.num_tasks(split) for split in ("train", "test")} == {"train": 5000, "test": 500}
-    found = Counter(task.metadata["level"] for task in Office.get_tasks("train", 0, 50))
+    found = Counter(task.level for task in Office.get_tasks("train", 0, 50))
     assert found == dict.fromkeys(range(1, 6), 10)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from ..desk import Desk
 from .calendar import CalendarTools
@@ -16,7 +16,17 @@ from .projects import ProjectTools
 from .replies import ReplyTools
 from .tickets import TicketTools
 
-GROUPS = {
+
+class Group(Protocol):
+    """A group of tools."""
+
+    @property
+    def tools(self) -> tuple[Callable[..., Any], ...]:
+        """The functions."""
+        ...
+
+
+GROUPS: dict[str, Callable[[Desk], Group]] = {
     "mail": MailTools,
     "calendar": CalendarTools,
     "people and customers": CustomerTools,

@@ -28,9 +28,9 @@ class CalendarTools:
             self.find_free_times,
             self.create_event,
             self.move_event,
-            self.cancel_event,
             self.set_attendees,
             self.book_room,
+            self.cancel_event,
             self.list_rooms,
         )
 

@@ -30,10 +30,10 @@ class OrderTools:
             self.search_orders,
             self.get_order,
             self.create_order,
-            self.ship_order,
-            self.cancel_order,
             self.refund_order,
             self.set_order_address,
+            self.ship_order,
+            self.cancel_order,
         )
 
     def search_products(self, words: Words = None, supplier: Short | None = None) -> Rows:
