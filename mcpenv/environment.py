@@ -135,6 +135,8 @@ class MCPEnvironment:
     """The environment's version for clients and records."""
     DETAILS: ClassVar[Mapping[str, Any]] = {}
     """Facts for orchestrators, such as the versions of dependencies: ``details`` of ``/metadata``."""
+    REMEDIES: ClassVar[Mapping[str, str]] = {}
+    """Remedies of ``mcpenv validate`` by the name of the check, in place of those for the author of a class."""
 
     action_types: ClassVar[tuple[type[Action], ...]] = ()
     """The environment's own action classes, which `act` handles."""

@@ -171,7 +171,7 @@ def author_output() -> Iterator[None]:
 def quiet_logs(debug: bool) -> None:
     """Configure logging for commands that do not serve.
 
-    Warnings are single lines; other messages appear only with ``debug``.
+    Without ``debug``, each warning appears once, and other messages do not.
     """
     handler = logging.StreamHandler()
     if debug:
@@ -180,10 +180,24 @@ def quiet_logs(debug: bool) -> None:
         handler.setFormatter(logging.Formatter("warning: %(message)s"))
         # Logged errors have a traceback; the command itself reports the failure.
         handler.addFilter(lambda record: record.levelno == logging.WARNING)
+        handler.addFilter(_Once().filter)
     handler.addFilter(Redacting())
     _send(logging.getLogger("mcpenv"), handler, logging.DEBUG if debug else logging.WARNING)
     for name in ("mcp", "fastmcp", "httpx", "httpx2", "asyncio", "uvicorn"):
         _send(logging.getLogger(name), handler if debug else logging.NullHandler(), logging.INFO)
+
+
+class _Once:
+    """Drops records with the text of an earlier one."""
+
+    def __init__(self) -> None:
+        self._seen: set[str] = set()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        text = record.getMessage()
+        fresh = text not in self._seen
+        self._seen.add(text)
+        return fresh
 
 
 def _send(logger: logging.Logger, handler: logging.Handler, level: int) -> None:

@@ -98,16 +98,16 @@ class Contract:
     def find(self, check: str) -> Finding:
         """Run one of `CHECKS` and return its finding."""
         finding = self._find(check)
-        self._told.append(finding.reason)
+        self._told.append(finding.text)
         return finding
 
     def _find(self, check: str) -> Finding:
         try:
             getattr(self, check)()
         except ContractViolation as violation:
-            return Finding(check, Verdict.FAILED, str(violation))
+            return Finding(check, Verdict.FAILED, violation.problem, remedy=violation.remedy)
         except ContractWarning as warned:
-            return Finding(check, Verdict.WARNING, str(warned))
+            return Finding(check, Verdict.WARNING, warned.problem, remedy=warned.remedy)
         except unittest.SkipTest as skipped:
             return Finding(check, Verdict.SKIPPED, str(skipped))
         except McpenvError as error:  # from code that another check covers
@@ -121,8 +121,8 @@ class Contract:
         with self.subject.instance() as first, self.subject.instance() as second:
             if first is second:
                 raise ContractViolation(
-                    f"{self.subject.name} returned the same instance twice, and every session needs its own. "
-                    "Return a new instance"
+                    f"{self.subject.name} returned the same instance twice, and every session needs its own",
+                    "Return a new instance",
                 )
 
     def reset(self) -> None:
@@ -136,13 +136,13 @@ class Contract:
                     raise ContractViolation(f"{which} reset failed: {error_text(error)}") from error
                 if not isinstance(observation, Observation):
                     raise ContractViolation(
-                        f"reset returned a {type(observation).__name__}. Override only `reset`, and return an "
-                        "Observation or None"
+                        f"reset returned a {type(observation).__name__}",
+                        "Override only `reset`, and return an Observation or None",
                     )
                 _expect_plain(observation, "the result of reset")
                 episode = observation.info.get("episode_id")
                 if not episode or episode in seen:
-                    raise ContractViolation(f"{which} reset has episode id {episode!r}. Each episode needs a new id")
+                    raise ContractViolation(f"{which} reset has episode id {episode!r}", "Each episode needs a new id")
                 seen.add(episode)
                 if env.step_count != 0:
                     raise ContractViolation(f"after {which} reset the step count is {env.step_count}, not 0")
@@ -150,7 +150,8 @@ class Contract:
         if Mode.PRODUCTION not in self.subject.modes:
             raise ContractWarning(
                 "reset has options without a default, so the environment cannot serve production or plain /mcp, "
-                "where no client sets them. Give them defaults"
+                "where no client sets them",
+                "Give them defaults",
             )
 
     def state(self) -> None:
@@ -168,8 +169,8 @@ class Contract:
             self.subject.make().close()
         except WireError as error:
             raise ContractViolation(
-                f"close of an instance that was never reset failed: {error_text(error)}. "
-                "Set what close uses in __init__"
+                f"close of an instance that was never reset failed: {error_text(error)}",
+                "Set what close uses in __init__",
             ) from error
         env = self.subject.make()
         self.subject.reset(env)
@@ -178,14 +179,14 @@ class Contract:
                 env.close()
             except WireError as error:
                 raise ContractViolation(
-                    f"{which} failed: {error_text(error)}. Release only resources that exist, and raise nothing"
+                    f"{which} failed: {error_text(error)}", "Release only resources that exist, and raise nothing"
                 ) from error
         try:
             env.step(CallToolAction(tool_name=_UNKNOWN_TOOL))
         except SessionLost:
             return
         raise ContractViolation(
-            "a step after close did not raise SessionLost. Do not override step; handle own actions in act"
+            "a step after close did not raise SessionLost", "Do not override step; handle own actions in act"
         )
 
     def end(self) -> None:
@@ -203,11 +204,11 @@ class Contract:
             with suppress(EpisodeDone):
                 env.step(actions[-1])
                 raise ContractViolation(
-                    f"a step after {label} had ended the episode was accepted. Do not override step; handle own "
-                    "actions in act"
+                    f"a step after {label} had ended the episode was accepted",
+                    "Do not override step; handle own actions in act",
                 )
             if self.subject.reset(env).done:
-                raise ContractViolation("a reset after the end returns done=True. Start a new episode in reset")
+                raise ContractViolation("a reset after the end returns done=True", "Start a new episode in reset")
 
     # -- the view of agents
 
@@ -221,7 +222,8 @@ class Contract:
         if taken:
             raise ContractViolation(
                 f"the mounted FastMCP server has tools named {', '.join(map(repr, taken))}. These names are reserved "
-                "for the orchestrator, and agents do not see such tools. Rename them, or mount with a namespace"
+                "for the orchestrator, and agents do not see such tools",
+                "Rename them, or mount with a namespace",
             )
 
     def schemas(self) -> None:
@@ -229,7 +231,7 @@ class Contract:
         for tool in self.subject.all_tools:
             fault = schema_fault(tool)
             if fault is not None:
-                raise ContractViolation(fault)
+                raise ContractViolation(*fault)
 
     def descriptions(self) -> None:
         """Check that the author has described every tool."""
@@ -245,8 +247,8 @@ class Contract:
                     without.append(tool.name)
         if without:
             raise ContractViolation(
-                f"no description: {', '.join(dict.fromkeys(without))}. Add a docstring or description=, as it is all "
-                "that an agent knows of a tool"
+                f"no description: {', '.join(dict.fromkeys(without))}",
+                "Add a docstring or description=, as it is all that an agent knows of a tool",
             )
 
     def calls(self) -> None:
@@ -267,7 +269,7 @@ class Contract:
         self.not_called = untried
         if untried:
             named = "; ".join(f"{name} ({note})" for name, note in untried.items())
-            raise ContractWarning(f"no successful call: {named}. Give examples={{tool: arguments}} that work")
+            raise ContractWarning(f"no successful call: {named}", "Give examples={tool: arguments} that work")
 
     def bad_calls(self) -> None:
         """Check that wrong arguments give ``invalid_args``, and unknown tools ``tool_not_found``."""
@@ -275,8 +277,8 @@ class Contract:
         if lenient:
             named = ", ".join(dict.fromkeys(lenient))
             raise ContractWarning(
-                f"wrong arguments are accepted, against the schema: {named}. Refuse them where they are checked, or "
-                "let the schema say what is accepted"
+                f"wrong arguments are accepted, against the schema: {named}",
+                "Refuse them where they are checked, or let the schema say what is accepted",
             )
 
     def rewards(self) -> None:
@@ -284,10 +286,10 @@ class Contract:
         advice = "Give a finite number, or None for 'not scored'"
         for trace in self.subject.walk:
             if trace.action is not None and isinstance(trace.error, ExecutionError):
-                raise ContractViolation(f"{trace.label}: {error_text(trace.error)}. {advice}")
+                raise ContractViolation(f"{trace.label}: {error_text(trace.error)}", advice)
             reward = None if trace.observation is None else trace.observation.reward
             if reward is not None and (type(reward) is not float or reward - reward != 0.0):
-                raise ContractViolation(f"{trace.label}: the reward is {reward!r}. {advice}")
+                raise ContractViolation(f"{trace.label}: the reward is {reward!r}", advice)
 
     # -- tasks
 
@@ -304,7 +306,7 @@ class Contract:
                 Wanted({**self.subject.reset_options, "task": task}, cls.author_hooks.options, cls.tasks).found(None)
         except Exception as error:
             advice = "Correct the tasks; mcpenv tasks lists them"
-            raise ContractViolation(f"tasks: {error_text(error)}. {advice}") from error
+            raise ContractViolation(f"tasks: {error_text(error)}", advice) from error
         if unjudged:
             first, lacking = next(iter(unjudged.items()))
             raise ContractWarning(
@@ -330,8 +332,8 @@ class Contract:
             if mine != theirs:
                 raise ContractViolation(
                     f"two instances with seed {subject.seed} and the same calls differ at {one.label}: "
-                    f"{_difference(mine, theirs)}. Draw from a random.Random(seed) made in reset. If the world cannot "
-                    f"be repeated, {SET_LIVE}"
+                    f"{_difference(mine, theirs)}",
+                    f"Draw from a random.Random(seed) made in reset. If the world cannot be repeated, {SET_LIVE}",
                 )
 
     def threads(self) -> None:
@@ -346,8 +348,8 @@ class Contract:
                 if one.problem is None and changed.problem is not None:
                     raise ContractViolation(
                         f"{changed.label} works in one thread and fails when threads change: "
-                        f"{error_text(changed.problem)}. Set THREAD_AFFINE = True in the class, "
-                        "which runs all code of an instance in one thread"
+                        f"{error_text(changed.problem)}",
+                        "Set THREAD_AFFINE = True in the class, which runs all code of an instance in one thread",
                     )
 
     def event_loop(self) -> None:
@@ -356,8 +358,8 @@ class Contract:
             if trace.blocked_at is not None:
                 raise ContractViolation(
                     f"{trace.label} blocked the event loop, and so every other session, for more than "
-                    f"{self.subject.block_limit_s:g} s ({trace.blocked_at}). Await something that does not block, or "
-                    "make it a plain def, which runs in a thread"
+                    f"{self.subject.block_limit_s:g} s ({trace.blocked_at})",
+                    "Await something that does not block, or make it a plain def, which runs in a thread",
                 )
 
     def sharing(self) -> None:
@@ -367,7 +369,8 @@ class Contract:
             if mine.server is not None and mine.server is not theirs.server:
                 raise ContractWarning(
                     "every instance mounts a FastMCP server of its own, which FastMCP's caches never release (20 KiB "
-                    "each). Build one per class or module, or register tools with self.tool"
+                    "each)",
+                    "Build one per class or module, or register tools with self.tool",
                 )
             anew = [
                 bound.kind.name
@@ -379,7 +382,8 @@ class Contract:
             raise ContractWarning(
                 f"FastMCP parses {', '.join(dict.fromkeys(anew))} again for every instance (1 ms each, and memory that "
                 "its caches never release), because the constructor makes a default, a type or a dependency of the "
-                "signature. Define it at module level"
+                "signature",
+                "Define it at module level",
             )
 
     # -- failures that no other check has found
@@ -424,8 +428,8 @@ class Contract:
             self._expect_told(f"{what} failed", error)
         if raised:
             raise ContractWarning(
-                f"{'; '.join(raised.values())}, and not with seed {first}. Raise ToolError with a text for the agent "
-                "if it is the agent's fault"
+                f"{'; '.join(raised.values())}, and not with seed {first}",
+                "Raise ToolError with a text for the agent if it is the agent's fault",
             )
 
     # -- parts of checks
@@ -466,7 +470,7 @@ class Contract:
                 if given
                 else "Raise ToolError with a text for the agent, or give an example"
             )
-            raise ContractViolation(f"{name} with {how} failed: {error_text(problem)}. {advice}")
+            raise ContractViolation(f"{name} with {how} failed: {error_text(problem)}", advice)
         observation = trace.observation
         assert isinstance(observation, CallToolObservation) and observation.result is not None
         _expect_plain(observation, f"the result of {name}")
@@ -500,8 +504,8 @@ class Contract:
                 self._left_to_others.append((f"the end{named} failed", error))
                 return
             raise ContractViolation(
-                f"the end{named} could not be verified: {error_text(error)}. Return a number, a bool, a Verdict or "
-                "None, also if the agent did nothing"
+                f"the end{named} could not be verified: {error_text(error)}",
+                "Return a number, a bool, a Verdict or None, also if the agent did nothing",
             ) from error
 
     async def _make_bad_calls(self, mode: Mode) -> list[str]:
@@ -553,11 +557,11 @@ class Contract:
         )
         got = "a result" if trace.problem is None else error_text(trace.problem)
         call = f"{name}({json.dumps(arguments, default=str)})"
-        raise ContractViolation(f"{call} gave {got} instead of {wanted.value}. {advice}")
+        raise ContractViolation(f"{call} gave {got} instead of {wanted.value}", advice)
 
 
-def schema_fault(tool: Tool) -> str | None:
-    """Return the fault of a tool's schemas with the remedy, as a sentence; None if they have none."""
+def schema_fault(tool: Tool) -> tuple[str, str] | None:
+    """Return the fault of a tool's schemas, and the remedy; None if they have none."""
     for what, schema in (("input", tool.input_schema), ("output", tool.output_schema)):
         if schema is None:
             continue
@@ -565,13 +569,13 @@ def schema_fault(tool: Tool) -> str | None:
             jsonschema.Draft202012Validator.check_schema(schema)
         except jsonschema.SchemaError as error:
             return (
-                f"the {what} schema of {tool.name!r} is not valid JSON Schema: {error.message}. Correct it, or "
-                "let the type hints define it"
+                f"the {what} schema of {tool.name!r} is not valid JSON Schema: {error.message}",
+                "Correct it, or let the type hints define it",
             )
         if schema.get("type") != "object":
             return (
-                f"the {what} schema of {tool.name!r} has type {schema.get('type')!r}, but MCP requires "
-                "'object'. Wrap the value in an object"
+                f"the {what} schema of {tool.name!r} has type {schema.get('type')!r}, but MCP requires 'object'",
+                "Wrap the value in an object",
             )
     return None
 
@@ -607,7 +611,8 @@ def _expect_state(env: MCPEnvironment, episode: str, steps: int) -> None:
     if state.episode_id != episode or state.step_count != steps:
         raise ContractViolation(
             f"state has episode {state.episode_id!r} and step {state.step_count}, instead of episode {episode!r} and "
-            f"step {steps}. Leave both out of the state that you return: the framework fills them in"
+            f"step {steps}",
+            "Leave both out of the state that you return: the framework fills them in",
         )
     _expect_plain(state, "state")
 
@@ -617,7 +622,7 @@ def _expect_plain(value: Any, what: str) -> None:
         to_plain(value, what)
     except NotSerializable as error:
         raise ContractViolation(
-            f"no JSON form: {error}. Use finite numbers, strings, lists, dicts or pydantic models"
+            f"no JSON form: {error}", "Use finite numbers, strings, lists, dicts or pydantic models"
         ) from error
 
 

@@ -10,16 +10,26 @@ class ContractViolation(AssertionError):
     """Raised if an environment violates its contract. The text gives the remedy.
 
     Attributes:
+        problem: the text without the remedy.
+        remedy: the action to take; empty if the problem contains it.
         report: all findings, if `check_environment` raised it.
     """
 
-    def __init__(self, text: str, report: Report | None = None) -> None:
-        super().__init__(text)
-        self.report = report
+    def __init__(self, problem: str, remedy: str = "", report: Report | None = None) -> None:
+        super().__init__(_text(problem, remedy))
+        self.problem, self.remedy, self.report = problem, remedy, report
 
 
 class ContractWarning(UserWarning):
-    """The warning about a check that found a cost, or could not be tried. The text gives the remedy."""
+    """The warning about a check that found a cost, or could not be tried. The text gives the remedy.
+
+    Attributes:
+        problem, remedy: as for `ContractViolation`.
+    """
+
+    def __init__(self, problem: str, remedy: str = "") -> None:
+        super().__init__(_text(problem, remedy))
+        self.problem, self.remedy = problem, remedy
 
 
 class Verdict(StrEnum):
@@ -50,6 +60,11 @@ class Finding:
     where: str = ""
     remedy: str = ""
 
+    @property
+    def text(self) -> str:
+        """The reason, followed by the remedy."""
+        return _text(self.reason, self.remedy)
+
 
 @dataclass(slots=True)
 class Report:
@@ -66,5 +81,9 @@ class Report:
         return next(finding for finding in self.findings if finding.check == check)
 
     def __str__(self) -> str:
-        lines = [f"{f.verdict.value:8} {f.check}{': ' if f.reason else ''}{f.reason}" for f in self.findings]
+        lines = [f"{f.verdict.value:8} {f.check}{': ' if f.reason else ''}{f.text}" for f in self.findings]
         return "\n".join([self.environment, *lines])
+
+
+def _text(problem: str, remedy: str) -> str:
+    return f"{problem}. {remedy}" if remedy else problem

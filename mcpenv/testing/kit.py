@@ -55,8 +55,8 @@ def check_environment(
             report.findings.append(contract.find(check))
     failed = report.of(Verdict.FAILED)
     if failed:
-        text = "\n".join(f"- {finding.check}: {finding.reason}" for finding in failed)
-        raise ContractViolation(f"{subject.name} violates its contract:\n{text}", report)
+        text = "\n".join(f"- {finding.check}: {finding.text}" for finding in failed)
+        raise ContractViolation(f"{subject.name} violates its contract:\n{text}", report=report)
     return report
 
 
@@ -136,11 +136,11 @@ class EnvironmentContract:
     def _check(self, name: str) -> None:
         finding = self._contract_of_class().find(name)
         if finding.verdict is Verdict.FAILED:
-            raise ContractViolation(finding.reason)
+            raise ContractViolation(finding.reason, finding.remedy)
         if finding.verdict is Verdict.SKIPPED:
             raise unittest.SkipTest(finding.reason)
         if finding.verdict is Verdict.WARNING:
-            warnings.warn(finding.reason, ContractWarning, stacklevel=3)
+            warnings.warn(finding.text, ContractWarning, stacklevel=3)
 
     @classmethod
     def _contract_of_class(cls) -> Contract:

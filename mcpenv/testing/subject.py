@@ -53,7 +53,8 @@ class Subject:
             env = self.factory()
         except Exception as error:
             raise ContractViolation(
-                f"{self.name}() failed: {error_text(error)}. Give every constructor argument a default, {PASS_FACTORY}"
+                f"{self.name}() failed: {error_text(error)}",
+                f"Give every constructor argument a default, {PASS_FACTORY}",
             ) from error
         if not isinstance(env, MCPEnvironment):
             raise ContractViolation(f"{self.name}() returned a {type(env).__name__}, not an MCPEnvironment")

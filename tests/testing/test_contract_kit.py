@@ -424,7 +424,7 @@ def test_a_broken_environment_fails_its_check_with_advice(factory: Any, check: s
     assert [finding.check for finding in report.of(Verdict.FAILED)] == [check]
     assert f"- {check}: " in str(raised.value)
 
-    assert re.search(text, report[check].reason, re.DOTALL), report[check].reason
+    assert re.search(text, report[check].text, re.DOTALL), report[check].text
 
 
 class Solves(MCPEnvironment):
@@ -580,7 +580,7 @@ def test_what_costs_something_or_was_not_seen_is_a_warning(factory: Any, check: 
     report = check_environment(factory)
     assert [finding.check for finding in report.of(Verdict.WARNING)] == [check]
 
-    assert re.search(text, report[check].reason, re.DOTALL), report[check].reason
+    assert re.search(text, report[check].text, re.DOTALL), report[check].text
 
 
 def test_an_example_takes_the_warning_away_and_must_work() -> None:
@@ -638,7 +638,7 @@ class Board(MCPEnvironment):
 def test_own_actions_and_reset_options_are_tried_when_they_are_given() -> None:
     report = check_environment(Board, actions=[Move()], reset_options={"level": 2}, seed=7)
     verdicts = {finding.check: finding.verdict for finding in report.findings}
-    assert verdicts.pop("reset") is Verdict.WARNING and "Give them defaults" in report["reset"].reason
+    assert verdicts.pop("reset") is Verdict.WARNING and "Give them defaults" in report["reset"].remedy
     assert set(verdicts.values()) == {Verdict.OK}
 
 

@@ -66,6 +66,13 @@ class HarborEnvironment(MCPEnvironment):
     SUPPORTS_CONCURRENT_SESSIONS = True
     SURVIVES_TIMEOUT = True
 
+    REMEDIES = {
+        "reset": "Read why by --debug; a container engine, or --set base_image=host, must be able to run the task",
+        "verify": "Correct the task's tests: they write a reward for each state in which an agent can leave the box",
+        "determinism": "Pin in the task's image what differs. If it depends on time, chance or a network, use --live",
+        "crashes": "Read the traceback by --debug: a command of the agent cannot be run in the task's box",
+    }
+
     sources: ClassVar[Mapping[str, HarborTask]] = {}
     boxes: ClassVar[Mapping[str, BoxesOf]] = {}
     network: ClassVar[NetworkOf] = "task"

@@ -38,6 +38,7 @@ from .config import OpeningCall, ProxyConfig, StateOf, read_config
 from .delivery import CallFailed, DiscoveryFailed, NotDelivered, WorldLost
 from .loop import UPSTREAMS
 from .recycling import close_all, recycle
+from .remedies import REMEDIES
 from .upstream import SERVER_INFO, Upstream
 from .workspace import Workspace
 
@@ -85,6 +86,7 @@ class ProxyEnvironment(MCPEnvironment):
     """
 
     SUPPORTS_CONCURRENT_SESSIONS = True
+    REMEDIES = REMEDIES
 
     config: ClassVar[ProxyConfig]
     catalog: ClassVar[Catalog]

@@ -46,6 +46,20 @@ MAX_ANSWER = 10_000
 MAX_REASON = 500
 """Maximum characters of the reason why a document is refused."""
 
+_SHARED = "All episodes share the API, which a reset does not reset: use --live, or serve a copy of the API for tests"
+_IN_DOCUMENT = "Correct the document, or leave the operation out by --set operations=[...]"
+
+_REMEDIES = {
+    **dict.fromkeys(("schemas", "descriptions", "parameters", "names", "annotations"), _IN_DOCUMENT),
+    **dict.fromkeys(("determinism", "isolation"), _SHARED),
+    "listing": "Choose the operations that agents need by --set operations=[...]",
+    "calls": "Call them in the oracle of a task, give the tasks by --tasks FILE, and credentials by --set headers=...",
+    "bad_calls": "The API accepts such calls. Let the document say so, or report it to the API's operators",
+    "reach": "The API opens what it is told to. Leave the operation out by --set operations=[...]",
+    "scoring tools": "Leave the operation out by --set operations=[...], if it shows how an episode is scored",
+}
+"""Remedies for who uses a document, and does not write the class."""
+
 _NOT_OF_THE_CALL = (401, 403, 407, 408, 425, 429)
 """Refusals that concern the operator's credentials or the moment, not the call."""
 
@@ -317,6 +331,7 @@ def load(
             "__doc__": info.get("description") or f"The HTTP API {info.get('title', address)}.",
             "__module__": __name__,
             "EXPOSED_NAME": info.get("title") or "openapi",
+            "REMEDIES": _REMEDIES,
             "VERSION": str(info.get("version", "0")),
             "document": document,
             "base_url": address,

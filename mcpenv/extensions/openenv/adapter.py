@@ -37,6 +37,12 @@ _BLOCKS: TypeAdapter[list[ContentBlock]] = TypeAdapter(list[ContentBlock])
 class OpenEnvEnvironment(ActingEnvironment):
     """The base of the classes that `adapted` makes."""
 
+    REMEDIES = {
+        "descriptions": "Add a docstring to the tool or the action in the environment of OpenEnv",
+        "end": "Correct the environment of OpenEnv: a reset begins an episode that is not done",
+        "state": "Let the environment's state have the episode's id and number of steps",
+    }
+
     process: ClassVar[OpenEnvProcess]
     described: ClassVar[Mapping[str, Any]]
 

@@ -156,7 +156,13 @@ def validate(
             _refuse_what_cannot_be_judged(found)
         source = "" if cls.tasks is None else cls.tasks.source
         candidate = Candidate(
-            loaded.make, found, size=size, source=source, folder=loaded.folder, deterministic=not live
+            loaded.make,
+            found,
+            size=size,
+            source=source,
+            folder=loaded.folder,
+            deterministic=not live,
+            remedies=cls.REMEDIES,
         )
         progress = _progress(len(PARTS) - len(left_out), len(found))
         with own_instances(), progress as (on_part, on_check, on_report, on_reset):
@@ -179,6 +185,7 @@ def validate(
             validation = run_parts(
                 loaded.name, parts, leave_out=left_out, time_limit_s=choice.time_limit, on_part=on_part
             )
+    validation.replace_remedies(cls.REMEDIES)
     return _report(validation, played, badge, as_json)
 
 

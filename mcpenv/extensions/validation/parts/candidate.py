@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from mcpenv.environment import MCPEnvironment
@@ -34,6 +35,7 @@ class Candidate:
         source: the file of the tasks, or words for what makes them; empty without tasks.
         folder: the folder of its code; None if it has none.
         deterministic: False for a live world: no two episodes are equal.
+        remedies: remedies by the name of the check, in place of those for authors: `MCPEnvironment.REMEDIES`.
 
     Attributes:
         contract: the contract kit's checks of the environment.
@@ -49,12 +51,14 @@ class Candidate:
         source: str = "",
         folder: Path | None = None,
         deterministic: bool = True,
+        remedies: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self.make = make
         self.tasks = tuple(tasks)
         self.size = len(self.tasks) if size is None else size
         self.source = source
         self.folder = folder
+        self.remedies = remedies
         self.on_check: Callable[[str], None] = lambda check: None
         self._found: dict[str, Finding] = {}
         # An environment with tasks may need one for a reset.
@@ -76,14 +80,16 @@ class Candidate:
 
     def _run(self, check: str) -> Finding:
         finding = self.contract.find(check)
-        reason = finding.reason.replace(SET_LIVE, "use --live")
-        return replace(finding, reason=reason.replace(PASS_FACTORY, "or set them by --set NAME=VALUE"))
+        if finding.verdict in (Verdict.FAILED, Verdict.WARNING) and check in self.remedies:
+            return replace(finding, remedy=self.remedies[check])
+        remedy = finding.remedy.replace(SET_LIVE, "use --live")
+        return replace(finding, remedy=remedy.replace(PASS_FACTORY, "or set them by --set NAME=VALUE"))
 
     @functools.cached_property
     def not_standing(self) -> str | None:
         """The reason why instances cannot be made or reset, without which no check makes sense; None if they can."""
         findings = map(self.find, GROUND)
-        return next((finding.reason for finding in findings if finding.verdict is Verdict.FAILED), None)
+        return next((finding.text for finding in findings if finding.verdict is Verdict.FAILED), None)
 
     def stands(self, into: Judged) -> bool:
         """Return True if instances can be created and reset. Otherwise add that the part was skipped."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from mcpenv.testing.findings import Finding, Verdict
@@ -60,9 +60,9 @@ class Judged:
         """Add that a check does not apply, with the reason."""
         self.findings.append(Finding(check, Verdict.NOT_APPLICABLE, reason))
 
-    def skipped(self, check: str, reason: str) -> None:
+    def skipped(self, check: str, reason: str, remedy: str = "") -> None:
         """Add that a check was not tried, with the reason."""
-        self.findings.append(Finding(check, Verdict.SKIPPED, reason))
+        self.findings.append(Finding(check, Verdict.SKIPPED, reason, remedy=remedy))
 
     def to_plain(self) -> dict[str, Any]:
         """Return the result as plain JSON data."""
@@ -103,6 +103,16 @@ class Validation:
         """The names of the parts that ran, but for some of their checks."""
         parts = (part for part in self.parts if part.verdict is not Verdict.SKIPPED)
         return [part.part for part in parts if part.of(Verdict.SKIPPED)]
+
+    def replace_remedies(self, remedies: Mapping[str, str]) -> None:
+        """Replace the remedies of problems by those for the name of their check."""
+        for part in self.parts:
+            part.findings = [
+                replace(finding, remedy=remedies.get(finding.check, finding.remedy))
+                if finding.verdict in (Verdict.FAILED, Verdict.WARNING)
+                else finding
+                for finding in part.findings
+            ]
 
     def of(self, verdict: Verdict) -> list[Finding]:
         """Return the findings of all parts with this verdict."""

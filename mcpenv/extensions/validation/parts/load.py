@@ -146,7 +146,8 @@ def _at_once(candidate: Candidate, alone: Session, into: Judged) -> tuple[list[S
     elif not candidate.subject.deterministic:
         into.not_applicable("isolation", "the world is live, so that no two episodes are equal")
     elif (repeated := candidate.find("determinism")).verdict is Verdict.FAILED:
-        into.skipped("isolation", f"not judged, because episodes cannot be repeated: {repeated.reason}")
+        why = f"not judged, because episodes cannot be repeated: {repeated.reason}"
+        into.skipped("isolation", why, repeated.remedy)
     else:
         for number, session in enumerate(sessions, 1):
             difference = alone.difference(session)

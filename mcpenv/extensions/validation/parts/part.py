@@ -98,7 +98,7 @@ def _judge(part: Part, into: Judged, bugs: list[Exception]) -> None:
         try:
             judge(into)
         except ContractViolation as violation:
-            into.failed(part.name, str(violation), "Correct it; --debug shows its log")
+            into.failed(part.name, violation.problem, violation.remedy or "Correct it; --debug shows its log")
         except Exception as error:  # noqa: BLE001 - raised again in the thread that waits
             if not isinstance(error, McpenvError) and place_in_target(error) is None:
                 bugs.append(error)

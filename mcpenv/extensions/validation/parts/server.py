@@ -148,7 +148,7 @@ def judge_schemas(server: ServerUnderTest, into: Judged) -> None:
     for tool in tools:
         fault = schema_fault(tool)
         if fault is not None:
-            into.failed("schemas", fault, "Correct it in the environment", tool.name)
+            into.failed("schemas", fault[0], "Correct it in the environment", tool.name)
         if not tool.description.strip():
             into.failed("descriptions", "no description", "Add a docstring: it is all that agents know", tool.name)
     into.ok_unless_found("schemas")
