@@ -10,6 +10,7 @@ from typing import Any
 from mcpenv import TaskSet
 
 from .company import company_of
+from .demonstration import LOOKS
 from .families import FAMILIES, Family, Goal
 from .families.goal import Call, Case, NoCase
 from .injections import inject
@@ -118,9 +119,21 @@ class Composer:
                 carriers = [carrier for goal in goals for carrier in goal.carriers]
                 if not carriers:
                     continue
-                attack = inject(case, *rng.choice(carriers), {tool for goal in goals for tool in goal.without})
-            return _written(case, shape, goals, attack, company, canary)
+                try:
+                    attack = inject(case, *rng.choice(carriers), goals)
+                except NoCase:
+                    continue
+            made = _written(case, shape, goals, attack, company, canary)
+            if split in VARIANT_OF and _done_by(made) == _done_by(self.task(VARIANT_OF[split], index)):
+                continue  # the calls of the original task, by chance
+            return made
         raise RuntimeError(f"no company has rows for {[each.name for each in shape.families]}")
+
+
+def _done_by(task: dict[str, Any]) -> list[Call]:
+    """Return the calls of a solution that change something or answer."""
+    without = (*LOOKS, "decline", "ask")
+    return [each for each in task["oracle"] if not each["tool_name"].startswith(without)]
 
 
 def _goals(case: Case, shape: Shape) -> list[Goal] | None:

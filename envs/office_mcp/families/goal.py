@@ -121,7 +121,8 @@ class Case:
 
     def plant(self, table: str, **columns: Any) -> Row:
         """Add a row to the start of the episode."""
-        key = max(self.tables[table], default=0) + 1
+        # With gaps, or the row would have the same id in each company, and be found without a look.
+        key = max(self.tables[table], default=0) + self.rng.randint(1, 50)
         row: Row = {"id": key, **columns}
         assert tuple(row) == COLUMNS[table], (table, tuple(row))
         if table in TEXTS:
