@@ -99,8 +99,9 @@ def test_a_build_that_fails_says_why(tmp_path: Path) -> None:
 
 
 def test_the_tests_run_in_a_new_container_with_the_work_and_the_images_own_system(tmp_path: Path) -> None:
+    home = "/root"  # of the image's user
     write = (
-        "cat /app/work/a /data/b /root/c && ! cat /app/gone && ! cat /etc/mine && ! cat ~/.profile "
+        f"cat /app/work/a /data/b {home}/c && ! cat /app/gone && ! cat /etc/mine && ! cat ~/.profile "
         "&& ! cat /usr/mine && ! cat /pytest.ini; echo $((1 - $?)) > /logs/verifier/reward.txt"
     )
     files: dict[str, str | None] = {

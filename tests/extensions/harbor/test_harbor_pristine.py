@@ -9,6 +9,9 @@ import pytest
 
 from mcpenv.extensions.harbor.pristine import Carried
 
+HOME = "/root"
+"""The home of an image's user, if no variable names another."""
+
 
 def is_carried(carried: Carried, path: str) -> bool:
     found = PurePosixPath(path)
@@ -18,13 +21,14 @@ def is_carried(carried: Carried, path: str) -> bool:
 @pytest.mark.parametrize(
     ("env", "workdir", "keep", "pristine", "work"),
     [
-        ({}, "/app", [], ["/nix/store/a", "/var/lib/dpkg/status", "/root/.bashrc"], ["/var/lib/mine/a", "/srv/a"]),
-        ({}, "/app", ["/usr"], ["/root/.bashrc"], ["/usr/bin/a", "/var/lib/dpkg/status"]),
-        ({}, "/root", [], ["/root/.bashrc", "/root/.local/bin/a"], ["/root/.env", "/root/.git/config", "/root/a"]),
-        ({}, "/root", ["/root/.bashrc"], ["/root/.profile"], ["/root/.bashrc"]),
+        ({}, "/app", [], ["/nix/store/a", "/var/lib/dpkg/status", f"{HOME}/.bashrc"], ["/var/lib/mine/a", "/srv/a"]),
+        ({}, "/app", ["/usr"], [f"{HOME}/.bashrc"], ["/usr/bin/a", "/var/lib/dpkg/status"]),
+        ({}, HOME, [], [f"{HOME}/.bashrc", f"{HOME}/.local/bin/a"],
+            [f"{HOME}/.env", f"{HOME}/.git/config", f"{HOME}/a"]),
+        ({}, HOME, [f"{HOME}/.bashrc"], [f"{HOME}/.profile"], [f"{HOME}/.bashrc"]),
         ({}, "/home/ada/work", [], ["/home/ada/.bashrc"], ["/home/ada/work/.bashrc", "/home/ada/a"]),
         ({}, "/home/ada", [], ["/home/ada/.curlrc"], ["/home/ada/.env"]),
-        ({"HOME": "/srv/me"}, "/app", [], ["/srv/me/.gitconfig", "/root/.bashrc"], ["/srv/me/a", "/app/.gitconfig"]),
+        ({"HOME": "/srv/me"}, "/app", [], ["/srv/me/.gitconfig", f"{HOME}/.bashrc"], ["/srv/me/a", "/app/.gitconfig"]),
         ({"HOME": "/app"}, "/app", [], ["/app/.npmrc"], ["/app/.env", "/app/a"]),
         ({"PATH": "/venv/bin:/bin"}, "/app", [], ["/venv/bin/a", "/venv/lib/a", "/venv/pyvenv.cfg"], ["/venv/data"]),
         ({"PATH": "/app/.venv/bin:/bin"}, "/app", [], ["/app/.venv/lib/a"], ["/app/bin/a"]),
