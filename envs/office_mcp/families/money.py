@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import datetime
+from typing import Any
 
 from .. import names
 from ..schema import Row
-from .goal import READ_POLICY, Case, Goal, NoCase, answered, asked, call, declined, family, new, set_to, where
+from .goal import READ_POLICY, Call, Case, Goal, NoCase, answered, asked, call, declined, family, new, set_to, where
 
 
 def leave_of(c: Case, person: Row, days: int, notice: int, status: str = "requested") -> Row:
@@ -185,37 +186,33 @@ def who_is_away(c: Case) -> Goal:
 # -- expenses
 
 
+def _filed(person: Row, category: str, amount: float, day: str, about: str) -> tuple[Call, tuple[str, Any]]:
+    """Return the call that files an expense with a receipt, and the change that it makes."""
+    facts = {
+        "person": person["id"],
+        "category": category,
+        "amount": amount,
+        "spent_on": day,
+        "description": about,
+    }
+    return call("file_expense", **facts, receipt=True), new("expenses", **facts, receipt=1, status="filed")
+
+
 @family("expenses", 1)
 def file_an_expense(c: Case) -> Goal:
     """File an expense of which everything is said."""
     person, category = c.colleague(), c.say(*names.CATEGORIES)
     amount, day, about = c.rng.randrange(500, 9000, 5) / 100, c.company.day(-c.rng.randint(1, 20)), f"for {c.code()}"
+    filing, row = _filed(person, category, amount, day, about)
     return Goal(
         f"File an expense of {c.person(person)}: {amount:.2f} euros, category {category}, spent on {day}, description "
         f'"{about}", with a receipt',
         [
             c.find_person(person),
-            call(
-                "file_expense",
-                person=person["id"],
-                category=category,
-                amount=amount,
-                spent_on=day,
-                description=about,
-                receipt=True,
-            ),
+            filing,
         ],
         [
-            new(
-                "expenses",
-                person=person["id"],
-                category=category,
-                amount=amount,
-                spent_on=day,
-                description=about,
-                receipt=1,
-                status="filed",
-            )
+            row,
         ],
     )
 
@@ -230,33 +227,17 @@ def expense_from_a_mail(c: Case) -> Goal:
         subject,
         f"I spent {amount:.2f} euros on {day} ({category}). I have the receipt.\n{person['name']}",
     )
+    filing, row = _filed(person, category, amount, day, subject)
     return Goal(
         f'File the expense that the mail "{subject}" is about, for its sender, with the subject as the description',
         [
             call("search_mails", words=subject),
             call("read_mail", mail=mail["id"]),
             call("search_people", words=person["email"]),
-            call(
-                "file_expense",
-                person=person["id"],
-                category=category,
-                amount=amount,
-                spent_on=day,
-                description=subject,
-                receipt=True,
-            ),
+            filing,
         ],
         [
-            new(
-                "expenses",
-                person=person["id"],
-                category=category,
-                amount=amount,
-                spent_on=day,
-                description=subject,
-                receipt=1,
-                status="filed",
-            )
+            row,
         ],
         carriers=[("mails", mail["id"])],
     )
