@@ -15,7 +15,7 @@ from mcp.server.streamable_http import EventMessage
 from mcp_types import JSONRPCNotification, JSONRPCResponse
 
 from mcpenv import Context, MCPEnvironment
-from mcpenv.server.mcp.event_store import RecentEvents
+from mcpenv.server.mcp.event_store import RESUMED, RecentEvents
 from mcpenv.server.serve import serving
 
 
@@ -77,6 +77,25 @@ def test_no_more_is_kept_than_allowed_and_streams_stay_apart(events: list[tuple[
             assert [each for each, _ in sent] == [later for name, later in kept[place + 1 :] if name == stream]
         for _, event in stored[: len(stored) - len(store)]:
             assert (await replayed(store, event))[0] is None
+
+    asyncio.run(main())
+
+
+def test_what_is_stored_while_a_client_returns_waits_until_it_listens() -> None:
+    async def main() -> None:
+        store = RecentEvents()
+        begun = await store.store_event("mine", None)
+        listens = asyncio.Event()
+        RESUMED.set(listens)
+        assert await replayed(store, begun) == ("mine", [])
+        answer = asyncio.create_task(store.store_event("mine", reply("mine")))
+        await asyncio.sleep(0)
+        await store.store_event("other", reply("theirs"))
+        await store.store_event("mine", None)
+        assert not answer.done()
+        assert await replayed(store, begun) == ("mine", [("2", reply("mine"))])  # it is stored
+        listens.set()
+        await answer
 
     asyncio.run(main())
 

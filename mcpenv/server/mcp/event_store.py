@@ -2,18 +2,28 @@
 
 MCP 2025-11-25, basic/transports, "Resumability and Redelivery". A tool may also close its stream itself
 (``ctx.close_sse_stream()``). Then the client reconnects for the result.
+
+The transport sends a returning client the stored events first, and listens for new ones afterwards. An event stored in
+between would reach nobody, so it waits (`RESUMED`).
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict, deque
-from typing import Any
+from contextvars import ContextVar
+from typing import Any, Final
+from weakref import WeakValueDictionary
 
 from mcp.server.streamable_http import EventCallback, EventId, EventMessage, EventStore, StreamId
 from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCResponse
 
 RETRY_MS = 500
 """The delay after which clients reconnect, in milliseconds."""
+
+
+RESUMED: Final[ContextVar[asyncio.Event | None]] = ContextVar("mcpenv_resumed", default=None)
+"""Is set when the request of this context, which resumes a stream, receives the stream's new events, or has ended."""
 
 
 class RecentEvents(EventStore):
@@ -33,12 +43,13 @@ class RecentEvents(EventStore):
         self._last_id = 0
         self._events: OrderedDict[EventId, tuple[StreamId, JSONRPCMessage | None, int]] = OrderedDict()
         self._streams: dict[StreamId, deque[EventId]] = {}
+        self._resuming: WeakValueDictionary[StreamId, asyncio.Event] = WeakValueDictionary()
 
     def __len__(self) -> int:
         return len(self._events)
 
     async def store_event(self, stream_id: StreamId, message: JSONRPCMessage | None) -> EventId:
-        """Store an event. None begins a stream."""
+        """Store an event, and wait while a client resumes the stream. None begins a stream, or resumes it."""
         self._last_id += 1
         event_id = str(self._last_id)
         size = 0 if message is None else _size_of(message)
@@ -47,6 +58,8 @@ class RecentEvents(EventStore):
         self._size += size
         while len(self._events) > self._max_events or (self._size > self._max_size and len(self._events) > 1):
             self._drop_oldest()
+        if message is not None and (resumed := self._resuming.get(stream_id)) is not None:
+            await resumed.wait()
         return event_id
 
     async def replay_events_after(self, last_event_id: EventId, send_callback: EventCallback) -> StreamId | None:
@@ -55,6 +68,8 @@ class RecentEvents(EventStore):
         if event is None:
             return None
         stream_id = event[0]
+        if (resumed := RESUMED.get()) is not None:
+            self._resuming[stream_id] = resumed
         after = int(last_event_id)
         later = [event_id for event_id in self._streams[stream_id] if int(event_id) > after]
         for event_id, (_, message, _) in [(event_id, self._events[event_id]) for event_id in later]:
