@@ -14,8 +14,8 @@ from .tool_formats import ProviderTools
 
 TextCalls = Literal["hermes", "qwen-xml", "mistral", "llama"]
 """How models write calls as text: ``<tool_call>`` with JSON (Hermes, Qwen), ``<tool_call>`` with ``<function=...>``
-(Qwen3-Coder), ``[TOOL_CALLS]`` with a JSON list or with a name and JSON (Mistral), a JSON object with ``parameters``
-at the beginning or after ``<|python_tag|>`` (Llama 3)."""
+(Qwen3-Coder), ``[TOOL_CALLS]`` with a JSON list or with a name and JSON (Mistral), JSON objects with ``parameters``
+at the beginning or after ``<|python_tag|>``, also in a list or a block of code (Llama 3)."""
 
 Found = dict[str, Any] | str
 """A call with ``name`` and ``arguments`` or ``parameters``, or the reason why a call cannot be read."""
@@ -42,6 +42,9 @@ _AFTER_VALUE = re.compile(r"\s*(?:<parameter=[^<>]+>|</function>|</?tool_call>|\
 _VALUE_END = "</parameter>"
 _COMPACT = re.compile(r"\s*([^\s\[\]{}]+)\s*(?:\[CALL_ID\]\s*[\w-]*\s*)?(?:\[ARGS\])?\s*(?=\{)")
 _SPACE = re.compile(r"\s*")
+_BETWEEN = re.compile(r"(?:[\s;,}\[\]]|```(?:json)?)*")
+"""Text between the JSON objects of Llama, and before the first: separators, and the marks of lists and of code."""
+
 _MAX_QUOTED = 200
 
 
@@ -148,7 +151,7 @@ class _Scan:
         return _objects(value), after
 
     def _xml(self, at: int) -> tuple[list[Found], int]:
-        """Read a function with its parameters. Without a tag before it, it must be closed."""
+        """Read a function with its parameters. Without a tag before it, it must have parameters or be closed."""
         bare = self._text[max(at - len(_BEGIN), 0) : at] != _BEGIN
         stop, after = self._next_tag(at)
         function = _FUNCTION.search(self._text, at, stop)
@@ -161,7 +164,8 @@ class _Scan:
             part = _OF_FUNCTION.search(self._text, at)
             if part is None or part[0] == _BEGIN:
                 stop = len(self._text) if part is None else part.start()
-                return ([] if bare else [{"name": name, "arguments": arguments}]), stop
+                mentioned = bare and not arguments
+                return ([] if mentioned else [{"name": name, "arguments": arguments}]), stop
             if not part[0].startswith("<parameter"):
                 return [{"name": name, "arguments": arguments}], part.end()
             parameter = _PARAMETER.match(self._text, part.start())
@@ -182,8 +186,9 @@ class _Scan:
                 pass
             else:
                 end = self._past_space(end)
-                if self._text.startswith(_VALUE_END, end):
-                    return typed(self._text[at:end].rstrip(), own, schema), end + len(_VALUE_END)
+                closed = self._text.startswith(_VALUE_END, end)
+                if closed or _OF_FUNCTION.match(self._text, end):
+                    return typed(self._text[at:end].rstrip(), own, schema), end + closed * len(_VALUE_END)
         stop = self._end_of_value(at)
         if stop is None:
             return None, None
@@ -217,7 +222,7 @@ class _Scan:
 
     def _llama(self, at: int) -> tuple[list[Found], int]:
         """Read one JSON object. Only separators may stand between it and the call, thought or tag before it."""
-        if self._text[self._spoken : at].strip(" \t\r\n;,}"):
+        if _BETWEEN.fullmatch(self._text, self._spoken, at) is None:
             return [], at + 1
         try:
             value, end = self._json(at)
