@@ -248,7 +248,9 @@ def wire_error(error: Exception, what: str) -> WireError:
 
 
 def own_words(error: BaseException) -> str:
-    """Return the type and the text of an exception, without file paths."""
+    """Return the type and the text of an exception, or of the only one in a group, without file paths."""
+    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
     # The text of an OSError names the file; strerror does not.
     text = error.strerror or "" if isinstance(error, OSError) else _text_of(error)
     message = _without_paths(text)

@@ -139,6 +139,14 @@ def test_in_production_the_words_of_an_exception_stay_in_the_log(mode: Mode, cap
     assert record.exc_info is not None and isinstance(record.exc_info[1], ValueError)
 
 
+def test_of_a_group_with_one_error_the_agent_reads_that_error() -> None:
+    from mcpenv.failures import own_words
+
+    one = ExceptionGroup("unhandled errors in a TaskGroup", [LookupError("no such table: tools")])
+    assert own_words(ExceptionGroup("outer", [one])) == "LookupError: no such table: tools"
+    assert own_words(ExceptionGroup("both", [one, ValueError("x")])) == "ExceptionGroup: both (2 sub-exceptions)"
+
+
 def test_of_an_os_error_only_the_reason_reaches_the_agent() -> None:
     env = MCPEnvironment()
 

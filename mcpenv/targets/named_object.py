@@ -8,11 +8,17 @@ from types import ModuleType
 from typing import Any
 
 from fastmcp import FastMCP
+from mcp.server import MCPServer, Server
 
 from mcpenv.environment import MCPEnvironment
 from mcpenv.errors import TargetError
 
 from .place import Place, called, slug
+
+_MAIN = ("mcp", "server", "app")
+"""The names of a module's main server, as in the command line of FastMCP."""
+
+_OF_SDK = "is a server of the MCP SDK, not of FastMCP; serve it as a process: mcp:python FILE"
 
 
 def pick(place: Place, module: ModuleType) -> Any:
@@ -27,7 +33,8 @@ def pick(place: Place, module: ModuleType) -> Any:
     missing = object()
     made = getattr(module, place.attribute, missing)
     if made is missing:
-        known = f"; it has {', '.join(own)}" if own else ""
+        has = [*own, *_servers(module)]
+        known = f"; it has {', '.join(has)}" if has else ""
         raise TargetError(place.target, f"there is no {place.attribute!r} in {called(place)}{known}")
     if isinstance(made, MCPEnvironment):
         raise TargetError(
@@ -39,11 +46,8 @@ def pick(place: Place, module: ModuleType) -> Any:
         return _environment_of(made, module)
     if isinstance(made, type) and (not issubclass(made, MCPEnvironment) or made is MCPEnvironment):
         raise TargetError(place.target, f"{place.attribute} is a class, but not a subclass of MCPEnvironment")
-    if type(made).__module__.startswith("mcp.server."):
-        raise TargetError(
-            place.target,
-            f"{place.attribute} is a server of the MCP SDK, not of FastMCP; serve it as a process: mcp:python FILE",
-        )
+    if isinstance(made, MCPServer | Server):
+        raise TargetError(place.target, f"{place.attribute} {_OF_SDK}")
     if not callable(made):
         raise TargetError(
             place.target, f"{place.attribute} is a {type(made).__name__}, neither an MCPEnvironment class nor a factory"
@@ -62,9 +66,17 @@ def _only(place: Place, module: ModuleType, own: Mapping[str, type[MCPEnvironmen
             place.target,
             f"has several environments: {', '.join(classes)}; choose one, such as {place.target}:{next(iter(classes))}",
         )
-    servers = {id(value): value for value in vars(module).values() if isinstance(value, FastMCP)}
-    if not own and len(servers) == 1:
-        return _environment_of(next(iter(servers.values())), module)
+    if not own and (servers := _servers(module)):
+        name = next((each for each in _MAIN if each in servers), next(iter(servers)))
+        if name not in _MAIN and len({id(server) for server in servers.values()}) > 1:
+            raise TargetError(
+                place.target,
+                f"has several FastMCP servers: {', '.join(servers)}; choose one, such as {place.target}:{name}",
+            )
+        return _environment_of(servers[name], module)
+    of_sdk = [name for name, value in vars(module).items() if isinstance(value, MCPServer | Server)]
+    if of_sdk:
+        raise TargetError(place.target, f"{of_sdk[0]} {_OF_SDK}")
     imported = [name for name in _classes(module) if name not in own]
     hint = f"; to use an imported one ({', '.join(imported)}), write {place.target}:{imported[0]}" if imported else ""
     raise TargetError(place.target, f"{called(place)} defines no MCPEnvironment subclass{hint}")
@@ -83,6 +95,10 @@ def _environment_of(server: FastMCP, module: ModuleType) -> type[MCPEnvironment]
         "EXPOSED_NAME": server.name,
     }
     return type(slug(server.name), (MCPEnvironment,), members)
+
+
+def _servers(module: ModuleType) -> dict[str, FastMCP]:
+    return {name: value for name, value in vars(module).items() if isinstance(value, FastMCP)}
 
 
 def _classes(module: ModuleType) -> dict[str, type[MCPEnvironment]]:

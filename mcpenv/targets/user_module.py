@@ -116,7 +116,9 @@ def _imported_siblings(file: Path) -> set[str]:
 
 
 def _not_loaded(place: Place, error: BaseException, folder: Path | None) -> TargetError:
-    return TargetError(place.target, f"cannot be loaded: {describe(error, folder)}")
+    of_arguments = isinstance(error, SystemExit) and error.code == 2  # as argparse exits
+    advice = "; if it reads the command line, serve it as a process: mcp:python FILE" if of_arguments else ""
+    return TargetError(place.target, f"cannot be loaded: {describe(error, folder)}{advice}")
 
 
 def _refuse_taken_package(place: Place) -> None:

@@ -385,11 +385,24 @@ def test_a_fastmcp_server_is_served_as_it_is(target: str) -> None:
         assert env.call_tool("add", {"name": "Ada"}).text == "added Ada"
 
 
-def test_a_module_with_two_fastmcp_servers_names_none() -> None:
+def test_of_several_fastmcp_servers_the_one_with_the_name_of_a_main_server_is_served() -> None:
     write("crm.py", SERVER + "other = FastMCP('other')\n")
-    assert refused("crm.py") == "crm.py defines no MCPEnvironment subclass"
+    with load_target("crm.py").make() as env:
+        assert [tool.name for tool in env.list_tools()] == ["add"]
     with load_target("crm.py:other").make() as env:
         assert env.list_tools() == []
+
+
+def test_several_fastmcp_servers_are_refused_by_name() -> None:
+    write("crm.py", SERVER.replace("mcp", "sales").replace("fastsales", "fastmcp") + "other = FastMCP('other')\n")
+    assert refused("crm.py") == "has several FastMCP servers: sales, other; choose one, such as crm.py:sales"
+    assert refused("crm.py:mcp") == "there is no 'mcp' in crm.py; it has sales, other"
+
+
+@pytest.mark.parametrize("target", ["crm.py:mcp", "crm.py"])
+def test_a_server_of_the_sdk_is_refused_with_the_target_that_serves_it(target: str) -> None:
+    write("crm.py", "from mcp.server import MCPServer\nmcp = MCPServer('CRM')\n")
+    assert refused(target) == ("mcp is a server of the MCP SDK, not of FastMCP; serve it as a process: mcp:python FILE")
 
 
 @pytest.mark.parametrize(
@@ -400,6 +413,10 @@ def test_a_module_with_two_fastmcp_servers_names_none() -> None:
         ("def broken(:\n", "SyntaxError: invalid syntax ({}:1)"),
         ("import json\n\njson.loads('{')\n", "JSONDecodeError: Expecting property name"),
         ("raise SystemExit(3)\n", "SystemExit: 3 ({}:1)"),
+        (
+            "import argparse\nargparse.ArgumentParser().parse_args(['--port', '1'])\n",
+            "SystemExit: 2 ({}:2); if it reads the command line, serve it as a process: mcp:python FILE",
+        ),
         ("assert False\n", "AssertionError ({}:1)"),
     ],
 )
