@@ -43,7 +43,7 @@ class GuessNumber(MCPEnvironment):
 
 
 if __name__ == "__main__":
-    from mcpenv.testing import check_environment
+    from mcpenv.extensions.contract import check_environment
 
     print(check_environment(GuessNumber, examples={"guess": {"number": 50}}))
 

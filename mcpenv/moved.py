@@ -34,6 +34,7 @@ MOVED = {
     "mcpenv.targets.user_error": "mcpenv.errors",
     "mcpenv.testing.parts": "mcpenv.extensions.validation.parts",
     "mcpenv.testing.tasks": "mcpenv.extensions.validation.tasks",
+    "mcpenv.testing": "mcpenv.extensions.contract",  # after its packages, which went elsewhere
     "mcpenv.tools.users": "mcpenv.extensions.users.user_tools",
     "mcpenv.trajectories.check": "mcpenv.extensions.records.check",
     "mcpenv.trajectories.export": "mcpenv.extensions.exports",

@@ -20,7 +20,6 @@ IMPORTED = (
     "mcpenv.server.app",
     "mcpenv.server.serve",
     "mcpenv.targets.target",
-    "mcpenv.testing",
     "mcpenv.cli",
     "mcpenv_client.sync",
     "fastmcp.client",

@@ -97,9 +97,10 @@ LISTED = set(
         (ROOT / "docs" / "extending.md").read_text(encoding="utf-8").partition("## Modules for extensions")[2],
     )
 )
-PUBLIC = {"mcpenv", "mcpenv.server", "mcpenv.testing"}
+PUBLIC = {"mcpenv", "mcpenv.server", "mcpenv.extensions.contract"}
 FURTHER = {
     "console": {"server", "trajectories"},
+    "contract": {"execution", "tasks", "tools"},
     "git_world": {"worlds"},
     "harbor": {"targets"},
     "hosts": {"cli"},
@@ -115,7 +116,7 @@ FURTHER = {
     "sessions": {"cli"},
     "reload": {"cli", "server", "targets"},
     "users": {"execution", "tools"},
-    "validation": {"cli", "testing"},
+    "validation": {"cli"},
     "wires": {"execution", "server"},
     "workers": {"server"},
 }

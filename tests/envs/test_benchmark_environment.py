@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from mcpenv.extensions.contract import EnvironmentContract
 from mcpenv.server.serve import serving
-from mcpenv.testing import EnvironmentContract
 from mcpenv_client import EnvClient
 
 FOLDER = Path(__file__).resolve().parents[2] / "envs" / "benchmark_mcp"

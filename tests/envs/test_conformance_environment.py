@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from mcpenv import MCPEnvironment, ToolErrorType
+from mcpenv.extensions.contract import EnvironmentContract
 from mcpenv.server.serve import serving
-from mcpenv.testing import EnvironmentContract
 from mcpenv_client import EnvClient
 
 FOLDER = Path(__file__).resolve().parents[2] / "envs" / "conformance_mcp"
@@ -48,7 +48,7 @@ NEEDS_A_CLIENT = (
 SAYS_SO = ("nobody to ask", "did not come from one", "needs a client")
 
 
-@pytest.mark.filterwarnings("ignore::mcpenv.testing.ContractWarning")
+@pytest.mark.filterwarnings("ignore::mcpenv.extensions.contract.ContractWarning")
 @pytest.mark.filterwarnings("ignore::mcp.MCPDeprecationWarning")
 class TestConformance(EnvironmentContract):
     factory = ConformanceEnvironment

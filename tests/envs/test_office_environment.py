@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from mcpenv.testing import EnvironmentContract
+from mcpenv.extensions.contract import EnvironmentContract
 from mcpenv_client.types.tasks import OracleCall, Task
 
 ENVS = Path(__file__).resolve().parents[2] / "envs"

@@ -20,8 +20,8 @@ import pytest
 from fastmcp import Client
 
 from mcpenv import MCPEnvironment, Observation
+from mcpenv.extensions.contract import EnvironmentContract
 from mcpenv.server.serve import serving
-from mcpenv.testing import EnvironmentContract
 from mcpenv_client import CallToolObservation, EnvClient, StepResult
 from mcpenv_client.types.tasks import Task
 from mcpenv_client.wire.protocol import parse_observation

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mcpenv.cli.output import Page, number_of, print_table
-from mcpenv.testing.findings import Finding, Verdict
+from mcpenv.extensions.contract.findings import Finding, Verdict
 
 from .parts import Validation
 from .tasks import Report, TaskReport

@@ -19,13 +19,13 @@ from served import http_server
 
 from mcpenv import CallToolAction, ListToolsAction, Mode, NotSupported
 from mcpenv.errors import ConfigurationError, TargetError
+from mcpenv.extensions.contract import EnvironmentContract
 from mcpenv.extensions.mcp_proxy.delivery import DiscoveryFailed
 from mcpenv.extensions.mcp_proxy.environment import ProxyEnvironment
 from mcpenv.extensions.mcp_proxy.workspace import digest_of
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.serve import serving
 from mcpenv.targets.target import load_target
-from mcpenv.testing import EnvironmentContract
 from mcpenv_client import EnvClient
 
 SERVERS = Path(__file__).parent / "mcp_servers"

@@ -20,10 +20,10 @@ import pytest
 
 from mcpenv import MCPEnvironment, Reward, TaskSet
 from mcpenv.errors import InvalidVerifier, VerifierFailed
+from mcpenv.extensions.contract import Verdict, check_environment
 from mcpenv.extensions.sandbox.process import CHILD, MAX_ANSWER
 from mcpenv.rewards.verifiers import Evidence, check, run
 from mcpenv.rewards.verifiers.specs import parse
-from mcpenv.testing import Verdict, check_environment
 from mcpenv_client.types.tasks import LABELS, OracleCall, Task
 
 TASK = Task(id="pay", metadata={"amount": 10}, oracle=[OracleCall(tool_name="pay")], reward_range=(-1.0, 2.0))

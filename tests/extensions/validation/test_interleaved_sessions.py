@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from mcpenv import Evidence, MCPEnvironment, ObjectWorld
+from mcpenv.extensions.contract.findings import Verdict
 from mcpenv.extensions.validation.parts import interleaved
 from mcpenv.extensions.validation.parts.candidate import Candidate
 from mcpenv.extensions.validation.parts.interleaved import judge_interleaved
 from mcpenv.extensions.validation.parts.judged import Judged
 from mcpenv.extensions.validation.parts.load import judge_load
-from mcpenv.testing.findings import Verdict
 from mcpenv_client.types.tasks import Task
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mcpenv.testing.contract import CHECKS
+from mcpenv.extensions.contract.contract import CHECKS
 
 SERVER = """\
 import random

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from mcpenv.extensions.contract.findings import ContractViolation
 from mcpenv.extensions.validation.tasks.play import Call, Calls, play
-from mcpenv.testing.findings import ContractViolation
 from mcpenv_client.scores import reaches
 from mcpenv_client.types.observations import Observation
 from mcpenv_client.types.tasks import Task

@@ -11,10 +11,10 @@ from types import MappingProxyType
 from typing import Any
 
 from mcpenv.environment import MCPEnvironment
-from mcpenv.testing.arguments import arguments_for
-from mcpenv.testing.contract import GROUND, SET_LIVE, Contract
-from mcpenv.testing.findings import ContractViolation, Finding, Verdict
-from mcpenv.testing.subject import PASS_FACTORY, Subject
+from mcpenv.extensions.contract.arguments import arguments_for
+from mcpenv.extensions.contract.contract import GROUND, SET_LIVE, Contract
+from mcpenv.extensions.contract.findings import ContractViolation, Finding, Verdict
+from mcpenv.extensions.contract.subject import PASS_FACTORY, Subject
 from mcpenv_client.errors import McpenvError, WireError
 from mcpenv_client.types.tasks import Task
 from mcpenv_client.types.tools import Mode, Tool

@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from mcpenv.testing.contract import CHECKS, GROUND
-from mcpenv.testing.findings import Verdict
+from mcpenv.extensions.contract.contract import CHECKS, GROUND
+from mcpenv.extensions.contract.findings import Verdict
 from mcpenv_client.types.tools import Tool
 
 from .candidate import Candidate

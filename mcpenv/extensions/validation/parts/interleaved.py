@@ -16,10 +16,10 @@ from itertools import zip_longest
 from typing import Any
 
 from mcpenv.environment import MCPEnvironment
+from mcpenv.extensions.contract.findings import Verdict
+from mcpenv.extensions.contract.walk import error_text
 from mcpenv.extensions.validation.tasks.play import failure_of, plain_of
 from mcpenv.rewards.verifiers import Changes
-from mcpenv.testing.findings import Verdict
-from mcpenv.testing.walk import error_text
 from mcpenv.worlds import capture
 from mcpenv_client.errors import McpenvError, WireError
 from mcpenv_client.types.actions import Action, CallToolAction

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from mcpenv.testing.findings import Finding, Verdict
+from mcpenv.extensions.contract.findings import Finding, Verdict
 
 _WORST_FIRST = (Verdict.FAILED, Verdict.WARNING, Verdict.OK, Verdict.SKIPPED)
 

@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from mcpenv.cli.output import number_of
-from mcpenv.testing.findings import Verdict
+from mcpenv.extensions.contract.findings import Verdict
 from mcpenv_client.types.actions import Action, CallToolAction
 from mcpenv_client.types.tools import Mode
 

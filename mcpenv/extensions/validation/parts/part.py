@@ -8,8 +8,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from mcpenv.errors import place_in_target
-from mcpenv.testing.findings import ContractViolation
-from mcpenv.testing.walk import error_text, running_places
+from mcpenv.extensions.contract.findings import ContractViolation
+from mcpenv.extensions.contract.walk import error_text, running_places
 from mcpenv_client.errors import McpenvError
 
 from .judged import Judged, Validation, some_of

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mcpenv.environment import MCPEnvironment
-from mcpenv.testing.arguments import arguments_for
+from mcpenv.extensions.contract.arguments import arguments_for
 from mcpenv.worlds import capture
 from mcpenv_client.types.tools import Tool
 from mcpenv_client.types.values import to_plain

@@ -15,8 +15,8 @@ from fastmcp import Client
 from mcp import MCPError
 
 from mcpenv.cli.remote import Bearer, base_url, connected, list_tools, mcp_url
-from mcpenv.testing.arguments import arguments_for
-from mcpenv.testing.contract import schema_fault
+from mcpenv.extensions.contract.arguments import arguments_for
+from mcpenv.extensions.contract.contract import schema_fault
 from mcpenv_client.connection.addresses import is_loopback
 from mcpenv_client.types.tools import Tool
 

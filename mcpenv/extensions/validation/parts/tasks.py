@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from mcpenv.extensions.contract.findings import Verdict
 from mcpenv.extensions.validation.tasks import Report, TaskReport, validate
 from mcpenv.extensions.validation.tasks.validate import REMEDY_OF_TOOL
-from mcpenv.testing.findings import Verdict
 
 from .candidate import Candidate
 from .contract import OF_TASKS, find

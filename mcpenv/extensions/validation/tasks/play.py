@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mcpenv.environment import MCPEnvironment
+from mcpenv.extensions.contract.arguments import arguments_for, wrong_arguments
+from mcpenv.extensions.contract.walk import Crashes, error_text
 from mcpenv.rewards.rubrics import score_of, worth_of
-from mcpenv.testing.arguments import arguments_for, wrong_arguments
-from mcpenv.testing.walk import Crashes, error_text
 from mcpenv.trajectories.fingerprint import digest, without_incidents
 from mcpenv.worlds import Tree, capture
 from mcpenv_client.errors import ExecutionError, McpenvError

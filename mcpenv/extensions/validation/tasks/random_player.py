@@ -8,7 +8,7 @@ from typing import Any
 
 import jsonschema  # type: ignore[import-untyped]
 
-from mcpenv.testing.arguments import arguments_for
+from mcpenv.extensions.contract.arguments import arguments_for
 from mcpenv_client.formats.references import schema_at
 from mcpenv_client.types.tools import Tool
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from mcpenv.environment import MCPEnvironment
+from mcpenv.extensions.contract.walk import error_text
 from mcpenv.rewards.verifiers import Changes
-from mcpenv.testing.walk import error_text
 from mcpenv_client.errors import McpenvError
 from mcpenv_client.scores import equal, reaches
 from mcpenv_client.types.tasks import Task

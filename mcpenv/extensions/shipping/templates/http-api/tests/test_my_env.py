@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import httpx
 import pytest
-from mcpenv.testing import EnvironmentContract
+from mcpenv.extensions.contract import EnvironmentContract
 
 from my_env import environment, stand_in
 

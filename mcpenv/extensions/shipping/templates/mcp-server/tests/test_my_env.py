@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from mcpenv.extensions.contract import EnvironmentContract
 from mcpenv.extensions.validation.tasks import validate
-from mcpenv.testing import EnvironmentContract
 
 from my_env import environment
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mcpenv.testing import EnvironmentContract
+from mcpenv.extensions.contract import EnvironmentContract
 
 from my_env import environment
 

@@ -41,7 +41,7 @@ from mcpenv import (
     ToolError,
     ToolOutcome,
 )
-from mcpenv.testing import (
+from mcpenv.extensions.contract import (
     CHECKS,
     ContractViolation,
     EnvironmentContract,
@@ -49,7 +49,7 @@ from mcpenv.testing import (
     Verdict,
     check_environment,
 )
-from mcpenv.testing.arguments import arguments_for, wrong_arguments
+from mcpenv.extensions.contract.arguments import arguments_for, wrong_arguments
 
 ECHO = Path(__file__).parents[2] / "envs" / "echo_mcp" / "environment.py"
 
@@ -74,7 +74,7 @@ class TestEcho(EnvironmentContract):
     examples = {"echo_message": {"message": "hello world"}}
 
 
-@pytest.mark.filterwarnings("ignore::mcpenv.testing.ContractWarning")
+@pytest.mark.filterwarnings("ignore::mcpenv.extensions.contract.ContractWarning")
 class TestEverything(EnvironmentContract):
     factory = EverythingEnvironment
     examples = EVERYTHING_CALLS
@@ -645,7 +645,7 @@ def test_own_actions_and_reset_options_are_tried_when_they_are_given() -> None:
 CONTRACT = """
     import pytest
     from environments import SharedNotesEnvironment, CounterEnvironment
-    from mcpenv.testing import EnvironmentContract
+    from mcpenv.extensions.contract import EnvironmentContract
 
     class TestSound(EnvironmentContract):
         factory = CounterEnvironment
@@ -666,7 +666,7 @@ def test_the_contract_class_runs_in_pytest(tmp_path: Path) -> None:
         "-p",
         "no:cacheprovider",
         "-o",
-        f"pythonpath={Path(__file__).parents[1]}",
+        f"pythonpath={Path(__file__).parents[2]}",
     ]
     done = subprocess.run(
         [*command, str(tmp_path)], capture_output=True, text=True, cwd=tmp_path, timeout=120, check=False
