@@ -38,6 +38,7 @@ MOVED = {
     "mcpenv.tools.users": "mcpenv.extensions.users.user_tools",
     "mcpenv.trajectories.check": "mcpenv.extensions.records.check",
     "mcpenv.trajectories.export": "mcpenv.extensions.exports",
+    "mcpenv.trajectories.fingerprint": "mcpenv_client.fingerprint",
     "mcpenv.trajectories.replay": "mcpenv.extensions.records.replay",
     "mcpenv.user_error": "mcpenv.errors",
     "mcpenv.users": "mcpenv.extensions.users",

@@ -21,8 +21,8 @@ from mcpenv.server.control.http import answered, plain_json
 from mcpenv.server.extension import Access, Doc, Extension, ServerRoute, object_of
 from mcpenv.trajectories.blobs import Blobs
 from mcpenv.trajectories.episode import OBSERVATIONS, RecordedEpisode
-from mcpenv.trajectories.fingerprint import digest, facts_of_end, facts_of_reset, facts_of_step
 from mcpenv_client.errors import InvalidMessage
+from mcpenv_client.fingerprint import digest, facts_of_end, facts_of_reset, facts_of_step
 from mcpenv_client.types.values import decode
 
 MAX_ROWS = 1000

@@ -17,7 +17,7 @@ from typing import Any
 
 from mcpenv.errors import ConfigurationError
 from mcpenv.trajectories import RecordedEnvironment, RecordedEpisode, ToolLists, read_episodes
-from mcpenv.trajectories.fingerprint import canonical
+from mcpenv_client.fingerprint import canonical
 from mcpenv_client.types.records import CASSETTE_MISS, LogEntry, Reward, Trajectory
 from mcpenv_client.types.tasks import Task
 from mcpenv_client.types.tools import Tool, ToolErrorType, ToolFailure, ToolResult

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from mcpenv.trajectories.episode import OBSERVATIONS, RecordedEpisode
-from mcpenv.trajectories.fingerprint import canonical, facts_of_reset, facts_of_step
 from mcpenv.trajectories.summary import named_task_of
+from mcpenv_client.fingerprint import canonical, facts_of_reset, facts_of_step
 from mcpenv_client.types.records import Trajectory
 
 from .finding import Finding, Kind

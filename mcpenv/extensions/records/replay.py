@@ -13,7 +13,9 @@ from mcpenv.execution.execution import STATE_ABANDONED, Execution
 from mcpenv.redaction import redact_named
 from mcpenv.tasks.assignment import Assignment
 from mcpenv.trajectories.episode import NOT_RECORDED, OBSERVATIONS, RESCORED, RecordedEpisode
-from mcpenv.trajectories.fingerprint import (
+from mcpenv.trajectories.recorder import own_observation
+from mcpenv_client.errors import EpisodeDone, ErrorCode, McpenvError, WireError
+from mcpenv_client.fingerprint import (
     Facts,
     canonical,
     facts_of_end,
@@ -21,8 +23,6 @@ from mcpenv.trajectories.fingerprint import (
     facts_of_step,
     first_difference,
 )
-from mcpenv.trajectories.recorder import own_observation
-from mcpenv_client.errors import EpisodeDone, ErrorCode, McpenvError, WireError
 from mcpenv_client.types.records import StepRecord, Trajectory
 from mcpenv_client.types.tools import ToolErrorType
 from mcpenv_client.wire.protocol import ActionTypes, action_type

@@ -16,7 +16,7 @@ import ray
 from pool_worlds import Dice, five_rolls
 from ray.cluster_utils import Cluster
 
-from mcpenv.trajectories.fingerprint import digest_of
+from mcpenv_client.fingerprint import digest_of
 from mcpenv_client.pool import BlockingEpisode, EnvPool, Played
 from mcpenv_client.providers.ray_servers import ray_servers
 

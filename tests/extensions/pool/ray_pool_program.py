@@ -29,7 +29,7 @@ from pool_worlds import (
     wrong_at_three,
 )
 
-from mcpenv.trajectories.fingerprint import digest_of
+from mcpenv_client.fingerprint import digest_of
 from mcpenv_client.pool import EnvPool, Limits, Played, PolicyFailed, PoolError, places
 
 TASKS = [f"t{number}" for number in range(6)]

@@ -28,8 +28,8 @@ from pool_worlds import (
 
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.serve import serving
-from mcpenv.trajectories.fingerprint import digest_of
 from mcpenv_client import InvalidMessage, StatusCode
+from mcpenv_client.fingerprint import digest_of
 from mcpenv_client.pool import EnvPool, Limits, Played, PolicyFailed, PoolError
 
 TASKS = [f"t{number}" for number in range(6)]

@@ -10,7 +10,7 @@ import pytest
 from pool_worlds import Dice, Locked, Wild, five_rolls, five_rolls_async, wrong_at_three
 
 from mcpenv.server.serve import serving
-from mcpenv.trajectories.fingerprint import digest_of
+from mcpenv_client.fingerprint import digest_of
 from mcpenv_client.pool import EnvPool, Played, PolicyFailed, PoolError
 
 TASKS = [f"t{number}" for number in range(4)]

@@ -7,8 +7,8 @@ from typing import Any
 
 from pool_worlds import Dice, five_rolls_async
 
-from mcpenv.trajectories.fingerprint import digest_of
 from mcpenv_client import StatusCode
+from mcpenv_client.fingerprint import digest_of
 from mcpenv_client.pool import EnvPool, Played
 
 TASKS = [f"t{number}" for number in range(12)]

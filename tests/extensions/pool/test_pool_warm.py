@@ -15,7 +15,7 @@ import pytest
 from pool_worlds import Beside, Dice, Marked, five_rolls, five_rolls_async
 
 from mcpenv.server.serve import serving
-from mcpenv.trajectories.fingerprint import digest_of
+from mcpenv_client.fingerprint import digest_of
 from mcpenv_client.pool import BlockingEpisode, EnvPool, Episode, Limits, Played, PoolError
 
 TASKS = [f"t{number}" for number in range(8)]

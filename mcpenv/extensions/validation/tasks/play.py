@@ -10,9 +10,9 @@ from mcpenv.environment import MCPEnvironment
 from mcpenv.extensions.contract.arguments import arguments_for, wrong_arguments
 from mcpenv.extensions.contract.walk import Crashes, error_text
 from mcpenv.rewards.rubrics import score_of, worth_of
-from mcpenv.trajectories.fingerprint import digest, without_incidents
 from mcpenv.worlds import Tree, capture
 from mcpenv_client.errors import ExecutionError, McpenvError
+from mcpenv_client.fingerprint import digest, without_incidents
 from mcpenv_client.types.observations import CallToolObservation, Observation
 from mcpenv_client.types.tasks import Task
 from mcpenv_client.types.values import to_plain

@@ -11,9 +11,9 @@ import json
 import re
 from typing import Any
 
-from mcpenv_client.scores import equal
-from mcpenv_client.types.records import Reward, StepRecord, Trajectory, summed
-from mcpenv_client.types.tools import ToolErrorType, ToolFailure
+from .scores import equal
+from .types.records import Reward, StepRecord, Trajectory, summed
+from .types.tools import ToolErrorType, ToolFailure
 
 _INCIDENT = re.compile(r"\(incident [0-9a-f]{8}\)")
 _NO_TOOL = re.compile(r"(?s)(Unknown tool: .*?)\. The tools are: .*")
