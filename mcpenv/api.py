@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from fastmcp import Context
 from fastmcp.exceptions import ToolError
 
@@ -54,6 +56,7 @@ from .errors import (
 )
 from .execution.components import CompletingProvider
 from .execution.snapshots import Snapshot
+from .moved import moved_name
 from .rewards.rubrics import (
     Discounted,
     FunctionRubric,
@@ -76,7 +79,10 @@ from .server.config import ConcurrencyConfig
 from .targets.target import load
 from .tasks import NoSuchTask, TaskSet
 from .trajectories import RecordedEnvironment, RecordedEpisode, Recorder, read_episodes
-from .worlds import FilesWorld, ObjectWorld, SQLiteWorld, World
+from .worlds import ObjectWorld, World
+
+if TYPE_CHECKING:
+    from .worlds import FilesWorld, SQLiteWorld
 
 __all__ = [
     # Write an environment
@@ -167,3 +173,7 @@ __all__ = [
     "TargetError",
     "ConfigurationError",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    return moved_name(__name__, name)

@@ -42,8 +42,10 @@ MOVED = {
     "mcpenv.trajectories.replay": "mcpenv.extensions.records.replay",
     "mcpenv.user_error": "mcpenv.errors",
     "mcpenv.users": "mcpenv.extensions.users",
+    "mcpenv.worlds.files": "mcpenv.extensions.files_world.world",
     "mcpenv.worlds.git": "mcpenv.extensions.git_world.world",
     "mcpenv.worlds.postgres": "mcpenv.extensions.postgres_world.world",
+    "mcpenv.worlds.sqlite": "mcpenv.extensions.sqlite_world.world",
 }
 """Old module or package to new. The modules of a package are found below its new name."""
 
@@ -58,6 +60,12 @@ NAMES = {
     "mcpenv.LongOutputs": "mcpenv.extensions.long_outputs",
 }
 """Names of packages of the kernel, and the module where each is now."""
+
+OFFERED = {
+    **dict.fromkeys(("mcpenv.api.FilesWorld", "mcpenv.worlds.FilesWorld"), "mcpenv.extensions.files_world"),
+    **dict.fromkeys(("mcpenv.api.SQLiteWorld", "mcpenv.worlds.SQLiteWorld"), "mcpenv.extensions.sqlite_world"),
+}
+"""Names of extensions that these packages offer as their own, without a warning."""
 
 
 class _Redirect(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -101,10 +109,12 @@ def moved_name(package: str, name: str) -> Any:
     Raises:
         AttributeError: it did not move, or its extension is not installed.
     """
-    now = NAMES.get(f"{package}.{name}")
+    path = f"{package}.{name}"
+    now = OFFERED.get(path) or NAMES.get(path)
     if now is None or importlib.util.find_spec(now) is None:
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
-    warnings.warn(f"{package}.{name} is {now}.{name} now; import it from there", DeprecationWarning, stacklevel=3)
+    if path not in OFFERED:
+        warnings.warn(f"{path} is {now}.{name} now; import it from there", DeprecationWarning, stacklevel=3)
     return getattr(importlib.import_module(now), name)
 
 

@@ -9,9 +9,14 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from mcpenv import MCPEnvironment, ToolError
-from mcpenv.worlds import FilesWorld, ObjectWorld, SQLiteWorld
+from mcpenv.worlds import ObjectWorld
 from mcpenv_client.types.tasks import OracleCall, Task
+
+FilesWorld = pytest.importorskip("mcpenv.extensions.files_world").FilesWorld
+SQLiteWorld = pytest.importorskip("mcpenv.extensions.sqlite_world").SQLiteWorld
 
 ANSWER = "heron-4711"
 NEEDLE = "walrus-metadata"

@@ -8,9 +8,11 @@ import threading
 from typing import Any
 
 import numpy as np
+import pytest
 
 from mcpenv import Context, MCPEnvironment, Observation, OverSteps, Reward, Rubric, ToolCall, ToolOutcome, WeightedSum
-from mcpenv.worlds import SQLiteWorld
+
+SQLiteWorld = pytest.importorskip("mcpenv.extensions.sqlite_world").SQLiteWorld
 
 
 class Streak(Rubric):

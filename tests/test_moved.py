@@ -5,10 +5,11 @@ from __future__ import annotations
 import importlib
 import subprocess
 import sys
+import warnings
 
 import pytest
 
-from mcpenv.moved import MOVED, NAMES, new_name
+from mcpenv.moved import MOVED, NAMES, OFFERED, new_name
 
 
 @pytest.mark.parametrize("old", MOVED)
@@ -48,3 +49,13 @@ def test_a_moved_name_is_found_where_it_was(old: str) -> None:
     package, _, name = old.rpartition(".")
     with pytest.warns(DeprecationWarning, match=f"{old} is {NAMES[old]}.{name} now"):
         assert getattr(importlib.import_module(package), name) is getattr(importlib.import_module(NAMES[old]), name)
+
+
+@pytest.mark.parametrize("offered", [*OFFERED, *(path.replace(".api.", ".") for path in OFFERED if ".api." in path)])
+def test_a_name_of_an_extension_is_offered_without_a_warning(offered: str) -> None:
+    package, _, name = offered.rpartition(".")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = getattr(importlib.import_module(package), name)
+    assert found.__name__ == name and found.__module__.startswith("mcpenv.extensions.")
+    assert name in importlib.import_module(package).__all__

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mcpenv.moved import moved_name
 
-from .files import FilesWorld
 from .objects import ObjectWorld
-from .sqlite import SQLiteWorld
-from .world import Tree, World, Worlds, capture, held
+from .world import Tree, World, Worlds, capture
 
-__all__ = ["FilesWorld", "ObjectWorld", "SQLiteWorld", "Tree", "World", "Worlds", "capture", "held"]
+if TYPE_CHECKING:
+    from mcpenv.extensions.files_world import FilesWorld
+    from mcpenv.extensions.sqlite_world import SQLiteWorld
+
+__all__ = ["FilesWorld", "ObjectWorld", "SQLiteWorld", "Tree", "World", "Worlds", "capture"]
 
 
 def __getattr__(name: str) -> Any:

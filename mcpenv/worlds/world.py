@@ -104,17 +104,6 @@ def free_key(key: str, tree: Tree) -> str:
     return free
 
 
-def held(worlds: Worlds) -> tuple[object, ...]:
-    """Return the objects that all worlds hold, and the worlds themselves.
-
-    Raises:
-        TypeError: if a value is not a `World`.
-    """
-    if isinstance(worlds, Mapping):
-        return (worlds, *(each for world in worlds.values() for each in held(_checked(world))))
-    return (worlds, *_checked(worlds).held())
-
-
 def _checked(world: Any) -> World:
     if not isinstance(world, World):
         raise TypeError(

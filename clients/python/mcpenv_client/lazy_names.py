@@ -27,9 +27,10 @@ def lazy_names(package: str, *others: str) -> tuple[Callable[[str], Any], Callab
             if find_spec(f"{package}.{name}") is not None:
                 return import_module(f"{package}.{name}")
         public = import_module(f"{package}.api")
-        for each in public.__all__:
+        offered = [each for each in public.__all__ if hasattr(public, each)]  # it may lack an extension's
+        for each in offered:
             here.setdefault(each, getattr(public, each))  # a program may have replaced it
-        here["__all__"] = [*public.__all__, *others]
+        here["__all__"] = [*offered, *others]
         try:
             return here[name]
         except KeyError:

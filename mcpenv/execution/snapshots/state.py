@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from mcpenv.rewards.rubrics.rubric import Rubric
 from mcpenv.tools.registry import BOTH_MODES, ToolRegistry
-from mcpenv.worlds import FilesWorld, World
+from mcpenv.worlds import World
 from mcpenv_client.errors import NotSupported
 
 from .hidden_state import hidden_state
@@ -196,8 +196,6 @@ def worlds_of(env: MCPEnvironment) -> dict[str, World]:
 def held_by(world: World) -> list[object]:
     """Return the objects that a world holds, and its location: the folder of files, the file of a database."""
     found = list(world.held())
-    if isinstance(world, FilesWorld):
-        found.append(world.folder)
     for each in world.held():
         if isinstance(each, sqlite3.Connection):
             with closing(each.cursor()) as cursor:

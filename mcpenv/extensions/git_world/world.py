@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mcpenv.worlds.files import MAX_BYTES as MAX_FILES
-from mcpenv.worlds.files import MAX_TEXT, FilesWorld, look, look_at
+from mcpenv.extensions.files_world.world import MAX_BYTES as MAX_FILES
+from mcpenv.extensions.files_world.world import MAX_TEXT, FilesWorld, look, look_at
 from mcpenv.worlds.world import Budget, Tree
 
 from .reader import GitFailed, GitReader

@@ -20,11 +20,11 @@ from pydantic import Field
 from mcpenv.environment import MCPEnvironment
 from mcpenv.errors import ConfigurationError, InvalidTool, InvalidVerifier
 from mcpenv.execution.step import Step, current
+from mcpenv.extensions.files_world import FilesWorld
 from mcpenv.failures import LostFailure, SortedFailure, unusable_result
 from mcpenv.rewards.verifiers import check
 from mcpenv.tools.registry import BoundTool
 from mcpenv.tools.results import from_fastmcp, to_fastmcp
-from mcpenv.worlds import FilesWorld
 from mcpenv_client.errors import NotSerializable, NotSupported
 from mcpenv_client.types.observations import Observation
 from mcpenv_client.types.records import TRANSPORT_LOST

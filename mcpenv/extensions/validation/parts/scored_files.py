@@ -12,8 +12,8 @@ from types import FrameType
 from typing import Any
 
 from mcpenv.environment import MCPEnvironment
+from mcpenv.extensions.files_world import FilesWorld
 from mcpenv.extensions.validation.tasks.play import Calls, oracle, play
-from mcpenv.worlds import FilesWorld
 from mcpenv_client.scores import reaches
 from mcpenv_client.types.observations import Observation
 from mcpenv_client.types.tasks import Task

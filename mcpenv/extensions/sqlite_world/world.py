@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mcpenv.errors import WorldUnreadable
-
-from .world import Budget, Tree, free_key, left_of_capture
+from mcpenv.worlds.world import Budget, Tree, free_key, left_of_capture
 
 BUSY_S = 30.0
 """Maximum seconds that a database by path waits for a lock of another process."""

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from .world import Budget, Tree, free_key
+from mcpenv.worlds.world import Budget, Tree, free_key
 
 MAX_TEXT = 256 * 1024
 """Maximum bytes of a file that is captured as text. Other files are captured as their hash."""
@@ -96,8 +96,8 @@ class FilesWorld:
                 os.chmod(self.folder / path, stat.S_IMODE(mode))
 
     def held(self) -> tuple[object, ...]:
-        """Return nothing, because a path is only a name."""
-        return ()
+        """Return the folder, which is a place."""
+        return (self.folder,)
 
     def _walk(self, folders: bool = False, without: frozenset[str] = frozenset()) -> Iterator[tuple[str, int]]:
         """Yield path and mode of each entry.
