@@ -16,9 +16,9 @@ from mcpenv_client.types.tools import Mode
 
 from .config import ConcurrencyConfig, ServerConfig, config_from, mode_from
 from .control import descriptions as doc
-from .control.http import plain_json
+from .control.http import front_page
 from .extension import Access, ServerRoute, extensions_of
-from .http.application import add_lifespan, application, around
+from .http.application import add_lifespan, application, around, serving_also
 from .mcp.server_card import PATHS as CARD_PATHS
 from .parts import AgentAuth, Parts
 from .security.access import AccessChecks
@@ -150,13 +150,7 @@ class EnvServer:
 
     def _root(self, *, agents: bool = True, control: bool = True) -> list[BaseRoute]:
         """Return the route ``/`` of an address. It comes last, so that a mounted server may have its own."""
-        body = {"server": "mcpenv", "mode": self.config.mode.value, "health": "/health"}
-        if agents:
-            body["mcp"] = "the mcp_url of an episode" if self.config.require_handle else "/mcp"
-        if control:
-            body |= {"description": "/metadata", "routes": "/docs"}
-        answer = plain_json(body)
-        return self.access.routes([ServerRoute("/", answer, Access.GUARDED)])
+        return self.access.routes([ServerRoute("/", front_page(self.config, agents, control), GUARDED)])
 
     def mounted_routes(self) -> list[BaseRoute]:
         """Return the routes of the mounted server.
@@ -228,13 +222,8 @@ class EnvServer:
     async def lifespan(self, app: Any) -> AsyncIterator[None]:
         """Run the server while the application that has the routes runs. It gets those of a mounted server, too."""
         async with self.running():
-            mounted = self.mounted_routes()
-            app.router.routes.extend(mounted)
-            try:
+            with serving_also(app, self.mounted_routes()):
                 yield
-            finally:
-                for route in mounted:
-                    app.router.routes.remove(route)
 
     def running(
         self, *, http: bool = True, check: Callable[[], None] = lambda: None

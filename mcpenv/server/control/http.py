@@ -305,6 +305,16 @@ def refusal(error: WireError) -> Response:
     return plain_json(error.to_wire(), error.http_status, headers)
 
 
+def front_page(config: ServerConfig, agents: bool, control: bool) -> Response:
+    """Return the answer of ``/`` at an address of agents, of the control plane, or of both."""
+    body = {"server": "mcpenv", "mode": config.mode.value, "health": "/health"}
+    if agents:
+        body["mcp"] = "the mcp_url of an episode" if config.require_handle else "/mcp"
+    if control:
+        body |= {"description": "/metadata", "routes": "/docs"}
+    return plain_json(body)
+
+
 def plain_json(data: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     """Return a JSON response."""
     return Response(encode(data, "reply"), status, headers, media_type="application/json")

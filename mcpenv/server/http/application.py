@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from starlette.applications import Starlette
@@ -31,6 +31,17 @@ def add_lifespan(app: Starlette, lifespan: Lifespan[Any]) -> None:
             yield state
 
     app.router.lifespan_context = both
+
+
+@contextmanager
+def serving_also(app: Any, routes: Sequence[BaseRoute]) -> Iterator[None]:
+    """Add routes to an application while the block runs."""
+    app.router.routes.extend(routes)
+    try:
+        yield
+    finally:
+        for route in routes:
+            app.router.routes.remove(route)
 
 
 def around(route: BaseRoute, middleware: Sequence[Callable[..., ASGIApp]]) -> BaseRoute:

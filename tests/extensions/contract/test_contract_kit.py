@@ -51,7 +51,7 @@ from mcpenv.extensions.contract import (
 )
 from mcpenv.extensions.contract.arguments import arguments_for, wrong_arguments
 
-ECHO = Path(__file__).parents[2] / "envs" / "echo_mcp" / "environment.py"
+ECHO = Path(__file__).parents[3] / "envs" / "echo_mcp" / "environment.py"
 
 
 def _load_echo() -> Any:
