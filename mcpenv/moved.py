@@ -32,6 +32,9 @@ MOVED = {
     "mcpenv.packaging": "mcpenv.targets",
     "mcpenv.targets.folder_files": "mcpenv.extensions.shipping.folder_files",
     "mcpenv.targets.user_error": "mcpenv.errors",
+    "mcpenv.tasks.dataset": "mcpenv.extensions.datasets.dataset",
+    "mcpenv.tasks.folder": "mcpenv.extensions.datasets.folder",
+    "mcpenv.tasks.parquet": "mcpenv.extensions.datasets.parquet",
     "mcpenv.testing.parts": "mcpenv.extensions.validation.parts",
     "mcpenv.testing.tasks": "mcpenv.extensions.validation.tasks",
     "mcpenv.testing": "mcpenv.extensions.contract",  # after its packages, which went elsewhere

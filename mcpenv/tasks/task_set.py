@@ -15,7 +15,6 @@ from mcpenv_client.errors import InvalidMessage
 from mcpenv_client.types.tasks import Task
 
 from .columns import Columns
-from .folder import FolderRows
 from .generated import GeneratedTasks, Maker
 from .jsonl import SUFFIXES, json_rows
 from .stored import ListedRows, Rows, StoredTasks
@@ -24,6 +23,9 @@ if TYPE_CHECKING:
     from typing import Self
 
 ColumnMapping = Mapping[str, str | None]
+
+READERS = "mcpenv.extensions.datasets"
+"""The extension that reads other files than JSON. It is imported when such a file is read."""
 
 
 class NoSuchTask(InvalidMessage):
@@ -128,8 +130,8 @@ class TaskSet:
         def read(folder: Path) -> StoredTasks:
             place = folder / path
             if any((place / name).exists() for name in ("dataset_dict.json", "state.json")):
-                return StoredTasks(_optional("dataset", "datasets", "datasets").DatasetRows(place), as_fields, split)
-            rows = FolderRows(place, _file_rows)
+                return StoredTasks(_reader("dataset", "datasets", "datasets").DatasetRows(place), as_fields, split)
+            rows = _reader("folder").FolderRows(place, _file_rows)
             return StoredTasks(rows, as_fields if rows.table else as_json, split)
 
         return cls._of(read, Path(path))
@@ -320,11 +322,20 @@ def tasks_of(environment: type[Any]) -> TaskSet:
     return tasks
 
 
-def _optional(module: str, package: str, extra: str) -> Any:
-    """Import a module of this package that needs an optional dependency."""
+def _reader(module: str, package: str = "", extra: str = "") -> Any:
+    """Import a module of the extension that reads Parquet files, datasets and their folders.
+
+    Args:
+        package, extra: what it needs, and the extra that has it.
+
+    Raises:
+        InvalidTasks: the extension, or what it needs, is not installed.
+    """
     try:
-        return importlib.import_module(f".{module}", __package__)
+        return importlib.import_module(f"{READERS}.{module}")
     except ModuleNotFoundError as error:
+        if error.name == READERS:
+            raise InvalidTasks(READERS, "is needed to read these tasks, and this installation lacks it") from error
         if (error.name or "").partition(".")[0] != package:
             raise
         raise InvalidTasks(package, f"is needed to read these tasks. Run pip install 'mcpenv[{extra}]'") from error
@@ -333,7 +344,7 @@ def _optional(module: str, package: str, extra: str) -> Any:
 def _file_rows(file: Path) -> Rows:
     if file.name.endswith(SUFFIXES):
         return json_rows(file)
-    rows: Rows = _optional("parquet", "pyarrow", "parquet").ParquetRows(file)
+    rows: Rows = _reader("parquet", "pyarrow", "parquet").ParquetRows(file)
     return rows
 
 

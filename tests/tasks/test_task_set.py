@@ -87,7 +87,11 @@ def hub(folder: Path, data: dict[str, list[dict[str, Any]]]) -> Path:
     return folder
 
 
-SOURCES = ["list", "jsonl", "array", "json", "gzip", "parquet", "dataset", "hub", "files"]
+needs_datasets = pytest.mark.extension("datasets")
+SOURCES = [
+    *("list", "jsonl", "array", "json", "gzip"),
+    *(pytest.param(name, marks=needs_datasets) for name in ("parquet", "dataset", "hub", "files")),
+]
 
 
 @pytest.fixture(params=SOURCES)
@@ -143,6 +147,7 @@ def test_what_a_set_does_not_have_is_refused(five: TaskSet) -> None:
         five.select(split="dev").splits()
 
 
+@needs_datasets
 def test_every_field_of_a_task_is_read_from_every_source(tmp_path: Path) -> None:
     as_text = {name: json.dumps(value) if isinstance(value, dict | list) else value for name, value in FULL.items()}
     for tasks in (
@@ -157,6 +162,7 @@ def test_every_field_of_a_task_is_read_from_every_source(tmp_path: Path) -> None
         assert [*tasks] == [TASK]
 
 
+@needs_datasets
 def test_a_null_of_a_table_is_what_is_not_given(tmp_path: Path) -> None:
     data: list[dict[str, Any]] = [
         {
@@ -183,6 +189,7 @@ def test_a_null_of_a_table_is_what_is_not_given(tmp_path: Path) -> None:
     assert (first.prompt, first.split, second.prompt, second.split) == ("", "train", "x", "dev")
 
 
+@needs_datasets
 def test_rows_are_read_from_the_row_groups_that_have_them(tmp_path: Path) -> None:
     names = [f"t{number}" for number in range(11)]
     tasks = TaskSet.from_parquet(parquet(tmp_path / "tasks.parquet", rows(*names), row_group_size=3))
@@ -193,6 +200,7 @@ def test_rows_are_read_from_the_row_groups_that_have_them(tmp_path: Path) -> Non
 # -- rows of other shapes
 
 
+@needs_datasets
 def test_columns_say_what_the_rows_of_a_foreign_file_are(tmp_path: Path) -> None:
     data = [
         {"question": "2+2?", "answer": "4", "level": 1, "source": "book", "seed": 5},
@@ -273,6 +281,7 @@ def test_a_bad_row_is_one_line_that_names_file_line_and_field(tmp_path: Path, li
     assert str(refused.value).startswith(said) and "\n" not in str(refused.value)
 
 
+@needs_datasets
 def test_a_bad_row_of_a_table_is_named_too(tmp_path: Path) -> None:
     data = [{"id": "a", "options": "{}"}, {"id": "b", "options": "{"}]
     with pytest.raises(InvalidTasks, match=r"tasks\.parquet, row 1: options: the text is not JSON"):
@@ -285,6 +294,7 @@ def test_a_bad_row_of_a_table_is_named_too(tmp_path: Path) -> None:
         TaskSet([Task(id="a", metadata={"x": float("nan")})]).splits()
 
 
+@needs_datasets
 def test_a_source_that_is_not_there_or_is_something_else_is_refused(tmp_path: Path) -> None:
     other = tmp_path / "tasks.parquet"
     other.write_text("no parquet")
@@ -301,6 +311,7 @@ def test_a_source_that_is_not_there_or_is_something_else_is_refused(tmp_path: Pa
         TaskSet.from_jsonl(tmp_path / "no.jsonl").splits()
 
 
+@needs_datasets
 @pytest.mark.parametrize(
     ("names", "splits"),
     [
@@ -322,6 +333,7 @@ def test_the_splits_of_a_folder_are_those_of_its_files(tmp_path: Path, names: li
     assert all(tasks.find(task.id) == task for task in tasks)
 
 
+@needs_datasets
 def test_a_folder_of_several_configurations_is_refused(tmp_path: Path) -> None:
     for name in ("main", "socratic"):
         (tmp_path / name).mkdir()
@@ -340,6 +352,7 @@ def test_a_chat_that_begins_an_episode_is_a_prompt(tmp_path: Path) -> None:
             TaskSet.from_path(jsonl(tmp_path / "b.jsonl", {"id": "a", "prompt": wrong})).splits()
 
 
+@needs_datasets
 def test_a_column_may_be_a_path_into_an_object(tmp_path: Path) -> None:
     rows = [{"prompt": "2+2", "reward_model": {"style": "rule", "ground_truth": "4"}, "a.b": 1, "a": {"b": 2}}]
     columns = {"reward_model.ground_truth": "metadata.answer", "a.b": "metadata.flat"}
@@ -352,6 +365,7 @@ def test_a_column_may_be_a_path_into_an_object(tmp_path: Path) -> None:
         assert metadata["reward_model"] == rows[0]["reward_model"]
 
 
+@needs_datasets
 @pytest.mark.parametrize("column", ["qestion", "meta.question", "question.text"])
 def test_a_prompt_is_never_empty_because_its_column_is_misspelt(tmp_path: Path, column: str) -> None:
     rows = [{"question": "2+2", "meta": {"n": 1}}]
@@ -365,6 +379,7 @@ def test_a_prompt_is_never_empty_because_its_column_is_misspelt(tmp_path: Path, 
         assert said in str(refused.value)
 
 
+@needs_datasets
 def test_a_value_that_some_rows_lack_may_be_named(tmp_path: Path) -> None:
     file = jsonl(tmp_path / "qa.jsonl", {"q": "2+2", "hint": "4"}, {"q": "3+3"})
     tasks = TaskSet.from_jsonl(file, columns={"q": "prompt", "hint": "metadata.hint"})
@@ -374,6 +389,7 @@ def test_a_value_that_some_rows_lack_may_be_named(tmp_path: Path) -> None:
         TaskSet.from_parquet(table, columns={"q": "prompt", "hnt": "metadata.hint"}).splits()
 
 
+@needs_datasets
 def test_nan_in_a_table_is_a_value_that_is_not_given(tmp_path: Path) -> None:
     file = parquet(tmp_path / "qa.parquet", [{"q": "a", "level": 1.0}, {"q": "b", "level": float("nan")}])
     tasks = TaskSet.from_parquet(file, columns={"q": "prompt"})
@@ -402,8 +418,17 @@ def test_a_damaged_compressed_file_is_refused(tmp_path: Path) -> None:
             TaskSet.from_path(tmp_path / "a.jsonl.gz").splits()
 
 
+def test_an_extension_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [each for each in sys.modules if each.startswith("mcpenv.extensions.datasets")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr("mcpenv.extensions.__path__", [])
+    with pytest.raises(InvalidTasks, match=r"^mcpenv\.extensions\.datasets: is needed to read these tasks"):
+        TaskSet.from_parquet("tasks.parquet").splits()
+
+
+@needs_datasets
 def test_a_package_that_is_not_installed_is_one_line_that_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "mcpenv.tasks.parquet", raising=False)
+    monkeypatch.delitem(sys.modules, "mcpenv.extensions.datasets.parquet", raising=False)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(Exception) as failed:
         TaskSet.from_parquet("tasks.parquet").splits()

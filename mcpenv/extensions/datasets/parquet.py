@@ -13,8 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mcpenv.errors import InvalidTasks
-
-from .columns import Row
+from mcpenv.tasks import Row
 
 _BATCH = 1024
 

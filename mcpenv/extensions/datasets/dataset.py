@@ -11,8 +11,7 @@ from pathlib import Path
 from datasets import Dataset, DatasetDict, load_from_disk
 
 from mcpenv.errors import InvalidTasks
-
-from .columns import Row
+from mcpenv.tasks import Row
 
 
 class DatasetRows:

@@ -9,9 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from mcpenv.errors import InvalidTasks
-
-from .columns import Row
-from .stored import Rows
+from mcpenv.tasks import Row, Rows
 
 KINDS = ((".parquet", ".pq"), (".jsonl", ".ndjson", ".jsonl.gz"), (".json",))
 """Suffixes of data files. The files of the first kind that a folder has are its data."""

@@ -1,0 +1,1 @@
+"""Tasks in Parquet files, in datasets of Hugging Face, and in their folders of data files."""
