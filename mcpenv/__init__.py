@@ -17,6 +17,8 @@ _redirect_imports()
 if TYPE_CHECKING:
     from .api import *  # noqa: F403
     from .api import __all__ as __all__
+    from .worlds import FilesWorld as FilesWorld  # griffe takes no name from a * that is not imported at runtime
+    from .worlds import SQLiteWorld as SQLiteWorld
 else:  # type checkers would take every name to be there
     # Loading all takes a second, and `mcpenv --help` needs none of it.
     _get, __dir__ = _lazy_names(__name__, "__version__")
