@@ -682,7 +682,7 @@ def test_a_request_that_is_sent_again_is_another_step_of_the_same_episode(scene:
 
 
 def test_nobody_gets_the_rest_of_the_stream_of_another(scene: Scene) -> None:
-    """Handshake clients name the last event that they had; the ids are numbers, and so are others'."""
+    """Handshake clients name the last event that they had, and may know that of another."""
     third = scene.orchestrator.post("/reset").json()
     path = urlsplit(third["info"]["mcp_url"]).path
     headers, body = scene.spoken(HANDSHAKE, "tools/call", {"name": "hold", "arguments": {}}, path=path)
@@ -691,14 +691,14 @@ def test_nobody_gets_the_rest_of_the_stream_of_another(scene: Scene) -> None:
     with httpx.stream("POST", scene.doors.agent + path, headers=headers, json=body, timeout=PATIENCE_S) as response:
         for line in response.iter_lines():  # an answer that takes long has a stream that is kept
             if line.startswith("id: "):
-                events.append(int(line.removeprefix("id: ")))
+                events.append(line.removeprefix("id: "))
                 if not released:
                     scene.step("release", session_id=third["session_id"])
                     released = True
     assert len(events) == 2
     own = {"Accept": "text/event-stream", "Mcp-Session-Id": scene.connection_at(scene.path)}
-    for event in (*events, *(number - 1 for number in events), -1, 0, 10**40, "x"):
-        answer = scene.ask("GET", None, {**own, "Last-Event-ID": str(event)})
+    for event in (*events, *(event[:-1] for event in events), "-1", "0", "1" * 40, "x"):
+        answer = scene.ask("GET", None, {**own, "Last-Event-ID": event})
         assert b"data:" not in answer.body, event
     scene.orchestrator.delete(f"/sessions/{third['session_id']}")
     scene.unharmed()

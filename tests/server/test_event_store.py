@@ -15,7 +15,7 @@ from mcp.server.streamable_http import EventMessage
 from mcp_types import JSONRPCNotification, JSONRPCResponse
 
 from mcpenv import Context, MCPEnvironment
-from mcpenv.server.mcp.event_store import RESUMED, RecentEvents
+from mcpenv.server.mcp.event_store import RESUMED, RecentEvents, Resumption
 from mcpenv.server.serve import serving
 
 
@@ -81,23 +81,56 @@ def test_no_more_is_kept_than_allowed_and_streams_stay_apart(events: list[tuple[
     asyncio.run(main())
 
 
-def test_what_is_stored_while_a_client_returns_waits_until_it_listens() -> None:
+def part(event_id: str) -> bytes:
+    return f"id: {event_id}\r\nevent: message\r\ndata: {{}}\r\n\r\n".encode()
+
+
+@pytest.mark.parametrize("primed", [True, False])
+def test_what_is_stored_while_a_client_returns_waits_until_it_listens(primed: bool) -> None:
     async def main() -> None:
-        store = RecentEvents()
+        store, resumption = RecentEvents(), Resumption()
         begun = await store.store_event("mine", None)
-        listens = asyncio.Event()
-        RESUMED.set(listens)
-        assert await replayed(store, begun) == ("mine", [])
+        missed = await store.store_event("mine", reply("missed"))
+        RESUMED.set(resumption)
+        assert await replayed(store, begun) == ("mine", [(missed, reply("missed"))])
         answer = asyncio.create_task(store.store_event("mine", reply("mine")))
         await asyncio.sleep(0)
         await store.store_event("other", reply("theirs"))
-        await store.store_event("mine", None)
-        assert not answer.done()
-        assert await replayed(store, begun) == ("mine", [("2", reply("mine"))])  # it is stored
-        listens.set()
-        await answer
+        resumption.sent(part(missed))
+        if primed:
+            begins = await store.store_event("mine", None)
+            await asyncio.sleep(0)
+            assert not answer.done()
+            resumption.sent(part(begins))
+        await asyncio.wait_for(answer, 5)
+        assert (await replayed(store, missed))[1] == [(answer.result(), reply("mine"))]  # it is stored
 
     asyncio.run(main())
+
+
+def test_who_returns_again_waits_for_no_earlier_attempt() -> None:
+    async def main() -> None:
+        store, first, second = RecentEvents(), Resumption(), Resumption()
+        begun = await store.store_event("mine", None)
+        missed = await store.store_event("mine", reply("missed"))
+        RESUMED.set(first)
+        await replayed(store, begun)  # and its client does not read it
+        answer = asyncio.create_task(store.store_event("mine", reply("mine")))
+        await asyncio.sleep(0)
+        RESUMED.set(second)
+        assert [event for event, _ in (await replayed(store, begun))[1]][:1] == [missed]
+        await asyncio.wait_for(answer, 5)
+
+    asyncio.run(main())
+
+
+def test_nobody_can_name_the_events_of_others() -> None:
+    async def main() -> list[str]:
+        store = RecentEvents()
+        return [await store.store_event("a", reply("x")) for _ in range(100)]
+
+    first, second = asyncio.run(main()), asyncio.run(main())
+    assert len({*first, *second}) == 200
 
 
 class Patient(MCPEnvironment):

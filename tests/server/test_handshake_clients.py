@@ -24,7 +24,7 @@ class Talker(MCPEnvironment):
     """Says something on the way, or nothing, at once or when the gate is open."""
 
     SUPPORTS_CONCURRENT_SESSIONS = True
-    gate, inside = threading.Event(), threading.Event()
+    gate, inside, told = threading.Event(), threading.Event(), threading.Event()
 
     def __init__(self) -> None:
         @self.tool(concurrent=True)
@@ -54,6 +54,18 @@ class Talker(MCPEnvironment):
             await ctx.close_sse_stream()
             self.inside.set()
             await asyncio.to_thread(self.gate.wait, LIMIT_S)
+            return "after all"
+
+        @self.tool
+        async def talk_much(ctx: Context, away: float) -> str:
+            """Say something, and much more while nobody listens."""
+            await ctx.report_progress(1, 9, "half")
+            self.inside.set()
+            await asyncio.to_thread(self.gate.wait, LIMIT_S)
+            for number in range(3):
+                await ctx.report_progress(2 + number, 9, "x" * 200_000)
+            self.told.set()
+            await asyncio.sleep(away)
             return "after all"
 
         @self.tool
@@ -89,9 +101,9 @@ async def entered(event: threading.Event) -> None:
     assert await asyncio.to_thread(event.wait, LIMIT_S)
 
 
-async def broken_off(client: Raw, tool: str, headers: dict[str, str]) -> str:
+async def broken_off(client: Raw, tool: str, headers: dict[str, str], **arguments: Any) -> str:
     """Call a tool, and leave at the first event. Return the event's id."""
-    async with client.http.stream("POST", "/mcp", json=called(1, tool), headers=headers) as response:
+    async with client.http.stream("POST", "/mcp", json=called(1, tool, **arguments), headers=headers) as response:
         async for line in response.aiter_lines():
             if line.startswith("id: "):
                 await entered(Talker.inside)
@@ -106,7 +118,8 @@ async def resumed(client: Raw, last: str, headers: dict[str, str]) -> Any:
             async for line in response.aiter_lines():
                 if line.startswith("data: {"):
                     (message,) = events(line)
-                    return message["result"]["structuredContent"]
+                    if "result" in message:
+                        return message["result"]["structuredContent"]
 
 
 def test_who_breaks_off_comes_back_for_the_answer_whenever_that_is_given() -> None:
@@ -125,13 +138,20 @@ def test_who_breaks_off_comes_back_for_the_answer_whenever_that_is_given() -> No
         run(main(url))
 
 
-def test_clients_of_a_version_without_first_events_come_back_too() -> None:
+@pytest.mark.parametrize("version", ["2025-06-18", "2025-11-25"])
+def test_who_comes_back_while_more_is_said_gets_the_answer_too(version: str) -> None:
+    """Clients of the earlier version have no first events."""
+
     async def main(url: str) -> None:
         async with raw(url) as client:
-            headers = {**await opened(client), "MCP-Protocol-Version": "2025-06-18"}
-            last = await broken_off(client, "talk_and_hang_up", headers)
-            asyncio.get_running_loop().call_later(0.2, Talker.gate.set)
-            assert await resumed(client, last, headers) == {"result": "after all"}
+            for number in range(20):
+                for event in (Talker.gate, Talker.inside, Talker.told):
+                    event.clear()
+                headers = {**await opened(client), "MCP-Protocol-Version": version}
+                last = await broken_off(client, "talk_much", headers, away=number * 1e-3)
+                Talker.gate.set()
+                await entered(Talker.told)
+                assert await resumed(client, last, headers) == {"result": "after all"}
 
     with serving(Talker) as url:
         run(main(url))

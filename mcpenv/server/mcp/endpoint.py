@@ -32,7 +32,7 @@ from mcpenv.server.sessions.resolver import HANDLE
 from mcpenv_client.types.values import decode
 
 from .connections import MAX_CLIENT_NAME, MAX_FIRST_BYTES, RESOURCE, HandshakeConnections, hide_tokens, limit_bodies
-from .event_store import RESUMED, RETRY_MS, RecentEvents
+from .event_store import RESUMED, RETRY_MS, RecentEvents, Resumption
 
 WATCH_AFTER_S = 0.05
 """Seconds after which the endpoint watches a call for a disconnect. Faster calls need no watcher."""
@@ -58,10 +58,6 @@ _NO_SESSION = b"0"
 _FORMS: Final = (b"application/x-www-form-urlencoded", b"multipart/form-data")
 _MCP_HEADERS: Final = "Content-Type: application/json and Accept: application/json, text/event-stream"
 _ACCEPT, _EVENTS = b"accept", b"text/event-stream"
-_RETRY = b"\nretry: "
-"""In the first event of a stream, and of a resumed one. Data has no line breaks."""
-_PRIMED_SINCE: Final = b"2025-11-25"
-"""The protocol version since which streams have such an event. Without it, the transport listens at once."""
 _SUBSCRIBES = b'"subscriptions/listen"'
 
 
@@ -255,9 +251,8 @@ class MCPEndpoint:
         """Serve a standing stream until its client disconnects or the server shuts down."""
         stopping = asyncio.ensure_future(self._stopping.wait())
         open_ended = False
-        resumed = asyncio.Event()
-        if any(name == _VERSION and value >= _PRIMED_SINCE for name, value in scope["headers"]):
-            RESUMED.set(resumed)
+        resumption = Resumption()
+        RESUMED.set(resumption)
 
         async def receive_or_stop() -> Message:
             receiving = asyncio.ensure_future(receive())
@@ -271,10 +266,7 @@ class MCPEndpoint:
             nonlocal open_ended
             open_ended = message["type"] == "http.response.start" or message.get("more_body", False)
             await send(message)
-            if _RETRY in message.get("body", b""):
-                # Sent after the stored events. The transport listens as soon as it is taken from its queue, which
-                # was before this call: after the callbacks that are due now.
-                asyncio.get_running_loop().call_soon(resumed.set)
+            resumption.sent(message.get("body", b""))
 
         try:
             await self._streaming(scope, receive_or_stop, watch_end)
@@ -282,7 +274,7 @@ class MCPEndpoint:
                 await send({"type": "http.response.body", "body": b""})
         finally:
             stopping.cancel()
-            resumed.set()
+            resumption.end()
 
 
 def _shortened(body: bytes) -> bytes:

@@ -4,12 +4,13 @@ MCP 2025-11-25, basic/transports, "Resumability and Redelivery". A tool may also
 (``ctx.close_sse_stream()``). Then the client reconnects for the result.
 
 The transport sends a returning client the stored events first, and listens for new ones afterwards. An event stored in
-between would reach nobody, so it waits (`RESUMED`).
+between would reach nobody, so it waits (`Resumption`).
 """
 
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections import OrderedDict, deque
 from contextvars import ContextVar
 from typing import Any, Final
@@ -22,8 +23,45 @@ RETRY_MS = 500
 """The delay after which clients reconnect, in milliseconds."""
 
 
-RESUMED: Final[ContextVar[asyncio.Event | None]] = ContextVar("mcpenv_resumed", default=None)
-"""Is set when the request of this context, which resumes a stream, receives the stream's new events, or has ended."""
+class Resumption:
+    """The request of a client that resumes a stream; `RESUMED` has it while it is served.
+
+    The transport sends the stored events, then an event that begins the stream anew, which clients before 2025-11-25 do
+    not get. It receives new events as soon as the last of these is taken from its queue.
+    """
+
+    def __init__(self) -> None:
+        self._last = b""
+        self._receives = asyncio.Event()
+        self._receives.set()
+
+    def sends(self, event_id: EventId) -> None:
+        """Note the last event that will be sent before new ones are received."""
+        self._last = f"id: {event_id}\r\n".encode()
+        self._receives.clear()
+
+    def sent(self, body: bytes) -> None:
+        """Note that a part of the response was sent."""
+        if self._last and self._last in body:
+            # It was taken from the transport's queue before: the transport runs before a callback that is added now.
+            asyncio.get_running_loop().call_soon(self._sent, self._last)
+
+    def end(self) -> None:
+        """Let no event wait any more. Idempotent."""
+        self._last = b""
+        self._receives.set()
+
+    async def receiving(self) -> None:
+        """Wait until new events are received, or the request has ended."""
+        await self._receives.wait()
+
+    def _sent(self, last: bytes) -> None:
+        if last == self._last:
+            self.end()
+
+
+RESUMED: Final[ContextVar[Resumption | None]] = ContextVar("mcpenv_resumed", default=None)
+"""The resumption that the request of this context may be."""
 
 
 class RecentEvents(EventStore):
@@ -40,26 +78,28 @@ class RecentEvents(EventStore):
         self._max_events = max_events
         self._max_size = max_size
         self._size = 0
-        self._last_id = 0
         self._events: OrderedDict[EventId, tuple[StreamId, JSONRPCMessage | None, int]] = OrderedDict()
         self._streams: dict[StreamId, deque[EventId]] = {}
-        self._resuming: WeakValueDictionary[StreamId, asyncio.Event] = WeakValueDictionary()
+        self._resuming: WeakValueDictionary[StreamId, Resumption] = WeakValueDictionary()
 
     def __len__(self) -> int:
         return len(self._events)
 
     async def store_event(self, stream_id: StreamId, message: JSONRPCMessage | None) -> EventId:
         """Store an event, and wait while a client resumes the stream. None begins a stream, or resumes it."""
-        self._last_id += 1
-        event_id = str(self._last_id)
+        # Nobody can guess it: who knows it can make later events of the stream wait.
+        event_id = secrets.token_urlsafe(12)
         size = 0 if message is None else _size_of(message)
         self._events[event_id] = (stream_id, message, size)
         self._streams.setdefault(stream_id, deque()).append(event_id)
         self._size += size
         while len(self._events) > self._max_events or (self._size > self._max_size and len(self._events) > 1):
             self._drop_oldest()
-        if message is not None and (resumed := self._resuming.get(stream_id)) is not None:
-            await resumed.wait()
+        resumption = RESUMED.get() if message is None else self._resuming.get(stream_id)
+        if resumption is not None and message is None:
+            resumption.sends(event_id)
+        elif resumption is not None:
+            await resumption.receiving()
         return event_id
 
     async def replay_events_after(self, last_event_id: EventId, send_callback: EventCallback) -> StreamId | None:
@@ -68,13 +108,17 @@ class RecentEvents(EventStore):
         if event is None:
             return None
         stream_id = event[0]
-        if (resumed := RESUMED.get()) is not None:
-            self._resuming[stream_id] = resumed
-        after = int(last_event_id)
-        later = [event_id for event_id in self._streams[stream_id] if int(event_id) > after]
-        for event_id, (_, message, _) in [(event_id, self._events[event_id]) for event_id in later]:
-            if message is not None:
-                await send_callback(EventMessage(message, event_id))
+        stored = list(self._streams[stream_id])
+        ids = stored[stored.index(last_event_id) + 1 :]
+        later = [(message, event_id) for event_id in ids if (message := self._events[event_id][1]) is not None]
+        if (resumption := RESUMED.get()) is not None:
+            if (before := self._resuming.get(stream_id)) is not None:
+                before.end()  # its client may be gone; what waits for it is among the stored events
+            self._resuming[stream_id] = resumption
+            if later:
+                resumption.sends(later[-1][1])
+        for message, event_id in later:
+            await send_callback(EventMessage(message, event_id))
         return stream_id
 
     def _drop_oldest(self) -> None:
