@@ -51,10 +51,12 @@ class Budget:
     Args:
         what: the name of the world, for errors.
         max_bytes: maximum bytes.
+        setting: the argument of the world that sets them; None: there is none.
     """
 
-    def __init__(self, what: object, max_bytes: int) -> None:
+    def __init__(self, what: object, max_bytes: int, setting: str | None = "max_bytes") -> None:
         self._what, self._max, self._left = what, max_bytes, max_bytes
+        self._hint = "" if setting is None else f"; {setting} sets the limit"
 
     def take(self, size: int = 0) -> None:
         """Count ``size`` bytes.
@@ -64,7 +66,7 @@ class Budget:
         """
         self._left -= size
         if self._left < 0:
-            raise WorldUnreadable(f"{self._what} has more than {self._max >> 20} MiB; max_bytes sets the limit")
+            raise WorldUnreadable(f"{self._what} has more than {self._max >> 20} MiB{self._hint}")
         if left_of_capture() == 0.0:
             raise WorldUnreadable(f"{self._what} takes too long to read")
 

@@ -36,6 +36,7 @@ class BubblewrapSandbox(Sandbox):
 
     backend = "bubblewrap"
     capabilities: ClassVar = frozenset({"programs", "python", "background"})
+    max_file: ClassVar = MAX_BYTES
 
     def __init__(self, *, timeout_s: float = 30.0, env: dict[str, str] | None = None) -> None:
         super().__init__(timeout_s=timeout_s, env=env)
@@ -70,7 +71,9 @@ class BubblewrapSandbox(Sandbox):
                 process.kill()  # with it the processes that it left
                 writer.join()
                 out, err = (stream.text() for stream in streams)
-        return Completed(TIMED_OUT if timed_out else process.returncode, out, err, timed_out)
+        if timed_out:
+            return Completed(TIMED_OUT, out, f"{err}the command exceeded its time limit ({self.timeout_s:g} s)\n", True)
+        return Completed(process.returncode, out, err)
 
     def entries(self) -> list[Entry]:
         """Return everything in the folder, as `Sandbox.entries`."""
@@ -78,10 +81,11 @@ class BubblewrapSandbox(Sandbox):
 
     def fill(self, entries: Iterable[Entry]) -> None:
         """Start anew with these files."""
-        folder = self._folder
+        folder, given = self._folder, list(entries)
+        for entry in given:
+            self.check_size(entry.path, entry.content)
         _remove(folder)
         folder.mkdir()
-        given = list(entries)
         for entry in given:
             place = folder / entry.path
             if stat.S_ISDIR(entry.mode):

@@ -26,6 +26,8 @@ kept as their saved state, and continue when they are used."""
 _MAX_COMMANDS = 100_000
 _TYPES = {"file": stat.S_IFREG, "directory": stat.S_IFDIR, "symlink": stat.S_IFLNK}
 _STDIN = "/tmp/.stdin"
+_MAX_KEPT = 1 << 20
+"""Bytes of each output that the shell keeps. Of a shell in it, it does not report that there was more."""
 
 
 class InProcessSandbox(Sandbox):
@@ -40,6 +42,7 @@ class InProcessSandbox(Sandbox):
 
     backend = "in_process"
     capabilities: ClassVar = frozenset()
+    max_file: ClassVar = 10_000_000
 
     def __init__(self, *, timeout_s: float = 30.0, env: dict[str, str] | None = None) -> None:
         super().__init__(timeout_s=timeout_s, env=env)
@@ -60,6 +63,7 @@ class InProcessSandbox(Sandbox):
 
     def run(self, command: str, *, stdin: bytes = b"") -> Completed:
         """Run a command, as `Sandbox.run`."""
+        self.check_size("stdin", stdin)
         with self._lock:
             shell = self._awake()
             # A shell of its own: variables and the working folder end with the command.
@@ -74,8 +78,8 @@ class InProcessSandbox(Sandbox):
                 shell.fs().remove(_STDIN)
         return Completed(
             TIMED_OUT if timed_out else done.exit_code,
-            shown(done.stdout.encode()),
-            shown(done.stderr.encode()),
+            _shown(done.stdout.encode()),
+            _shown(done.stderr.encode()),
             timed_out,
         )
 
@@ -87,6 +91,8 @@ class InProcessSandbox(Sandbox):
     def fill(self, entries: Iterable[Entry]) -> None:
         """Start anew with these files."""
         given = list(entries)
+        for entry in given:
+            self.check_size(entry.path, entry.content)
         with self._lock:
             self._closed_is_an_error()
             self._shell, self._state = bashkit.Bash(**self._options), None
@@ -133,6 +139,10 @@ class InProcessSandbox(Sandbox):
     def _closed_is_an_error(self) -> None:
         if self._closed:
             raise SandboxFailed("the sandbox is closed")
+
+
+def _shown(output: bytes) -> str:
+    return shown(output) + ("\n[... what follows is left out ...]\n" if len(output) >= _MAX_KEPT else "")
 
 
 def _walk(files: bashkit.FileSystem, inside: str) -> Iterator[Entry]:

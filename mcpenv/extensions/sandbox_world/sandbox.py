@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import importlib
 import pickle
@@ -45,7 +46,8 @@ class Completed:
 
     Attributes:
         exit_code: its exit status; 124 if it exceeded its time limit.
-        stdout, stderr: its output as UTF-8 text, other bytes replaced, at most `MAX_OUTPUT` bytes each.
+        stdout, stderr: its output as UTF-8 text, other bytes replaced, at most `MAX_OUTPUT` bytes each, and a note
+            where more was left out. ``stderr`` ends with a note if it exceeded its time limit.
         timed_out: True if it was stopped at its time limit.
     """
 
@@ -87,6 +89,7 @@ class Sandbox(ABC):
 
     Attributes:
         backend: the name of the backend.
+        max_file: maximum bytes of a file.
         capabilities: what it has: "programs" (all programs of a system, among them those of the image or machine),
             "python" (a complete Python), "background" (a process may outlive the command's shell until the command
             ends).
@@ -94,6 +97,7 @@ class Sandbox(ABC):
 
     backend: ClassVar[str]
     capabilities: ClassVar[frozenset[str]]
+    max_file: ClassVar[int]
 
     def __init__(self, *, timeout_s: float = 30.0, env: dict[str, str] | None = None) -> None:
         if not timeout_s > 0:
@@ -107,6 +111,7 @@ class Sandbox(ABC):
 
         Raises:
             SandboxFailed: the sandbox has ended.
+            OSError: ``stdin`` is too large for a file of this backend.
         """
 
     @abstractmethod
@@ -119,7 +124,11 @@ class Sandbox(ABC):
 
     @abstractmethod
     def fill(self, entries: Iterable[Entry]) -> None:
-        """Start anew with these files."""
+        """Start anew with these files.
+
+        Raises:
+            OSError: a file is too large for this backend.
+        """
 
     @abstractmethod
     def close(self) -> None:
@@ -145,12 +154,23 @@ class Sandbox(ABC):
         """Write a file, with the folders on its way.
 
         Raises:
-            OSError: it cannot be written.
+            OSError: it cannot be written, or is too large for this backend.
         """
+        self.check_size(path, content)
         quoted = shlex.quote(path_in_folder(path))
         done = self.run(f'mkdir -p -- "$(dirname -- {quoted})" && cat > {quoted}', stdin=content)
         if done.exit_code:
             raise OSError(done.stderr.strip() or f"exit status {done.exit_code}")
+
+    def check_size(self, path: str, content: bytes | str | None) -> None:
+        """Raise if a file is too large for this backend.
+
+        Raises:
+            OSError: it is.
+        """
+        if content is not None and len(content) > self.max_file:
+            why = f"{len(content)} bytes, and a file of the backend {self.backend!r} has at most {self.max_file}"
+            raise OSError(errno.EFBIG, why, path)
 
     def missing(self, programs: Iterable[str]) -> list[str]:
         """Return the programs that this sandbox does not have."""
@@ -253,7 +273,7 @@ def counted(entries: Iterable[Entry]) -> list[Entry]:
     Raises:
         WorldUnreadable: they are larger than `MAX_BYTES`, or reading takes too long.
     """
-    budget = Budget("the sandbox", MAX_BYTES)
+    budget = Budget("the sandbox", MAX_BYTES, setting=None)
     kept = []
     for entry in entries:
         budget.take(len(entry.content) if isinstance(entry.content, bytes) else 0)

@@ -98,6 +98,7 @@ def test_a_command_ends_at_its_time_limit_and_the_next_one_runs(make: Make) -> N
     sandbox = make(timeout_s=1.0)
     done = sandbox.run("echo before > kept.txt; sleep 60; echo after > kept.txt")
     assert done.timed_out and done.exit_code == 124
+    assert "time limit (1 s)" in done.stderr or "timeout (1s)" in done.stderr
     done = sandbox.run("cat kept.txt")
     assert (done.exit_code, done.stdout, done.timed_out) == (0, "before\n", False)
 
@@ -106,6 +107,28 @@ def test_the_middle_of_a_long_output_is_left_out(make: Make) -> None:
     output = make().run("for i in $(seq 1 9000); do echo line $i; done").stdout
     assert output.startswith("line 1\n") and output.endswith("line 9000\n")
     assert "bytes left out" in output and len(output) < base.MAX_OUTPUT + 100
+
+
+def test_an_output_says_that_its_end_was_not_kept(make: Make) -> None:
+    """In process, the shell keeps 1 MiB."""
+    sandbox = make()
+    output = sandbox.run("for i in $(seq 1 300); do printf '%05000d' $i; done").stdout
+    assert "bytes left out" in output
+    assert output.endswith("0300" if sandbox.backend == "bubblewrap" else "what follows is left out ...]\n")
+
+
+def test_a_file_that_is_too_large_is_refused_by_name_before_anything_is_written(make: Make) -> None:
+    sandbox = make()
+    sandbox.write("kept", b"x")
+    large = b"x" * (sandbox.max_file + 1)
+    refused = f"{len(large)} bytes.*at most {sandbox.max_file}.*large"
+    with pytest.raises(OSError, match=refused):
+        sandbox.write("large", large)
+    with pytest.raises(OSError, match=refused):
+        sandbox.fill(base.files({"large": large}))
+    assert set(sandbox.capture()) == {"kept"}
+    sandbox.fill(base.files({"fits": large[1:]}))
+    assert sandbox.read("fits") == large[1:]
 
 
 def test_missing_programs_are_named(make: Make) -> None:
@@ -131,7 +154,7 @@ def test_too_many_bytes_are_refused_before_a_verifier_has_them(make: Make, monke
     sandbox.run("head -c 2000 /dev/zero > a; head -c 2000 /dev/zero > b")
     assert set(sandbox.capture()) == {"a", "b"}
     monkeypatch.setattr(base, "MAX_BYTES", 3000)
-    with pytest.raises(WorldUnreadable):
+    with pytest.raises(WorldUnreadable, match=r"the sandbox has more than 0 MiB$"):
         sandbox.capture()
 
 
