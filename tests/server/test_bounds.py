@@ -204,6 +204,7 @@ def test_silent_connections_do_not_keep_a_new_client_out(monkeypatch: pytest.Mon
     with serving(Held, max_concurrent_envs=4) as url, ExitStack() as stack, connection(url) as held:
         held.sendall(call("hold", {}))
         orchestrator = stack.enter_context(websocket(url))
+        is_answered(orchestrator)
         silent = [stack.enter_context(connection(url)) for _ in range(40)]
         silent[-1].sendall(HEAD + b"\r\n")
         assert answer_on(silent[-1]).status == 200
@@ -211,8 +212,67 @@ def test_silent_connections_do_not_keep_a_new_client_out(monkeypatch: pytest.Mon
         assert httpx.get(f"{url}/health").status_code == 200
         open_gates()
         assert answer_on(held).text == "held"
-        orchestrator.sendall(frame(1, b'{"type":"state"}'))
-        assert orchestrator.recv(65536)
+        is_answered(orchestrator)
+
+
+def is_answered(orchestrator: socket.socket) -> None:
+    orchestrator.sendall(frame(1, b'{"type":"state"}'))
+    assert orchestrator.recv(65536)
+
+
+@contextmanager
+def listening(url: str) -> Iterator[socket.socket]:
+    """Open the standing stream of a handshake connection."""
+    with connection(url) as first, connection(url) as wire:
+        params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+        message = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
+        first.sendall(post("/mcp", json.dumps(message).encode(), ACCEPT))
+        session = answer_on(first).headers["mcp-session-id"]
+        wire.sendall(
+            "GET /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+            f"Accept: text/event-stream\r\nMcp-Session-Id: {session}\r\n\r\n".encode()
+        )
+        assert wire.recv(4096).startswith(b"HTTP/1.1 200")
+        yield wire
+
+
+@pytest.mark.parametrize("kind", ["nothing", "a ping", "no frame", "a frame without a session", "a stream"])
+def test_unused_sockets_and_streams_do_not_keep_a_new_client_out(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One in use is not closed for it: none with a session that has answered, or that was resumed."""
+    monkeypatch.setattr(uvicorn_server, "connections_allowed", lambda: 20)
+    most = 4 if kind == "a frame without a session" else 64
+    sent = {"a ping": frame(9), "no frame": frame(1, b"{"), "a frame without a session": frame(1, b'{"type":"state"}')}
+    with (
+        serving(Held, max_concurrent_envs=most) as url,
+        ExitStack() as stack,
+        connect(f"{url}/ws".replace("http", "ws")) as used,
+    ):
+        used.send('{"type":"reset"}')
+        assert used.recv(PATIENCE_S)
+        wires = []
+        for _ in range(40):
+            wires.append(stack.enter_context(listening(url) if kind == "a stream" else websocket(url)))
+            wires[-1].sendall(sent.get(kind, b""))
+        for _ in range(3):
+            assert httpx.get(f"{url}/health").status_code == 200
+        assert [is_closed(wire) for wire in wires[:10]] == [True] * 10
+        used.send('{"type":"state"}')
+        assert json.loads(used.recv(PATIENCE_S))["type"] == "state"
+
+
+def test_a_socket_of_who_has_the_control_token_is_not_closed_for_new_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uvicorn_server, "connections_allowed", lambda: 20)
+    token = {"Authorization": "Bearer the-control-token"}
+    with (
+        serving(Held, ServerConfig(control_token="the-control-token"), max_concurrent_envs=4) as url,
+        ExitStack() as stack,
+    ):
+        with connect(f"{url}/ws".replace("http", "ws"), additional_headers=token) as idle:
+            silent = [stack.enter_context(connection(url)) for _ in range(40)]
+            assert [is_closed(wire) for wire in silent[:20]] == [True] * 20
+            assert httpx.get(f"{url}/health").status_code == 200
+            idle.send('{"type":"state"}')
+            assert json.loads(idle.recv(PATIENCE_S))["type"] == "state"
 
 
 def test_unfinished_bodies_and_frames_are_bounded_together(monkeypatch: pytest.MonkeyPatch) -> None:

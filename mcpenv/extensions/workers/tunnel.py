@@ -28,7 +28,7 @@ KEYS = (
 )
 """The keys of a scope that are carried. The others are objects of their process."""
 
-EXTENSIONS = frozenset({"websocket.http.response"})
+EXTENSIONS = frozenset({"websocket.http.response", "mcpenv.websocket.used"})
 """The ASGI extensions that applications are offered."""
 
 DISCONNECTS = ("http.disconnect", "websocket.disconnect")

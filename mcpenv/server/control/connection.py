@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from starlette.types import Receive, Send
 
+from mcpenv.server.http.open_connections import USED
 from mcpenv.server.sessions.idempotency import Answer
 from mcpenv.server.sessions.operations import answer, answer_traced, cancelled_answer, error_text
 from mcpenv.server.sessions.pool import SessionPool
@@ -62,9 +63,11 @@ class Connection:
         protocol: the version to send with the first reply; None if the client did not ask for it.
         max_answer_bytes: the largest frame that the client takes, which is the end of its connection above it. An
             error is sent instead of a larger answer. None: not known.
+        announces: the HTTP server is to be told that the connection is used, and must not be closed to make room.
     """
 
     max_answer_bytes: int | None = None
+    announces = False
 
     def __init__(self, pool: SessionPool, receive: Receive, send: Send, max_message_bytes: int) -> None:
         self._pool = pool
@@ -114,6 +117,12 @@ class Connection:
             self._working = False
             reading.cancel()
 
+    async def use(self) -> None:
+        """Tell the HTTP server, once, that the connection is used."""
+        if self.announces:
+            self.announces = False
+            await self._send({"type": USED})
+
     async def refuse(self, error: WireError) -> None:
         """Send the reason why there is no session, and close."""
         codes = {CapacityReached: TRY_AGAIN, Unauthorized: UNAUTHORIZED}
@@ -130,6 +139,8 @@ class Connection:
         self._dismissed = self._pool.ending
         try:
             try:
+                if session.handle is not None:
+                    await self.use()
                 await self._serve_in_order(session)
             except asyncio.CancelledError:
                 if not (self._evicted or self._left) or self._task is None or self._task.uncancel() > 0:
@@ -288,6 +299,8 @@ class Connection:
             if arrival is None:
                 continue
             frame = arrival.frame
+            if frame is not None and self.announces:
+                await self.use()
             if frame is not None and frame.type is FrameType.CLOSE:
                 return
             if frame is not None and frame.type.urgent:

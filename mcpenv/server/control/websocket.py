@@ -8,6 +8,7 @@ from urllib.parse import parse_qs
 from starlette.types import Receive, Scope, Send
 
 from mcpenv.server.config import ServerConfig
+from mcpenv.server.http.open_connections import USED
 from mcpenv.server.sessions.credential import Credential
 from mcpenv.server.sessions.pool import SessionPool
 from mcpenv.server.sessions.session import Session
@@ -39,6 +40,9 @@ class ControlSocket:
         await send({"type": "websocket.accept", "subprotocol": _subprotocol(scope), "headers": headers})
         async with Connection(self._pool, receive, send, self._config.max_message_bytes) as connection:
             connection.max_answer_bytes = _max_answer_bytes(scope)
+            connection.announces = USED in scope.get("extensions", ())
+            if self._config.control_token is not None:
+                await connection.use()  # nobody else can open one
             try:
                 session = await self._open(scope, query, connection)
             except Gone:

@@ -15,6 +15,7 @@ MAX_HEAD_BYTES = 64 * 1024
 MIN_BODY_BYTES = 64 * 1024
 """Minimum bytes of an unfinished body in each period of uvicorn's ``timeout_keep_alive``."""
 
+_ACCEPT, _EVENTS = b"accept", b"text/event-stream"
 _REFUSAL = b"HTTP/1.1 431 Request Header Fields Too Large\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
 
@@ -120,6 +121,10 @@ class HTTPProtocol(HttpToolsProtocol):
         self._end_deadline()
         if not self.cycle or not self.cycle.response_complete:
             self._open.answering(self)
+            if self.scope["method"] == "GET" and any(
+                _EVENTS in value for name, value in self.headers if name == _ACCEPT
+            ):
+                self._open.listening(self)
 
     def on_response_complete(self) -> None:
         """Wait for the next request, or for the client to read the last answer."""

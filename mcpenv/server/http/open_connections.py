@@ -1,15 +1,25 @@
 """The open connections of a server: limited in number, and in the bytes of requests that are not whole yet.
 
 A connection without a running request costs its client nothing, so a few thousand of them must not use up the files of
-this process. Above a limit, a new connection closes the one that has waited longest for its client.
+this process. Above a limit, a new connection closes the one that has waited longest for its client. The same is true of
+connections that only listen: event streams, to which clients return by themselves, and WebSockets that are not used.
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+import time
+from typing import Final, Protocol
 
 UNFINISHED_BODIES = 64
 """The size of all unfinished bodies and frames together, as a multiple of the largest body."""
+
+HEAD_S = 1.0
+"""Seconds that a new connection has for its first request before others are kept rather than this one."""
+
+USED: Final = "mcpenv.websocket.used"
+"""The type of the message by which an application says that a WebSocket must not be closed to make room.
+
+It is offered as an extension of ASGI."""
 
 
 class OpenConnection(Protocol):
@@ -31,19 +41,23 @@ class OpenConnections:
         self.most = most
         self._most_bytes = most_bytes
         self._number = 0
-        # Ordered by age. The connections in `_idle` have sent a whole request before.
-        self._silent: dict[OpenConnection, None] = {}
+        # Ordered by age, the silent ones with the time when they were opened. Those in `_idle` have sent a whole
+        # request before, those in `_listening` wait for an event or for the first message of a WebSocket.
+        self._silent: dict[OpenConnection, float] = {}
         self._idle: dict[OpenConnection, None] = {}
+        self._listening: dict[OpenConnection, None] = {}
         self._unfinished: dict[OpenConnection, int] = {}
         self._bytes = 0
 
     def opened(self, connection: OpenConnection) -> None:
         """Add a connection. At the limit, close the one that has waited longest, if any waits."""
         self._number += 1
-        self._silent[connection] = None
+        self._silent[connection] = time.monotonic()
         if self._number > self.most:
-            # The new connection is the last of the silent ones, and is closed if no other connection waits.
-            longest = next(iter(self._silent if len(self._silent) > 1 else self._idle or self._silent))
+            longest, since = next(iter(self._silent.items()))
+            if time.monotonic() - since < HEAD_S:
+                # It may be about to send its request, as may the new connection, which is the last to be closed.
+                longest = next(iter(self._idle or self._listening or self._silent))
             self.answering(longest)
             longest.drop()
 
@@ -54,13 +68,19 @@ class OpenConnections:
         self.finished(connection)
 
     def answering(self, connection: OpenConnection) -> None:
-        """Exempt a connection while its request is answered, and for good if it becomes a WebSocket."""
+        """Exempt a connection while its request is answered, or for good if it is a WebSocket that is used."""
         self._silent.pop(connection, None)
         self._idle.pop(connection, None)
+        self._listening.pop(connection, None)
 
     def idle(self, connection: OpenConnection) -> None:
         """Note that a connection waits for its next request."""
+        self._listening.pop(connection, None)
         self._idle[connection] = None
+
+    def listening(self, connection: OpenConnection) -> None:
+        """Note that a connection has become an event stream or a WebSocket."""
+        self._listening[connection] = None
 
     def unfinished(self, connection: OpenConnection, size: int) -> None:
         """Note the bytes of an unfinished body or frame. Above the limit, drop the connection with the oldest one."""

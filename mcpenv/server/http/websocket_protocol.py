@@ -8,13 +8,15 @@ of 256 kB may have 40,000 empty frames, which would hold the event loop for a qu
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from http import HTTPStatus
+from typing import Any, cast
 
-from uvicorn._types import ASGIReceiveEvent
+from uvicorn._types import ASGIReceiveEvent, ASGISendEvent
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import Frame
+from websockets.http11 import Request
 
-from .open_connections import OpenConnections
+from .open_connections import USED, OpenConnections
 
 PIECE = 8 * 1024
 """Bytes that are parsed at a time."""
@@ -36,6 +38,11 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         self._rest = b""
         self._next_piece: asyncio.Handle | None = None
         self._partial = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin to wait for the first message."""
+        super().connection_made(transport)
+        self._open.listening(self)
 
     def drop(self) -> None:
         """Close the connection at once."""
@@ -59,6 +66,22 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
             # Lines or headers exceed the limits of websockets, and uvicorn does not send the refusal.
             self.transport.write(b"".join(self.conn.data_to_send()))
             self.transport.close()
+
+    def handle_connect(self, event: Request) -> None:
+        """Run the application, and offer it to say that the connection is used."""
+        super().handle_connect(event)
+        if self.response.status_code == HTTPStatus.SWITCHING_PROTOCOLS:
+            cast(dict[str, object], self.scope["extensions"])[USED] = {}
+
+    async def send(self, message: ASGISendEvent) -> None:
+        """Send a message of the application. After its close, the connection may be closed to make room."""
+        kind: str = message["type"]
+        if kind == USED:
+            self._open.answering(self)
+            return
+        await super().send(message)
+        if self.close_sent:
+            self._open.listening(self)
 
     async def run_asgi(self) -> None:
         """Run the application. uvicorn logs an error after a refusal with a body, which completes no handshake."""
