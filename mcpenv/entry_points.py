@@ -34,7 +34,12 @@ def load_entry(entry: EntryPoint, what: str) -> Any:
     try:
         return entry.load()
     except (Exception, SystemExit) as error:  # code of another distribution may raise anything
-        raise unusable(entry, what, f"cannot be loaded: {type(error).__name__}: {error}") from error
+        raise unusable(entry, what, reason_of(error)) from error
+
+
+def reason_of(error: BaseException) -> str:
+    """Return the reason of `unusable` for an exception of an import."""
+    return f"cannot be loaded: {type(error).__name__}: {error}"
 
 
 def unusable(entry: EntryPoint, what: str, reason: str) -> ConfigurationError:

@@ -7,6 +7,7 @@ with ``--json`` one JSON object on stdout; ``--debug`` adds the traceback.
 
 from __future__ import annotations
 
+import difflib
 import functools
 import gc
 import os
@@ -21,7 +22,7 @@ from mcpenv.errors import InvalidTasks, StartupError, place_in_target
 from mcpenv.server.signals import end_as_by_ctrl_c
 from mcpenv_client.errors import ConnectionFailed, ListingFailed, McpenvError
 
-from .commands import add_commands, new_name_of
+from .commands import add_commands, names_of, new_name_of, not_loaded
 from .failure import USAGE, Failures, asks_for_json
 from .output import settle_streams, short_warnings
 
@@ -44,7 +45,8 @@ def command_line() -> App:
             "TARGET is a folder with mcpenv.yaml or environment.py, a .py file, folder:Class, module:Class, "
             "module:factory, a folder with openenv.yaml, the name of an installed environment (echo_mcp), or "
             "harbor:PATH, tau2:DOMAIN, openapi:URL, gymnasium:ID, fleet:KEY; for MCP servers a JSON file with "
-            "mcpServers, mcp:COMMAND, mcp:URL, or cassette:DIR; for run also hub:OWNER/NAME@REVISION and image:REF."
+            "mcpServers, mcp:COMMAND, mcp:URL, or cassette:DIR, their recorded episodes played without them; for run "
+            "also hub:OWNER/NAME@REVISION and image:REF."
         ),
     )
     add_commands(app)
@@ -78,13 +80,16 @@ def _run(arguments: Sequence[str], failures: Failures) -> int:
         print(f"hint: mcpenv {old} is now mcpenv {new}; the old name works until the next version", file=sys.stderr)
     try:
         command, bound, _ = command_line().parse_args(list(arguments), print_error=False, exit_on_error=False)
+    except UnknownCommandError as error:
+        return failures.print(_unknown(error), USAGE, REFUSED)
     except CycloptsError as error:
-        return failures.print(f"{error} (see --help){_list_in_place_of(error)}", USAGE, REFUSED)
-    except (ImportError, AttributeError) as error:  # as cyclopts loads a command by its import path
-        cause = error if error.__cause__ is None else error.__cause__
+        return failures.print(f"{error} (see --help)", USAGE, REFUSED)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - cyclopts imports the command, perhaps of another distribution
         if "--debug" in arguments:
             traceback.print_exception(error)
-        return failures.print(f"{error}: {type(cause).__name__}: {cause}", error, REFUSED)
+        cause = error if error.__cause__ is None else error.__cause__
+        kind = cause if isinstance(cause, Exception) else type(cause).__name__
+        return failures.print(not_loaded(arguments, cause), kind, REFUSED)
     debug = bool(bound.arguments.get("debug"))
     try:
         with short_warnings():
@@ -106,14 +111,17 @@ def _run(arguments: Sequence[str], failures: Failures) -> int:
     return int(status or 0)
 
 
-def _list_in_place_of(error: CycloptsError) -> str:
-    """Return the ``list`` of a group as a hint, if what the group was given may be what it lists."""
-    group, given = error.command_chain, error.unused_tokens
-    if not isinstance(error, UnknownCommandError) or error.app is None or not group or not given:
-        return ""
-    if given[0].startswith("-") or "list" not in error.app:
-        return ""
-    return f". To list those of {given[0]}: mcpenv {' '.join(group)} list {given[0]}"
+def _unknown(error: UnknownCommandError) -> str:
+    """Return the text about an unknown command: the names that are like it, or else all of its group.
+
+    cyclopts' own text imports every command. What a group was given may also be what its ``list`` takes.
+    """
+    group, given = error.command_chain or (), (error.unused_tokens or [""])[0]
+    known = names_of(error.app or (), group)
+    near = " or ".join(f'"{name}"' for name in difflib.get_close_matches(given.lower(), known))
+    text = f'Unknown command "{given}". ' + (f"Did you mean {near}?" if near else f"Commands: {', '.join(known)}")
+    hint = f". To list those of {given}: mcpenv {' '.join(group)} list {given}"
+    return f"{text} (see --help)" + (hint if group and "list" in known and not near and given[:1] != "-" else "")
 
 
 __all__ = ["command_line", "execute", "main"]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint
 from typing import Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 
-from mcpenv.entry_points import entries_of, load_entry, unusable
+from mcpenv.entry_points import entries_of, load_entry, reason_of, unusable
 from mcpenv.errors import ConfigurationError
 
 ENTRY_POINTS = "mcpenv.commands"
@@ -61,18 +61,37 @@ def new_name_of(name: str) -> str | None:
     return command.moved if isinstance(command, Command) else None
 
 
+def names_of(app: Iterable[str], group: Sequence[str]) -> list[str]:
+    """Return the names of an app's commands without options and without old names. No command's code is loaded.
+
+    Args:
+        group: the words before them: ``["trajectories"]``.
+    """
+    return [name for name in app if name[:1] != "-" and new_name_of(".".join([*group, name])) is None]
+
+
+def not_loaded(arguments: Sequence[str], error: BaseException) -> str:
+    """Return the text about a command whose function cannot be imported, with the distribution that it is of."""
+    entries = entries_of(ENTRY_POINTS)
+    for count in (2, 1):
+        entry = entries.get(".".join(arguments[:count]))
+        if entry is not None:
+            return str(unusable(entry, "the command", reason_of(error)))
+    return f"{type(error).__name__}: {error}"
+
+
 def add_commands(app: App) -> None:
     """Add all commands to the app of ``mcpenv``. No command's code is loaded."""
     registered = {name: _loaded(entry) for name, entry in entries_of(ENTRY_POINTS).items()}
     commands = {**registered, **KERNEL}
     groups = dict(_groups(commands))
-    for group in groups.values():
-        app.command(group)
-    for name, command in commands.items():
+    for name in groups.keys() - commands:
+        app.command(groups[name])
+    for name, command in sorted(commands.items(), key=lambda item: getattr(item[1], "order", Command.order)):
         parent, _, last = name.rpartition(".")
         if name in groups:
-            continue
-        if parent and parent not in groups:
+            app.command(groups[name])
+        elif parent and parent not in groups:
             _add(app, name, ConfigurationError(f"{name}: {parent} is a command and no group of commands"))
         else:
             _add(groups[parent] if parent else app, last, command)

@@ -21,6 +21,10 @@ TABLE = """
     LOUD = Command(help="Greet loudly.", run="greeting.greet:shout")
     FAIL = Command(help="Fail.", run="greeting.greet:fail")
     NOTHING = Command(help="Not there.", run="greeting.nowhere:greet")
+    NO_NAME = Command(help="Not there.", run="greeting.greet:nothing")
+    RAISES = Command(help="Raises.", run="greeting.raises:greet")
+    EXITS = Command(help="Exits.", run="greeting.exits:greet")
+    OLD = Command(help="Greet.", run="greeting.greet:greet", moved="greetings loud")
     WRONG = print
 """
 GREETING = """
@@ -48,6 +52,11 @@ ENTRIES = """
     not-there = greeting.commands:NOTHING
     wrong = greeting.commands:WRONG
     broken = greeting.nothing:GREET
+    no-name = greeting.commands:NO_NAME
+    raises = greeting.commands:RAISES
+    greetings.exits = greeting.commands:EXITS
+    greetings.lout = greeting.commands:OLD
+    greetinx = greeting.commands:OLD
 """
 
 
@@ -58,6 +67,8 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFi
         ("greeting/__init__.py", ""),
         ("greeting/commands.py", TABLE),
         ("greeting/greet.py", GREETING),
+        ("greeting/raises.py", "raise RuntimeError('no database')"),
+        ("greeting/exits.py", "raise SystemExit(3)"),
         ("greeting-1.dist-info/METADATA", "Metadata-Version: 2.1\nName: greeting\nVersion: 1\n"),
         ("greeting-1.dist-info/entry_points.txt", ENTRIES),
     ):
@@ -102,6 +113,51 @@ def test_one_that_cannot_be_loaded_is_refused_when_it_is_used_and_leaves_the_oth
     missing = cli("not-there")
     assert (missing.status, "No module named 'greeting.nowhere'" in missing.err) == (2, True)
     assert cli("run.loud").err.endswith("run.loud: run is a command and no group of commands\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("not-there",), "greeting: greeting.commands:NOTHING cannot be loaded: ModuleNotFoundError: No module named"),
+        (
+            ("no-name", "--help"),
+            "the command no-name of greeting: greeting.commands:NO_NAME cannot be loaded: ",
+        ),
+        (("raises", "--json"), "the command raises of greeting: greeting.commands:RAISES cannot be loaded: R"),
+        (
+            ("greetings", "exits"),
+            "the command greetings exits of greeting: greeting.commands:EXITS cannot be loaded: ",
+        ),
+    ],
+)
+def test_one_whose_function_cannot_be_imported_names_its_distribution(
+    cli: Cli, words: tuple[str, ...], said: str
+) -> None:
+    done = cli(*words)
+    assert done.status == 2 and said in done.err and len(done.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("gret",), 'Unknown command "gret". Did you mean "greet" or "greetings"? (see --help)'),
+        (("CAL",), 'Unknown command "CAL". Did you mean "call"? (see --help)'),
+        (("greetings", "lou"), 'Unknown command "lou". Did you mean "loud"? (see --help)'),
+    ],
+)
+def test_an_unknown_one_is_refused_with_those_like_it_and_none_is_loaded(
+    cli: Cli, words: tuple[str, ...], said: str
+) -> None:
+    done = cli(*words)
+    assert done.status == 2 and said in done.err
+    assert "greeting.greet" not in sys.modules
+
+
+def test_an_unknown_one_like_no_other_lists_them_in_the_order_of_the_help(cli: Cli) -> None:
+    said = cli("xyzzy").err
+    assert said.startswith('error: Unknown command "xyzzy". Commands: ')
+    assert said.index(" run, ") < said.index(" call, ") < said.index(" greet, ") < said.index(" greetings, ")
+    assert "greetinx" not in said, "an old name is for those who have it in a script"
 
 
 def test_a_bug_is_one_of_the_distribution_whose_command_raises(cli: Cli) -> None:
