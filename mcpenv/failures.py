@@ -7,10 +7,12 @@ simulation without file paths, and in production not at all. Its incident id nam
 from __future__ import annotations
 
 import asyncio
+import difflib
 import logging
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from fastmcp.exceptions import ToolError
 
@@ -37,7 +39,10 @@ MAX_SHOWN_NAME = 200
 """Maximum characters of an unknown tool's name in a message."""
 
 NAMED = 20
-"""Maximum tools that the refusal of an unknown tool names."""
+"""Maximum tools that the refusal of an unknown tool names, or parameters that the refusal of an argument names."""
+
+_UNKNOWN = frozenset({"unexpected_keyword_argument", "extra_forbidden"})
+"""The types of pydantic's errors for names that do not exist."""
 
 _PATH = re.compile(
     r"""
@@ -182,6 +187,27 @@ def unknown_tool(name: str, existing: Sequence[str]) -> ToolFailure:
     more = f", and {len(existing) - NAMED} more" if len(existing) > NAMED else ""
     message = f"Unknown tool: {name[:MAX_SHOWN_NAME]!r}. The tools are: {names}{more}"
     return ToolFailure(error_type=ToolErrorType.TOOL_NOT_FOUND, message=message)
+
+
+def invalid_arguments(
+    name: str, problem: str, errors: list[dict[str, Any]] | None, schema: Mapping[str, Any]
+) -> ToolFailure:
+    """Return the failure for arguments that a tool refuses. If some are unknown, it names the tool's parameters.
+
+    Args:
+        problem: the text of the errors.
+        errors: pydantic's errors as plain data; None if only the text is known.
+        schema: the input schema of the tool. The message has the first `NAMED` of its properties.
+    """
+    known = list(schema.get("properties", ()))
+    unknown = [each["loc"][0] for each in errors or () if each.get("type") in _UNKNOWN and len(each["loc"]) == 1]
+    if unknown:
+        near = difflib.get_close_matches(str(unknown[0])[:MAX_SHOWN_NAME], known, n=1)
+        meant = f"Did you mean {near[0]!r}? " if near else ""
+        more = f", and {len(known) - NAMED} more" if len(known) > NAMED else ""
+        problem += f". {meant}The parameters are: {', '.join(known[:NAMED]) or 'none'}{more}"
+    message = f"{name}: invalid arguments: {problem}"
+    return ToolFailure(error_type=ToolErrorType.INVALID_ARGS, message=message, errors=errors)
 
 
 def unusable_result(name: str, reason: str) -> ToolFailure:

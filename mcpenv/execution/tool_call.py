@@ -18,7 +18,14 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import MISSING_REQUIRED_CLIENT_CAPABILITY, InputRequiredResult
 from pydantic import ValidationError
 
-from mcpenv.failures import UnexpectedFailure, environment_failure, execution_failure, unknown_tool, unusable_result
+from mcpenv.failures import (
+    UnexpectedFailure,
+    environment_failure,
+    execution_failure,
+    invalid_arguments,
+    unknown_tool,
+    unusable_result,
+)
 from mcpenv.tools.registry import BoundTool
 from mcpenv.tools.results import outcome_of
 from mcpenv_client.errors import NotSerializable
@@ -91,10 +98,8 @@ class ToolRun:
         try:
             args, kwargs = kind.validate(arguments)
         except ValidationError as error:
-            message = f"{kind.name}: invalid arguments: {describe_faults(error)}"
-            return ToolOutcome(
-                error=ToolFailure(error_type=ToolErrorType.INVALID_ARGS, message=message, errors=faults(error))
-            )
+            problem, schema = describe_faults(error), kind.spec.input_schema
+            return ToolOutcome(error=invalid_arguments(kind.name, problem, faults(error), schema))
         except BaseException as error:  # a user's validator may raise anything; pydantic converts only ValueError
             if user_code.lets_through(error):
                 raise

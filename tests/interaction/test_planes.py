@@ -47,6 +47,14 @@ def test_invariant_4_schemas_are_the_same_everywhere(plane: Plane) -> None:
     assert [tool.model_dump(mode="json") for tool in plane.list()] == expected
 
 
+@pytest.mark.parametrize(("given", "meant"), [("bye", "Did you mean 'by'? "), ("colour", "")])
+def test_an_unknown_argument_is_refused_with_the_parameters_that_exist(plane: Plane, given: str, meant: str) -> None:
+    refused = plane.call("add", {"by": 1, given: 2})
+    assert refused.failed
+    said = f"add: invalid arguments: {given}: Unexpected keyword argument. {meant}The parameters are: by"
+    assert said in refused.text
+
+
 def test_invariant_4_mode_decides_visibility_and_nothing_else(plane: Plane) -> None:
     names = [tool.name for tool in plane.list()]
     assert plane.call("hint").text == "try adding"

@@ -40,7 +40,14 @@ from mcpenv.execution.concurrency.threads import THREADS
 from mcpenv.execution.context import AnnouncingSession, RecordSession
 from mcpenv.execution.notifications import Subscribers
 from mcpenv.execution.server_settings import refuse_tasks, refuse_unsupported
-from mcpenv.failures import environment_failure, execution_failure, is_no_failure, unknown_tool, unusable_result
+from mcpenv.failures import (
+    environment_failure,
+    execution_failure,
+    invalid_arguments,
+    is_no_failure,
+    unknown_tool,
+    unusable_result,
+)
 from mcpenv.tools.access import AuthChecks, Listing
 from mcpenv.tools.definition import spec_of, without_output_schema
 from mcpenv.tools.names import RESERVED_NAMES
@@ -50,7 +57,7 @@ from mcpenv.tools.returns import Returns
 from mcpenv.tools.settings import ToolSettings
 from mcpenv_client.errors import NotSerializable
 from mcpenv_client.types.records import LogEntry
-from mcpenv_client.types.tools import Mode, Tool, ToolErrorType, ToolFailure, ToolResult
+from mcpenv_client.types.tools import Mode, Tool, ToolFailure, ToolResult
 from mcpenv_client.wire.protocol import describe_faults, faults
 
 from .mounted_threads import ThreadsOfEnvironment, run_sync
@@ -287,12 +294,10 @@ class MountedServer:
         except (FastMCPValidationError, ValidationError) as error:
             cause = error.__cause__ if isinstance(error.__cause__, ValidationError) else error
             fault = cause if isinstance(cause, ValidationError) else None
-            problem = str(error) if fault is None else describe_faults(fault)
-            return ToolFailure(
-                error_type=ToolErrorType.INVALID_ARGS,
-                message=f"{name}: invalid arguments: {problem}",
-                errors=None if fault is None else faults(fault),
-            )
+            if fault is None:
+                return invalid_arguments(name, str(error), None, {})
+            listed = {tool.name: tool.input_schema for tool in (await self.listing(own)).tools}
+            return invalid_arguments(name, describe_faults(fault), faults(fault), listed.get(name, {}))
         except ToolError as error:
             if error.__cause__ is not None and _made_by_fastmcp(error):
                 # Show the cause only as far as this server, or one mounted on it, shows it (mask_error_details).

@@ -9,12 +9,12 @@ from fastmcp.tools.base import ToolResult as FastMCPResult
 from pydantic import ValidationError
 
 from mcpenv.environment import MCPEnvironment
-from mcpenv.failures import SortedFailure
+from mcpenv.failures import SortedFailure, invalid_arguments
 from mcpenv.tools.registry import BOTH_MODES, BoundTool
 from mcpenv.tools.schema_tool import SchemaTool
 from mcpenv_client.errors import InvalidMessage
 from mcpenv_client.types.records import ToolCall, ToolOutcome
-from mcpenv_client.types.tools import Tool, ToolErrorType, ToolFailure
+from mcpenv_client.types.tools import Tool
 from mcpenv_client.types.values import to_plain
 
 ACT = "act"
@@ -49,6 +49,7 @@ class ActingEnvironment(MCPEnvironment):
             description=schema.get("description") or f"Take a {name}.",
             input_schema={**schema, "properties": properties},
         )
+        self._act_schema = spec.input_schema
         self._execution.tools.add(BoundTool(SchemaTool(spec), self._act_as_tool), BOTH_MODES)
 
     async def _act_as_tool(self, arguments: dict[str, Any]) -> FastMCPResult:
@@ -61,9 +62,8 @@ class ActingEnvironment(MCPEnvironment):
             fields, reward, done = await self._taken(arguments)
         except InvalidMessage as misfit:
             texts = [f"{'.'.join(map(str, each['loc'])) or 'input'}: {each['msg']}" for each in misfit.errors]
-            message = f"{ACT}: invalid arguments: {'; '.join(texts) or misfit}"
-            failure = ToolFailure(error_type=ToolErrorType.INVALID_ARGS, message=message, errors=misfit.errors)
-            raise SortedFailure(failure) from misfit
+            problem = "; ".join(texts) or str(misfit)
+            raise SortedFailure(invalid_arguments(ACT, problem, misfit.errors, self._act_schema)) from misfit
         self._end_of_step(reward, done)
         shown = {name: value for name, value in fields.items() if name not in _NOT_FOR_AGENTS}
         return FastMCPResult(structured_content=shown)

@@ -9,12 +9,13 @@ from typing import Any, Protocol
 from fastmcp.exceptions import ToolError
 from pydantic import ValidationError
 
+from mcpenv.failures import invalid_arguments
 from mcpenv.tools.definition import PLAIN, DefinitionCache, ToolDefinition
 from mcpenv.tools.names import check_name
 from mcpenv.tools.results import result_of
 from mcpenv_client.types.tools import Tool
 from mcpenv_client.types.users import UserCall, UserTurn
-from mcpenv_client.wire.protocol import describe_faults
+from mcpenv_client.wire.protocol import describe_faults, faults
 
 Run = Callable[..., Awaitable[Any]]
 """Calls a function where code of the environment runs."""
@@ -52,7 +53,8 @@ class UserTools:
         try:
             args, kwargs = kind.validate(dict(arguments))
         except ValidationError as error:
-            return UserCall(name, arguments, f"Error: {describe_faults(error)}")
+            failed = invalid_arguments(name, describe_faults(error), faults(error), kind.spec.input_schema)
+            return UserCall(name, arguments, f"Error: {failed.message}")
         try:
             value = await self._run(functools.partial(fn, *args, **kwargs))
         except ToolError as error:

@@ -294,6 +294,7 @@ def test_failures_are_told_apart_as_those_of_own_tools(env: Env) -> None:
     assert failed(env, "weigh", size="x")[0] is ToolErrorType.INVALID_ARGS
     assert failed(env, "weigh")[1].startswith("weigh: invalid arguments: size: ")
     assert failed(env, "weigh", size=1, colour="red")[0] is ToolErrorType.INVALID_ARGS
+    assert failed(env, "weigh", size=1, siz=2)[1].endswith(". Did you mean 'size'? The parameters are: size, unit")
     assert failed(env, "own", text=3)[0] is ToolErrorType.INVALID_ARGS
     assert failed(env, "refuse") == (ToolErrorType.EXECUTION_ERROR, "Not now.")
     assert failed(env, "fail") == (ToolErrorType.EXECUTION_ERROR, "Own refusal.")
