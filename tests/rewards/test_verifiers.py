@@ -56,6 +56,23 @@ def test_what_may_change_what_must_and_what_does_not_count() -> None:
     assert verified(only) == Reward(2.0) and verified(must) == Reward(2.0)
 
 
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"a.txt": {"text": "2"}}, "but one inside of it; name the inner place, a.txt/text"),
+        ({"*": "2"}, "but one inside of it; name the inner place, a.txt/text"),
+        ({"new/b.txt/text": "3"}, 'because new/b.txt is new; name it as a whole: {"new/b.txt": {"text": "3"}}'),
+        ({"a.txt/text": "2", "new/b.txt": "3"}, 'new/b.txt was added as {"text": "3"}: expected "3"'),
+        ({"c.txt/text": "2"}, 'c.txt/text: expected "2", and there is no such change'),
+        ({"a.txt": {"$removed": True}}, "a.txt: expected REMOVED, and there is no such change"),
+    ],
+)
+def test_a_change_that_is_named_at_another_level_is_told_its_name(changes: dict[str, Any], said: str) -> None:
+    evidence = Evidence(TASK, {"a.txt": {"text": "1"}}, {"a.txt": {"text": "2"}, "new/b.txt": {"text": "3"}})
+    assert asyncio.run(run({"kind": "expect_exactly", "changes": changes}, evidence)) == Reward(-1.0)
+    assert any(problem.endswith(said) for problem in evidence.said), evidence.said
+
+
 def test_a_state_needs_a_world() -> None:
     with pytest.raises(Misuse, match=r"env\.world"):
         Evidence(TASK, None, None).changes

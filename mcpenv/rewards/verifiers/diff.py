@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, overload
 
-from .paths import Pattern, parts_of
-from .patterns import Entries, Expected, Mark, fits, same, unmatched_in_turn
+from .paths import ANY_NUMBER, Pattern, parts_of
+from .patterns import REMOVED, Entries, Expected, Mark, fits, same, unmatched_in_turn
 
 MAX_PROBLEMS = 20
 """Maximum number of problems that a verdict lists."""
@@ -132,7 +132,7 @@ class Changes(Sequence[Change]):
         entries = [*required, *Expected.all_of(allowed)]
         problems = [self._wrong(change, entries) for change in self if not any(map(fits(change), entries))]
         missing = [entry for entry in required if not any(map(entry.fits, self))]
-        return _verdict([*problems, *map(_missing, missing)])
+        return _verdict([*problems, *map(self._missing, missing)])
 
     def expect_exactly(self, expected: Entries) -> Verdict:
         """Check that every change is expected, and that every expected change was made exactly once.
@@ -146,7 +146,7 @@ class Changes(Sequence[Change]):
         """
         entries = Expected.all_of(expected)
         surplus, missing = unmatched_in_turn(self._found, entries)
-        return _verdict([*(self._wrong(change, entries) for change in surplus), *map(_missing, missing)])
+        return _verdict([*(self._wrong(change, entries) for change in surplus), *map(self._missing, missing)])
 
     @overload
     def __getitem__(self, index: int) -> Change: ...
@@ -202,9 +202,20 @@ class Changes(Sequence[Change]):
         made = f"{change} as {_shown(change.after)}" if change.kind == "added" else str(change)
         return f"{made}: expected {' or '.join(dict.fromkeys(_shown(entry.value) for entry in here))}"
 
-
-def _missing(entry: Expected) -> str:
-    return f"{entry.pattern.text}: expected {_shown(entry.value)}, and there is no such change"
+    def _missing(self, entry: Expected) -> str:
+        """Return the problem of an entry without a change. If one is named at another level, it says how to name it."""
+        text = f"{entry.pattern.text}: expected {_shown(entry.value)}, and there is no such change"
+        parts = entry.pattern.parts
+        if entry.value is REMOVED or ANY_NUMBER in parts:
+            return text
+        above = [Pattern("/".join(parts[:n])) for n in range(1, len(parts))]
+        for change in self:
+            place = "/".join(change.parts)
+            if any(entry.pattern.matches(change.parts[:n]) for n in range(1, len(change.parts))):
+                return f"{text}, but one inside of it; name the inner place, {place}"
+            if change.kind == "added" and any(each.matches(change.parts) for each in above):
+                return f"{text}, because {place} is new; name it as a whole: {_shown({place: change.after})}"
+        return text
 
 
 def _verdict(problems: list[str]) -> Verdict:
