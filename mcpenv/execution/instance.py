@@ -58,7 +58,8 @@ class Instance:
         max_calls: maximum number of calls that run or wait; None: no limit.
         last_active: the time at which an operation last ended (``time.monotonic``, seconds).
         closing: True once its session ends: a step that is cancelled then does not end the episode.
-        played_by_agents: False in the checks of the contract kit: a failure of verification is never an agent's.
+        played_by_agents: False in the checks of the contract kit: a failure of verification is never an agent's, and a
+            seed is never a user's.
         told_version: the version of the tools at the last notification of subscribers.
     """
 

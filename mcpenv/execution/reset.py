@@ -76,7 +76,8 @@ async def run_reset(
     instance.scoring, instance.episode.reset_number = None, -1
     observation: Any = None
     if hooks.reset is not None:
-        arguments = hooks.options.arguments(assigned.seed, episode_id, assigned.options)
+        own_seed = not instance.played_by_agents
+        arguments = hooks.options.arguments(assigned.seed, episode_id, assigned.options, own_seed=own_seed)
         body = functools.partial(hooks.reset, instance.env, **arguments)
         at_least = instance.env.RESET_TIMEOUT_S
         observation = await user_code.stage("reset", lambda: user_code.call(body), timeout_s, at_least)

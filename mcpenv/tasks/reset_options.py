@@ -84,10 +84,16 @@ class ResetOptions:
                 errors=[{"loc": [name], "msg": "Field required", "type": "missing"} for name in missing],
             )
 
-    def arguments(self, seed: int | None, episode_id: str | None, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the keyword arguments of the function. Seed and episode id are included only if it accepts them."""
+    def arguments(
+        self, seed: int | None, episode_id: str | None, options: Mapping[str, Any], *, own_seed: bool = False
+    ) -> dict[str, Any]:
+        """Return the keyword arguments of the function. Seed and episode id are included only if it accepts them.
+
+        Args:
+            own_seed: True if the seed is of mcpenv's own, so that nobody is warned that it has no effect.
+        """
         given: dict[str, Any] = {"seed": seed, "episode_id": episode_id}
-        if seed is not None and "seed" not in self._named and not self._takes_any and not self._told:
+        if seed is not None and not own_seed and not self.takes_seed and not self._told:
             self._told = True
             logger.warning("reset has no parameter 'seed', so the given seed has no effect")
         return {n: v for n, v in given.items() if n in self._named or (self._takes_any and v is not None)} | dict(

@@ -756,3 +756,21 @@ def test_wrong_arguments_are_wrong_in_one_way_each() -> None:
         {"a": {"mcpenv": ["wrong"]}},
         {"a": "good", "b": [["mcpenv wrong"]]},
     ]
+
+
+def test_the_kits_own_seeds_warn_nobody_and_a_users_seed_without_effect_does_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Unseeded(MCPEnvironment):
+        def reset(self, episode_id: str | None = None) -> None:
+            pass
+
+    said = "reset has no parameter 'seed', so the given seed has no effect"
+    check_environment(Unseeded)
+    assert said not in caplog.messages
+    with Unseeded() as env:
+        env.reset()
+        assert said not in caplog.messages
+        for seed in (3, 4):
+            env.reset(seed)
+    assert caplog.messages.count(said) == 1
