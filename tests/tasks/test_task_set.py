@@ -610,7 +610,11 @@ def test_labels_are_fields_of_a_task_and_are_written_only_if_they_are_set() -> N
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("level", 0), ("level", "hard"), ("level", True), ("family", ""), ("tags", "x"), ("tags", [""])],
+    [
+        *(("level", 0), ("level", "hard"), ("level", True)),
+        *(("family", ""), ("family", "a\nb")),
+        *(("tags", "x"), ("tags", [""]), ("tags", ["a", "b\u2028"]), ("tags", ["\x1b[2J"]), ("tags", ["a", "b", "a"])),
+    ],
 )
 def test_labels_of_other_types_are_refused(field: str, value: Any) -> None:
     with pytest.raises(InvalidTasks, match=f"task 0: {field}"):

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Protocol
 from cyclopts import Parameter
 
 from mcpenv.cli.instance import instance
-from mcpenv.cli.output import Page, author_output, print_json, printable, quiet_logs
+from mcpenv.cli.output import Page, author_output, note, print_json, printable, quiet_logs
 from mcpenv.cli.remote import base_url
 from mcpenv.cli.tokens import ControlToken
 from mcpenv.errors import ConfigurationError
@@ -88,9 +88,13 @@ def list_tasks(
         listing = {"splits": sizes, "tasks": [task.model_dump(mode="json") for task in listed]}
         print_json({**origin, "source": catalogue.source, **listing})
     else:
-        filtered = bool(level is not None or family is not None or wanted)
-        left = "more" if filtered else f"{sum(sizes.values()) - len(listed)} more"
+        filters = [] if level is None else [f"level {level}"]
+        filters += [] if family is None else [f"family {family!r}"]
+        filters += [f"tag {each!r}" for each in tag or ()]
+        left = "more" if filters else f"{sum(sizes.values()) - len(listed)} more"
         _print(listed, sizes, catalogue.source, origin, left if more else None)
+        if filters and not listed:
+            note(f"no task has {' and '.join(filters)}")
     return 0
 
 

@@ -102,6 +102,10 @@ def test_tasks_list_shows_labels_and_selects_by_them(cli: Cli, tmp_path: Path) -
         (("--level", "2", "--family", "sums", "--tag", "small"), "b"),
     ):
         assert [line[0] for line in listed(*options)[1:]] == list(ids), options
+    none = cli("tasks", "list", "echo_mcp", "--tasks", str(file), "--level", "3", "--tag", "safe")
+    assert (none.status, none.err) == (0, "no task has level 3 and tag 'safe'\n")
+    as_json = cli("tasks", "list", "echo_mcp", "--tasks", str(file), "--level", "3", "--json")
+    assert (as_json.status, json.loads(as_json.out)["tasks"]) == (0, [])
     assert listed("--level", "2", "-n", "1")[1:] == [
         "b   train  level 2, sums, small  ",
         "and more (--number 0 lists all)",

@@ -6,7 +6,7 @@ import hashlib
 import math
 from typing import Annotated, Any
 
-from pydantic import ConfigDict, Field, SerializerFunctionWrapHandler, field_validator, model_serializer
+from pydantic import AfterValidator, ConfigDict, Field, SerializerFunctionWrapHandler, field_validator, model_serializer
 
 from .models import Model
 
@@ -16,7 +16,14 @@ MAX_ID = 255
 LABELS = ("level", "family", "tags")
 """The fields of a task that only say what kind of task it is. They change no episode."""
 
-_Name = Annotated[str, Field(min_length=1, max_length=MAX_ID)]
+
+def _on_one_line(label: str) -> str:
+    if not label.isprintable():
+        raise ValueError(f"{label!r} has a line break or another character that cannot be printed")
+    return label
+
+
+_Label = Annotated[str, Field(min_length=1, max_length=MAX_ID), AfterValidator(_on_one_line)]
 
 
 def without_unset_labels(fields: dict[str, Any]) -> dict[str, Any]:
@@ -68,8 +75,8 @@ class Task(_Frozen):
             task. A verdict, which passes or fails, is worth one of the two. If nothing verifies the end, its worth is
             the return. Otherwise the return may be any other number.
         level: its difficulty, from 1, the easiest, on; None if unknown.
-        family: the kind of tasks to which it belongs; 1 to 255 characters. None if unknown.
-        tags: further labels of 1 to 255 characters each.
+        family: the kind of tasks to which it belongs; 1 to 255 printable characters. None if unknown.
+        tags: further labels of 1 to 255 printable characters each, none of them twice.
     """
 
     id: str = Field(min_length=1, max_length=MAX_ID)
@@ -84,8 +91,8 @@ class Task(_Frozen):
     verifier: dict[str, Any] | None = None
     reward_range: tuple[float, float] = (0.0, 1.0)
     level: int | None = Field(default=None, ge=1)
-    family: _Name | None = None
-    tags: list[_Name] = Field(default_factory=list)
+    family: _Label | None = None
+    tags: list[_Label] = Field(default_factory=list)
 
     @field_validator("reward_range", mode="after")
     @classmethod
@@ -93,6 +100,14 @@ class Task(_Frozen):
         floor, full = given
         if not (math.isfinite(floor) and math.isfinite(full) and floor < full):
             raise ValueError("reward_range is two finite numbers, the smaller one first")
+        return given
+
+    @field_validator("tags", mode="after")
+    @classmethod
+    def _each_once(cls, given: list[str]) -> list[str]:
+        twice = [tag for at, tag in enumerate(given) if tag in given[:at]]
+        if twice:
+            raise ValueError(f"{twice[0]!r} is given twice")
         return given
 
     @model_serializer(mode="wrap")
