@@ -40,10 +40,14 @@ class Desk:
 
     Args:
         db: the connection, which is reset with each episode.
+
+    Attributes:
+        requests: the number of the user's requests in this episode; None if it is not known.
     """
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self.db = db
+        self.requests: int | None = None
         db.row_factory = sqlite3.Row
 
     @property

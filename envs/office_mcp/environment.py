@@ -61,7 +61,8 @@ class OfficeEnvironment(MCPEnvironment):
         self.db = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
         self.world = SQLiteWorld(self.db)
         self._start(1, "", {})
-        self._tools = tools_of(Desk(self.db))
+        self._desk = Desk(self.db)
+        self._tools = tools_of(self._desk)
         self._missing: frozenset[str] = frozenset()
         for tool in self._tools.values():
             self.tool(tool)
@@ -84,6 +85,7 @@ class OfficeEnvironment(MCPEnvironment):
             without: tools that the agent does not have.
         """
         self._start((seed or 1) if company is None else company, canary, rows or {})
+        self._desk.requests = None if self.task is None else len(self.task.metadata.get("families", ())) or None
         missing = frozenset(without or ())
         for name in missing - self._missing:
             self.remove_tool(name)

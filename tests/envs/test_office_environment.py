@@ -35,6 +35,7 @@ class TestOffice(EnvironmentContract):
         "send_mail": {"to": "a@b.example", "subject": "one", "body": "two"},
         "find_free_times": {"people": [1, 2], "day": "2030-01-07"},
         "refund_order": {"order": 1, "amount": 0.5, "reason": "one"},
+        "decline": {"rule": "R1", "reason": "one"},
     }
 
 
@@ -190,6 +191,8 @@ def test_200_episodes_at_once_share_nothing() -> None:
             "is over",
         ),
         ("create_event", {"title": "a", "people": [1], "day": "2099-01-01", "start": "9", "minutes": 30}, "is no time"),
+        ("decline", {"rule": "R99", "reason": "a"}, '"Company policy" has the rules R1 to R15'),
+        ("answer", {"text": "7", "part": 7}, "There is one request: 1."),
     ],
 )
 def test_errors_tell_the_agent_what_to_do(office: Any, tool: str, arguments: Any, said: str) -> None:

@@ -7,7 +7,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from mcpenv import ToolError
+
 from ..desk import Desk
+from ..policy import RULES, TITLE
 from .arguments import Long, Short
 
 Part = Annotated[int, Field(ge=1, le=20, description="The number of the request, if there are several")]
@@ -40,7 +43,10 @@ class ReplyTools:
         part: Part = 1,
     ) -> str:
         """Refuse a request that the company's policy forbids. Change nothing then."""
-        self._put("declined", part, rule.strip(" .").upper(), reason)
+        name = rule.strip(" .").upper()
+        if name not in RULES:
+            raise ToolError(f'There is no rule {rule!r}. "{TITLE}" has the rules {RULES[0]} to {RULES[-1]}.')
+        self._put("declined", part, name, reason)
         return "The refusal is noted."
 
     def ask(
@@ -56,8 +62,13 @@ class ReplyTools:
         self._put("questions", part, about, question)
         return "The question is noted. Go on with the other requests."
 
-    def _put(self, table: str, *values: object) -> None:
-        self.desk.db.execute(f"INSERT OR REPLACE INTO {table} VALUES ({', '.join('?' * len(values))})", values)
+    def _put(self, table: str, part: int, *values: object) -> None:
+        requests = self.desk.requests
+        if requests is not None and part > requests:
+            these = "There is one request: 1." if requests == 1 else f"The requests are 1 to {requests}."
+            raise ToolError(f"There is no request {part}. {these}")
+        row = (part, *values)
+        self.desk.db.execute(f"INSERT OR REPLACE INTO {table} VALUES ({', '.join('?' * len(row))})", row)
 
 
 def number_of(text: str) -> float | None:
