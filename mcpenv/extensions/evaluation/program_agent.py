@@ -187,7 +187,7 @@ class ProgramAgent:
             over = asyncio.ensure_future(play.env.wait())
             exited = asyncio.ensure_future(process.wait())
             try:
-                return await _watched(exited, over, play, output, self.grace_s)
+                return await _watched(exited, over, play, output, self.grace_s, self._unseen(hidden))
             finally:
                 over.cancel()
                 await _end_group(process.pid, exited, guarded=GUARDS and self.isolated.bwrap is None)
@@ -240,13 +240,28 @@ class ProgramAgent:
 
         Elsewhere, isolated programs read the folder without being shown it.
         """
-        if len(self._words) < 2 or _SCRIPT.fullmatch(self._words[1]) is None or not os.path.isabs(self._words[1]):
-            return []
-        folder = Path(self._words[1]).resolve().parent
+        folder = self._folder_of_script()
         outer = {path.resolve() for path in temporary_mounts()}
-        if folder in outer or outer.isdisjoint(folder.parents):
+        if folder is None or folder in outer or outer.isdisjoint(folder.parents):
             return []
         return [] if any(folder.is_relative_to(path.resolve()) for path in hidden) else [folder]
+
+    def _unseen(self, hidden: Sequence[Path]) -> str:
+        """Return the advice for a program that crashes and sees of its script's folder the script alone; else ""."""
+        folder, above = self._folder_of_script(), [path.resolve() for path in hidden]
+        if self.isolated.bwrap is None or folder is None or not any(map(folder.is_relative_to, above)):
+            return ""
+        if any(folder.is_relative_to(path.resolve()) for path in self.show):
+            return ""
+        # What is hidden itself is not shown, but what is in it.
+        remedy = "move it elsewhere" if folder in above else f"--show {shlex.quote(str(folder))} shows them"
+        return f" (it does not see the other files of its script's folder, which is hidden: {remedy})"
+
+    def _folder_of_script(self) -> Path | None:
+        """Return the folder of the script that the command names by a path; None if it names none."""
+        if len(self._words) < 2 or _SCRIPT.fullmatch(self._words[1]) is None or not os.path.isabs(self._words[1]):
+            return None
+        return Path(self._words[1]).resolve().parent
 
 
 def _file_of(word: str, workspace: Path | None) -> Path | None:
@@ -373,9 +388,18 @@ def _stdin(text: str) -> Iterator[IO[bytes] | int]:
 
 
 async def _watched(
-    exited: asyncio.Future[int], over: asyncio.Future[StepResult[Any]], play: Play, output: _Output, grace_s: float
+    exited: asyncio.Future[int],
+    over: asyncio.Future[StepResult[Any]],
+    play: Play,
+    output: _Output,
+    grace_s: float,
+    advice: str,
 ) -> Acted:
-    """Wait until the program exits, the grace after the episode's end is over, or the deadline; return the outcome."""
+    """Wait until the program exits, the grace after the episode's end is over, or the deadline; return the outcome.
+
+    Args:
+        advice: the end of the text about a crash.
+    """
     either: set[asyncio.Future[Any]] = {exited, over}
     await asyncio.wait(either, timeout=play.left_s, return_when=asyncio.FIRST_COMPLETED)
     acted = Acted()
@@ -391,7 +415,7 @@ async def _watched(
     await output.drained()
     how = f"exit status {status}" if status > 0 else f"killed by {_signal_name(-status)}"
     last = _last_line(play.output)
-    return acted.fail(Failure.AGENT_CRASHED, f"{how}: {last}" if last else how)
+    return acted.fail(Failure.AGENT_CRASHED, (f"{how}: {last}" if last else how) + advice)
 
 
 async def _end_group(group: int, exited: asyncio.Future[int], *, guarded: bool) -> None:

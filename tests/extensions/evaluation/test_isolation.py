@@ -71,6 +71,25 @@ def test_a_workspace_is_copied_for_each_episode(tmp_path: Path) -> None:
     assert done.settings["agent"]["workspace"] == str(workspace)
 
 
+@pytest.mark.world
+@pytest.mark.parametrize(("folder", "remedy"), [("agent", "move it elsewhere"), ("agent/of mine", "--show '{}'")])
+def test_a_crash_of_a_script_whose_neighbours_are_hidden_says_how_to_show_them(
+    tmp_path: Path, folder: str, remedy: str
+) -> None:
+    place = tmp_path / folder
+    place.mkdir(parents=True)
+    (place / "neighbour.py").write_text("")
+    (place / "main.py").write_text("import neighbour")
+    command, hidden = f"{sys.executable} '{place}/main.py'", (tmp_path / "agent",)
+    done = evaluate(Counting, ProgramAgent(command, hide=hidden), out=tmp_path / "out", split="odd")
+    (detail,) = {result.detail for result in done.results}
+    assert detail is not None and "No module named 'neighbour' (it does not see" in detail
+    assert remedy.format(place) in detail
+    if folder != "agent":
+        shown = evaluate(Counting, ProgramAgent(command, hide=hidden, show=(place,)), out=tmp_path / "b", split="odd")
+        assert {result.detail for result in shown.results} == {None}
+
+
 def test_a_workspace_with_the_environment_or_the_results_is_refused(tmp_path: Path) -> None:
     agent = ProgramAgent("true", workspace=tmp_path)
     with pytest.raises(ConfigurationError, match=r"--workspace .* contains .*, which agents must not see"):
