@@ -783,3 +783,25 @@ def test_what_a_terminal_cannot_show_is_escaped(tmp_path: Path, world: str) -> N
     with started(tmp_path, "call", world, "say", "text=é", PYTHONIOENCODING="ascii") as process:
         assert process.end() == 0
     assert process.out == ["'\\xe9' None 'low'\n"]
+
+
+def test_a_warning_that_is_repeated_is_printed_once(cli: Cli, tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        "noisy",
+        """
+        import logging
+
+        from mcpenv import MCPEnvironment
+
+        class Noisy(MCPEnvironment):
+            def __init__(self):
+                @self.tool
+                def warn() -> str:
+                    for word in ("slow", "slow", "full", "slow"):
+                        logging.getLogger("mcpenv").warning("the disk is %s", word)
+                    return "warned"
+        """,
+    )
+    done = cli("call", "noisy", "warn")
+    assert done == Done(0, "warned\n", "warning: the disk is slow\nwarning: the disk is full\n")
