@@ -71,7 +71,8 @@ class Addresses(Given):
         host: Address to listen on. An address that other machines can reach requires credentials.
         port: Port to listen on; 0 for any free one.
         control_host: Address of the control plane, if it has a port of its own. Default: 127.0.0.1.
-        control_port: Separate port for the control plane; 0 for any free one.
+        control_port: Separate port for the control plane, by which orchestrators reset, judge and watch episodes, and
+            which agents must not reach; 0 for any free one.
         public_url: URL at which clients reach the server, if a proxy changes it. Every mcp_url starts with it.
         allowed_hosts: Further Host names to accept, separated by commas. The public URL's is accepted.
         allowed_origins: Further browser origins to accept, separated by commas.

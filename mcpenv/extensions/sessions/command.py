@@ -48,7 +48,7 @@ def sessions(
     """Show the sessions of a server, or end one of them.
 
     Args:
-        url: URL of the server, or of its control plane if that has a port of its own.
+        url: URL of the server, or of its control plane (for orchestrators) if that has a port of its own.
         watch: Update the table until Ctrl-C.
         end: End the session with this id, or the only one with an id that starts with it.
         as_json: Print one JSON document.

@@ -61,8 +61,11 @@ class Choice:
     """The parts that are judged.
 
     Attributes:
-        only: Judge only this part (contract, schemas, tasks, cheats, load, security, packaging); may be given several
-            times.
+        only: Judge only this part; may be given several times. contract: resets, calls, ends and close, in threads
+            and with several seeds. schemas: the tools' names, schemas and descriptions. tasks: solutions pass, and
+            idle, random and broken plays do not. cheats: answers that are shown, and rewards without work. load:
+            sessions at once share nothing, leave nothing behind and are quick. security: secrets in files, and
+            paths out of the workspace. packaging: manifest, README, dependencies, and a copy that loads elsewhere.
         skip: Leave this part out; may be given several times. The report lists it as skipped.
         time_limit: Maximum seconds of each part.
     """
