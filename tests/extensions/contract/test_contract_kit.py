@@ -370,7 +370,7 @@ BROKEN: list[tuple[Any, str, str]] = [
         "reset",
         r"the second reset failed: reset raised RuntimeError: already reset \(test_contract_kit.py:\d+ in reset\)",
     ),
-    (HangsInReset, "reset", "the first reset failed: .*took longer than 0.5 s"),
+    (HangsInReset, "reset", "the first reset failed: .*took longer than 2 s"),
     (ResetsToNaN, "reset", r"metadata\.score: nan .* Use finite numbers"),
     (StaleState, "state", "state has episode 'mine' and step 0.* the framework fills them in"),
     (OtherState, "state", "state returns a State, but state_type is Mine"),
@@ -417,8 +417,9 @@ BROKEN: list[tuple[Any, str, str]] = [
 
 @pytest.mark.parametrize(("factory", "check", "text"), BROKEN, ids=lambda value: getattr(value, "__name__", None))
 def test_a_broken_environment_fails_its_check_with_advice(factory: Any, check: str, text: str) -> None:
+    limit_s = 0.05 if check == "event_loop" else 5.0  # a loaded machine may block the loop of any environment
     with pytest.raises(ContractViolation) as raised:
-        check_environment(factory, block_limit_s=0.05, call_timeout_s=0.5)
+        check_environment(factory, block_limit_s=limit_s, call_timeout_s=2.0)
     report = raised.value.report
     assert report is not None
     assert [finding.check for finding in report.of(Verdict.FAILED)] == [check]
