@@ -110,7 +110,7 @@ def test_the_tests_run_in_a_new_container_with_the_work_and_the_images_own_syste
     }
     with served(harbor_task(tmp_path / "hello", files))() as env:
         env.reset()
-        execute(env, f"mkdir -p work /data; echo a > work/a; echo b > /data/b; echo c > {home}/c; rm gone")
+        execute(env, f"mkdir -p work /data /usr; echo a > work/a; echo b > /data/b; echo c > {home}/c; rm gone")
         planted = execute(
             env, f"for f in /etc/mine {home}/.profile /usr/mine /pytest.ini; do echo x > $f && cat $f; done"
         )
