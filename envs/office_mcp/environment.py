@@ -59,7 +59,7 @@ class OfficeEnvironment(MCPEnvironment):
 
     def __init__(self) -> None:
         self.db = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
-        self.world = SQLiteWorld(self.db)
+        self._database = self.world = SQLiteWorld(self.db)
         self._start(1, "", {})
         self._desk = Desk(self.db)
         self._tools = tools_of(self._desk)
@@ -98,7 +98,7 @@ class OfficeEnvironment(MCPEnvironment):
         self.db.close()
 
     def _start(self, company: int, canary: str, rows: dict[str, list[dict[str, Any]]]) -> None:
-        self.db.deserialize(database_of(company, canary))
+        self._database.load(database_of(company, canary))  # SQLite may crash if it deserializes into one in use
         for table, added in rows.items():
             write_rows(self.db, table, added)
 

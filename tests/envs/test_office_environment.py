@@ -158,6 +158,16 @@ def test_a_tool_that_a_task_takes_away_is_back_in_the_next_episode() -> None:
         assert sorted(tool.name for tool in env.list_tools()) == sorted(before)
 
 
+def test_a_reset_after_a_restored_snapshot_does_not_crash_sqlite(office: Any) -> None:
+    for n in range(60):
+        office.reset(company=1 + n % 4)
+        saved = office.world.save()
+        office.call_tool("post_message", {"channel": "general", "body": "x" * 900})
+        office.world.load(saved)
+        office.world.capture()
+        assert office.call_tool("set_ticket_status", {"ticket": 1, "status": "pending"}).error is None
+
+
 def test_200_episodes_at_once_share_nothing() -> None:
     with Office() as alone:
         alone.reset(task="train-0")
