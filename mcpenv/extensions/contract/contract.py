@@ -140,6 +140,8 @@ class Contract:
                         "Override only `reset`, and return an Observation or None",
                     )
                 _expect_plain(observation, "the result of reset")
+                if observation.done:
+                    raise ContractViolation("reset returns done=True", "Begin an episode that agents can act in")
                 episode = observation.info.get("episode_id")
                 if not episode or episode in seen:
                     raise ContractViolation(f"{which} reset has episode id {episode!r}", "Each episode needs a new id")

@@ -46,6 +46,9 @@ class Outcome(TypedDict):
     timed_out: bool
 
 
+_IN_TESTS = "Correct the task's tests: they write a reward for each state in which an agent can leave the box"
+
+
 class HarborEnvironment(MCPEnvironment):
     """The container of a task, with tools to run commands and to read and write files.
 
@@ -68,7 +71,9 @@ class HarborEnvironment(MCPEnvironment):
 
     REMEDIES = {
         "reset": "Read why by --debug; a container engine, or --set base_image=host, must be able to run the task",
-        "verify": "Correct the task's tests: they write a reward for each state in which an agent can leave the box",
+        "verify": _IN_TESTS,
+        "episodes": f"If a reset fails, correct the task's image. {_IN_TESTS}",
+        "calls": "Nothing has to be corrected if the tool is read_file: files of made-up names are not in a box",
         "determinism": "Pin in the task's image what differs. If it depends on time, chance or a network, use --live",
         "crashes": "Read the traceback by --debug: a command of the agent cannot be run in the task's box",
     }

@@ -135,6 +135,11 @@ def _environment_of(task: HarborTask) -> str:
 def _without_needs(task: HarborTask) -> HarborTask:
     if task.needs:
         raise ConfigurationError(f"task {task.name!r} needs {' and '.join(task.needs)}, which mcpenv does not have")
+    image = task.config.environment.docker_image
+    if not (image or task.has_services or (task.environment / "Dockerfile").is_file()):
+        raise ConfigurationError(
+            f"task {task.name!r} has no image: there is neither environment/Dockerfile nor [environment] docker_image"
+        )
     return task
 
 

@@ -257,7 +257,11 @@ def read_tasks(path: Path) -> list[HarborTask]:
         return [read_task(path)]
     folders = sorted(folder for folder in path.iterdir() if (folder / CONFIG).is_file())
     if not folders:
-        raise ConfigurationError(f"neither the folder nor one in it has a {CONFIG}")
+        older = [each for each in (path, *path.iterdir()) if (each / "task.yaml").is_file()]
+        advice = (
+            "; task.yaml is of Terminal-Bench: convert it by harbor task migrate -i FOLDER -o FOLDER" if older else ""
+        )
+        raise ConfigurationError(f"neither the folder nor one in it has a {CONFIG}{advice}")
     return usable(folders, read_task)
 
 

@@ -53,10 +53,12 @@ _REMEDIES = {
     **dict.fromkeys(("schemas", "descriptions", "parameters", "names", "annotations"), _IN_DOCUMENT),
     **dict.fromkeys(("determinism", "isolation"), _SHARED),
     "listing": "Choose the operations that agents need by --set operations=[...]",
-    "calls": "Call them in the oracle of a task, give the tasks by --tasks FILE, and credentials by --set headers=...",
+    "calls": "Call tools that need particular arguments in the oracle of a task (--tasks FILE), and give credentials "
+    "by --set headers=... If the API answers with what the document does not say, correct the document",
     "bad_calls": "The API accepts such calls. Let the document say so, or report it to the API's operators",
     "reach": "The API opens what it is told to. Leave the operation out by --set operations=[...]",
     "scoring tools": "Leave the operation out by --set operations=[...], if it shows how an episode is scored",
+    "sharing": "Nothing has to be corrected: it is the cost of an instance of this kind",
 }
 """Remedies for who uses a document, and does not write the class."""
 
@@ -108,7 +110,12 @@ class Operation(OpenAPITool):
 
         Raises:
             ToolError: the content of a file is no base64, or HTTP has no form for a value.
+            ValidationError: an argument is missing.
         """
+        if missing := [name for name in self.parameters.get("required", ()) if name not in arguments]:
+            raise ValidationError.from_exception_data(
+                self.name, [{"type": "missing", "loc": (name,), "input": arguments} for name in missing]
+            )
         parts = {name: _sent(name, value) if name in self._files else value for name, value in arguments.items()}
         try:
             return await super().run(parts)

@@ -39,8 +39,15 @@ class OpenEnvEnvironment(ActingEnvironment):
 
     REMEDIES = {
         "descriptions": "Add a docstring to the tool or the action in the environment of OpenEnv",
-        "end": "Correct the environment of OpenEnv: a reset begins an episode that is not done",
+        **dict.fromkeys(
+            ("reset", "end"), "Correct the environment of OpenEnv: a reset begins an episode that is not done"
+        ),
         "state": "Let the environment's state have the episode's id and number of steps",
+        "calls": "Correct step of the environment of OpenEnv, or its actions' fields. Call tools that need particular "
+        "arguments in the oracle of a task (--tasks FILE)",
+        "determinism": "Let reset of the environment of OpenEnv draw from its seed. If the world cannot be repeated, "
+        "use --live",
+        "sharing": "Nothing has to be corrected: it is the cost of an instance of this kind",
     }
 
     process: ClassVar[OpenEnvProcess]

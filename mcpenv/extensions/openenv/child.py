@@ -183,8 +183,9 @@ def hosted_folder(folder: str, attribute: str | None, servers: list[Hosted]) -> 
         importlib.import_module(f"{os.path.basename(folder)}.{app}")
     found = [server for server in servers if attribute is None or server.cls.__name__ == attribute]
     if not found:
-        known = ", ".join(server.cls.__name__ for server in servers) or "none"
-        raise Refusal("target", f"{app} creates no server of {attribute or 'an OpenEnv environment'} (it has: {known})")
+        known = ", ".join(server.cls.__name__ for server in servers)
+        advice = f"it has: {known}" if known else "only environments that create_app of OpenEnv serves are known"
+        raise Refusal("target", f"{app} creates no server of {attribute or 'an OpenEnv environment'} ({advice})")
     return dataclasses.replace(found[-1], manifest=manifest)
 
 

@@ -607,8 +607,15 @@ def test_checks_that_do_not_apply_are_skipped_with_the_reason() -> None:
     }
 
 
+class BeginsDone(MCPEnvironment):
+    """Its episodes are over at once."""
+
+    def reset(self, seed: int | None = None, episode_id: str | None = None) -> None:
+        self.finish(0.0)
+
+
 def test_what_cannot_be_made_or_reset_is_not_tried_further() -> None:
-    for factory, ground in ((NeedsArguments, "constructor"), (ResetsOnce, "reset")):
+    for factory, ground in ((NeedsArguments, "constructor"), (ResetsOnce, "reset"), (BeginsDone, "reset")):
         with pytest.raises(ContractViolation) as raised:
             check_environment(factory)  # type: ignore[arg-type]
         report = raised.value.report

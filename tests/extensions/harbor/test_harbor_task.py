@@ -173,6 +173,17 @@ def test_what_nothing_here_has_is_refused_by_name(
         load_target(f"harbor:{folder}", ["base_image=host"])
 
 
+def test_a_task_without_an_image_says_so(tmp_path: Path) -> None:
+    folder = harbor_task(tmp_path / "hello", {"environment/Dockerfile": None})
+    said = "task 'hello' has no image: there is neither environment/Dockerfile nor [environment] docker_image"
+    assert refusal(folder) == refusal(folder, "base_image=host") == said
+
+
+def test_a_task_of_terminal_bench_is_refused_with_the_command_that_converts_it(tmp_path: Path) -> None:
+    (tmp_path / "task.yaml").write_text("instruction: Do it.\n")
+    assert "convert it by harbor task migrate" in refusal(tmp_path)
+
+
 def test_an_image_of_a_separate_verifier_needs_an_engine(tmp_path: Path) -> None:
     folder = harbor_task(tmp_path / "hello", config=CONFIG + '[verifier.environment]\ndocker_image = "x"\n')
     said = "the separate verifier of task 'hello' needs a container engine for its image 'x'"

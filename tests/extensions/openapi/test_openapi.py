@@ -22,6 +22,7 @@ from mcpenv.errors import TargetError
 from mcpenv.server import create_app
 from mcpenv.server.security.control_auth import AgentTokens
 from mcpenv.targets.target import load_target
+from mcpenv_client import ToolErrorType
 
 DOCUMENT: dict[str, Any] = {
     "openapi": "3.1.0",
@@ -240,6 +241,15 @@ def test_a_refusal_of_a_call_is_the_agents_error_with_the_apis_text(api: str, mo
     with made(f"openapi:{api}/openapi.json") as env:  # credentials are the operator's
         env.reset()
         assert env.call_tool("add", {"name": "a", "by": 1}).info["status"]["code"] == "env_error"
+
+
+def test_an_argument_that_is_missing_is_invalid_and_reaches_no_api(tmp_path: Path) -> None:
+    item = {"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}
+    place = stored(tmp_path, {"/items/{id}": operation("item", {"type": "object"}, parameters=[item])})
+    with made(place, AWAY) as env:
+        env.reset()
+        error = env.call_tool("item").error
+    assert error.error_type is ToolErrorType.INVALID_ARGS and "id" in error.message
 
 
 def nullable(version: str, schema: Any) -> str:
