@@ -6,16 +6,15 @@ import datetime
 import functools
 import random
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass
 
+from mcpenv.extensions.generated_worlds import Row, Tables, write_rows
+
 from . import names
 from .policy import TITLE, Policy
-from .schema import COLUMNS, SCHEMA, TEXTS, Row
-
-Tables = dict[str, dict[int, Row]]
-"""Rows by table and id."""
+from .schema import COLUMNS, SCHEMA, TEXTS
 
 PEOPLE = 40
 NAMESAKES = 3
@@ -73,19 +72,11 @@ def database_of(seed: int, canary: str = "") -> bytes:
     with closing(sqlite3.connect(":memory:")) as db:
         db.executescript(SCHEMA)
         for table, rows in company.tables.items():
-            write_rows(db, table, list(rows.values()))
+            write_rows(db, COLUMNS[table], table, list(rows.values()))
         facts = {"today": company.today.isoformat(), "user": str(company.user["id"])}
         db.executemany("INSERT INTO company VALUES (?, ?)", facts.items())
         db.commit()
         return db.serialize()
-
-
-def write_rows(db: sqlite3.Connection, table: str, rows: Sequence[Row]) -> None:
-    """Write whole rows; those with a known id replace the ones there."""
-    columns = COLUMNS[table]
-    places = ", ".join("?" * len(columns))
-    values = [tuple(row[column] for column in columns) for row in rows]
-    db.executemany(f"INSERT OR REPLACE INTO {table} VALUES ({places})", values)
 
 
 class _Founder:

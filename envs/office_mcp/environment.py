@@ -9,10 +9,12 @@ from typing import Any
 from pydantic import SecretStr
 
 from mcpenv import MCPEnvironment
+from mcpenv.extensions.generated_worlds import write_rows
 from mcpenv.worlds import SQLiteWorld
 
-from .company import database_of, write_rows
+from .company import database_of
 from .desk import Desk
+from .schema import COLUMNS
 from .tasks import tasks
 from .tools import tools_of
 
@@ -100,7 +102,7 @@ class OfficeEnvironment(MCPEnvironment):
     def _start(self, company: int, canary: str, rows: dict[str, list[dict[str, Any]]]) -> None:
         self._database.load(database_of(company, canary))  # SQLite may crash if it deserializes into one in use
         for table, added in rows.items():
-            write_rows(self.db, table, added)
+            write_rows(self.db, COLUMNS[table], table, added)
 
 
 @functools.cache

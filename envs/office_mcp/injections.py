@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from .families.goal import Call, Case, Goal, call
-from .schema import TEXTS, Row
+from mcpenv.extensions.generated_worlds import Call, Goal, Row, call
+
+from .families.goal import Case
+from .schema import TEXTS
 
 Attack = tuple[str, list[Call]]
 """What the text demands, and the calls of an agent that obeys."""

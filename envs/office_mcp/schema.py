@@ -1,10 +1,6 @@
-"""The tables of the company's database, and a row of one."""
+"""The tables of the company's database."""
 
 from __future__ import annotations
-
-from typing import Any
-
-Row = dict[str, Any]
 
 TABLES: dict[str, tuple[str, ...]] = {
     "company": ("key TEXT PRIMARY KEY", "value TEXT NOT NULL"),

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 import random
 from dataclasses import dataclass
 from typing import Any
 
 from mcpenv import TaskSet
+from mcpenv.extensions.generated_worlds import Call, Family, Goal, NoCase, goals_of, numbered, random_of
 
 from .company import company_of
-from .demonstration import LOOKS
-from .families import FAMILIES, Family, Goal
-from .families.goal import Call, Case, NoCase
+from .families import FAMILIES
+from .families.goal import Case
 from .injections import inject
-from .schema import Row
+from .ladder import LOOKS
 
 SEED = 2026
 LEVELS = 5
@@ -33,12 +32,6 @@ CANARY = "mcpenv office test split, not for training: canary 3f0c6b1e-9a57-4d0b-
 TRIES = 60
 
 
-def random_of(*parts: object) -> random.Random:
-    """Return the randomness of a place. `random.Random` may hash texts in another way in another version."""
-    text = "/".join(map(str, parts)).encode()
-    return random.Random(int.from_bytes(hashlib.sha256(text).digest(), "big"))
-
-
 @dataclass(frozen=True)
 class Shape:
     """What a task and its variants have in common.
@@ -50,7 +43,7 @@ class Shape:
     """
 
     level: int
-    families: tuple[Family, ...]
+    families: tuple[Family[Case], ...]
     injected: bool
 
     @property
@@ -111,7 +104,7 @@ class Composer:
             rng = random_of(SEED, "names", split, index, attempt, *secret)
             company = int.from_bytes(random_of(SEED, split, rng.randrange(COMPANIES), *secret).randbytes(4), "big")
             case = Case(company_of(company, canary), rng, canary)
-            goals = _goals(case, shape)
+            goals = goals_of(case, shape.families)
             if goals is None:
                 continue
             attack: list[Call] = []
@@ -136,32 +129,6 @@ def _done_by(task: dict[str, Any]) -> list[Call]:
     return [each for each in task["oracle"] if not each["tool_name"].startswith(without)]
 
 
-def _goals(case: Case, shape: Shape) -> list[Goal] | None:
-    """Return goals that do not disturb each other; None if this company has none."""
-    goals: list[Goal] = []
-    for each in shape.families:
-        for _ in range(6):
-            case.mark()
-            try:
-                goal = each.make(case)
-            except NoCase:
-                case.undo()
-                continue
-            added = case.added()
-            if not any(case.disturb(goal, other) or _seen(added, other) for other in goals):
-                goals.append(goal)
-                break
-            case.undo()
-        else:
-            return None
-    return goals
-
-
-def _seen(added: list[tuple[str, Row]], goal: Goal) -> bool:
-    """Return True if a goal depends on one of the rows that were added for another."""
-    return any(read.has(*each) for read in goal.reads for each in added)
-
-
 def _written(
     case: Case, shape: Shape, goals: list[Goal], attack: list[Call], company: int, canary: str
 ) -> dict[str, Any]:
@@ -179,8 +146,8 @@ def _written(
     breach: list[Call] = []
     changes: list[tuple[str, Any]] = []
     for part, goal in enumerate(goals, 1):
-        oracle += [_numbered(each, part) for each in goal.oracle]
-        breach += [_numbered(each, part) for each in (goal.oracle if goal.breach is None else goal.breach)]
+        oracle += [numbered(each, part) for each in goal.oracle]
+        breach += [numbered(each, part) for each in (goal.oracle if goal.breach is None else goal.breach)]
         changes += [(path.replace("PART", str(part)), value) for path, value in goal.changes]
     changing = sum(len({path.split("/")[1] for path, _ in goal.changes}) for goal in goals)
     metadata: dict[str, Any] = {
@@ -212,13 +179,6 @@ def _written(
         "verifier": {"kind": "expect_exactly", "changes": changes},
         "metadata": metadata,
     }
-
-
-def _numbered(each: Call, part: int) -> Call:
-    """Return a call with the number of its part, if it replies to the user."""
-    if each["tool_name"] not in ("answer", "decline", "ask"):
-        return each
-    return {**each, "arguments": {**each["arguments"], "part": part}}
 
 
 def tasks(secret: str | None = None) -> TaskSet:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from mcpenv.extensions.contract import EnvironmentContract
+from mcpenv.extensions.generated_worlds import NoCase, measure, number_of, random_of, table
 from mcpenv_client.types.tasks import OracleCall, Task
 
 ENVS = Path(__file__).resolve().parents[2] / "envs"
@@ -105,10 +106,10 @@ def test_each_family_sets_a_goal_with_what_it_says_of_itself() -> None:
     case_of, company_of = families.goal.Case, importlib.import_module("office_mcp.company").company_of
     for each in families.FAMILIES.values():
         for seed in range(40):
-            case = case_of(company_of(seed), of_tasks.random_of(seed))
+            case = case_of(company_of(seed), random_of(seed))
             try:
                 goal = each.make(case)
-            except families.goal.NoCase:
+            except NoCase:
                 continue
             break
         else:
@@ -143,8 +144,8 @@ def test_each_text_of_the_test_split_has_the_canary_and_no_text_of_train(office:
         task = Office.get_task(split, 4)
         assert (of_tasks.CANARY in task.prompt) == marked
         office.reset(task=task)
-        for table in ("mails", "documents", "tickets", "comments", "messages"):
-            bodies = [body for (body,) in office.db.execute(f"SELECT body FROM {table}")]
+        for texts in ("mails", "documents", "tickets", "comments", "messages"):
+            bodies = [body for (body,) in office.db.execute(f"SELECT body FROM {texts}")]
             assert bodies and all((of_tasks.CANARY in body) == marked for body in bodies)
 
 
@@ -218,13 +219,13 @@ def test_errors_tell_the_agent_what_to_do(office: Any, tool: str, arguments: Any
     [("1,234.50 euros", 1234.5), ("€ 12", 12.0), ("-3", -3.0), ("12 hours", 12.0), ("1,23", None), ("about 7", None)],
 )
 def test_a_number_is_read_from_an_answer(text: str, number: float | None) -> None:
-    assert importlib.import_module("office_mcp.tools.replies").number_of(text) == number
+    assert number_of(text) == number
 
 
 @pytest.mark.slow
 def test_the_ladder_falls_with_level_and_mistakes() -> None:
-    scores = ladder.measure()
-    assert ladder.table(scores) in (ENVS / "office_mcp" / "README.md").read_text(encoding="utf-8")
+    scores = measure(Office, ladder.LOOKS)
+    assert table(scores) in (ENVS / "office_mcp" / "README.md").read_text(encoding="utf-8")
     for row in scores.values():
         assert row[0] == 1.0 and row == sorted(row, reverse=True)
     for column in list(zip(*scores.values(), strict=True))[1:]:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from . import calendar, customers, documents, mail, money, orders, projects, tickets
-from .goal import FAMILIES, Family, Goal
+from .goal import FAMILIES
 
 __all__ = [
     "FAMILIES",
-    "Family",
-    "Goal",
     "calendar",
     "customers",
     "documents",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from mcpenv.extensions.generated_worlds import Row
+
 from .. import names
 from ..company import id_list
-from ..schema import Row
 from ..tools.calendar import overlap
 from .goal import (
     READ_POLICY,

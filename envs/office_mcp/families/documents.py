@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from mcpenv.extensions.generated_worlds import Row
+
 from .. import names
 from ..company import id_list
-from ..schema import Row
 from .goal import READ_POLICY, Case, Goal, answered, asked, call, declined, family, new, set_to, unique, where
 
 

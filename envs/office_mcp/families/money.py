@@ -5,8 +5,9 @@ from __future__ import annotations
 import datetime
 from typing import Any
 
+from mcpenv.extensions.generated_worlds import Row
+
 from .. import names
-from ..schema import Row
 from .goal import READ_POLICY, Call, Case, Goal, NoCase, answered, asked, call, declined, family, new, set_to, where
 
 

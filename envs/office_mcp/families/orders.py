@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from mcpenv.extensions.generated_worlds import Row
+
 from .. import names
-from ..schema import Row
 from .goal import READ_POLICY, Case, Goal, NoCase, answered, asked, call, declined, family, new, set_to, where
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import datetime
 
+from mcpenv.extensions.generated_worlds import Row
+
 from .. import names
-from ..schema import Row
 from .goal import READ_POLICY, Case, Goal, answered, call, family, new, set_to, where
 
 BY_TIER = {"platinum": "urgent", "gold": "high", "standard": "normal"}

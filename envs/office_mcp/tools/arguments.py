@@ -8,8 +8,7 @@ from typing import Annotated
 from pydantic import Field
 
 from mcpenv import ToolError
-
-from ..schema import Row
+from mcpenv.extensions.generated_worlds import Row
 
 Id = Annotated[int, Field(ge=1, le=1_000_000_000)]
 Short = Annotated[str, Field(min_length=1, max_length=200)]

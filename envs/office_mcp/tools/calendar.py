@@ -7,10 +7,10 @@ from typing import Annotated
 from pydantic import Field
 
 from mcpenv import ToolError
+from mcpenv.extensions.generated_worlds import Row
 
 from ..company import id_list
 from ..desk import Desk
-from ..schema import Row
 from .arguments import Day, Hour, Id, Rows, Short, Words, clean, day_of, minutes_of
 
 Minutes = Annotated[int, Field(ge=15, le=480)]

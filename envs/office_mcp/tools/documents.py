@@ -7,10 +7,10 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from mcpenv import ToolError
+from mcpenv.extensions.generated_worlds import Row
 
 from ..company import id_list
 from ..desk import Desk
-from ..schema import Row
 from .arguments import Id, Long, Rows, Short, Words, clean
 
 ChannelName = Annotated[str, Field(description="list_channels has all", examples=["general"])]

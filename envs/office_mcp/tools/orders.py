@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from mcpenv import ToolError
+from mcpenv.extensions.generated_worlds import Row
 
 from ..desk import Desk
-from ..schema import Row
 from .arguments import Id, Rows, Short, Words, clean
 
 Status = Literal["new", "shipped", "delivered", "cancelled"]

@@ -6,8 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from mcpenv.extensions.generated_worlds import Row
+
 from ..desk import Desk
-from ..schema import Row
 from .arguments import Day, Id, Rows, Short, Words, clean, day_of
 
 Status = Literal["todo", "doing", "done"]

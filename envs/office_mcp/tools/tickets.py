@@ -6,8 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from mcpenv.extensions.generated_worlds import Row
+
 from ..desk import Desk
-from ..schema import Row
 from .arguments import Id, Long, Rows, Short, Words, clean
 
 Priority = Literal["low", "normal", "high", "urgent"]

@@ -8,13 +8,10 @@ from typing import Any
 
 from mcpenv import Task
 
-Call = tuple[str, dict[str, Any]]
 
-LOOKS = ("search_", "list_", "get_", "read_", "find_")
-"""How the names of tools begin that change nothing."""
-
-
-def demonstration(task: Task, mistakes: float, seed: int) -> Iterator[Call]:
+def demonstration(
+    task: Task, mistakes: float, seed: int, looks: tuple[str, ...]
+) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the calls of an agent that knows the solution and makes mistakes.
 
     A mistake in a call that changes something is to leave it out, to take the neighbour of the right row, or to write
@@ -24,11 +21,12 @@ def demonstration(task: Task, mistakes: float, seed: int) -> Iterator[Call]:
         task: a task with an oracle.
         mistakes: the probability of a mistake in each call, from 0 to 1.
         seed: another seed makes other mistakes.
+        looks: how the names of tools begin that change nothing.
     """
     rng = random.Random(seed)
     for call in task.oracle or ():
         wrong = rng.random() < mistakes
-        if not wrong or call.tool_name.startswith(LOOKS):
+        if not wrong or call.tool_name.startswith(looks):
             yield call.tool_name, call.arguments
         elif (spoilt := _spoilt(rng, call.arguments)) is not None:
             yield call.tool_name, spoilt

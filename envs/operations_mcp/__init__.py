@@ -1,0 +1,1 @@
+"""Operations: a system of services that fails, and the tools to mend it."""

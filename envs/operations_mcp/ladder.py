@@ -1,0 +1,20 @@
+"""Measure the ladder of operations.
+
+Run it as ``python -m operations_mcp.ladder`` in the folder ``envs``. It writes ``ladder.svg`` beside itself.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mcpenv.extensions.generated_worlds import measure, picture, table
+
+LOOKS = ("search_", "list_", "get_", "read_", "who_", "now")
+"""How the names of tools begin that change nothing."""
+
+if __name__ == "__main__":
+    from .environment import OperationsEnvironment
+
+    scores = measure(OperationsEnvironment, LOOKS)
+    print(table(scores))
+    (Path(__file__).parent / "ladder.svg").write_text(picture(scores), encoding="utf-8")

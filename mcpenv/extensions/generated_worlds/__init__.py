@@ -1,0 +1,60 @@
+"""Make worlds and tasks from a seed: rows, goals that are composed, replies, and the ladder of a scripted agent."""
+
+from __future__ import annotations
+
+from .demonstration import demonstration
+from .goals import (
+    ANY,
+    Call,
+    Changes,
+    Family,
+    Goal,
+    NoCase,
+    Setting,
+    Where,
+    answered,
+    call,
+    declined,
+    goals_of,
+    numbered,
+    random_of,
+    set_to,
+    where,
+)
+from .ladder import LEVELS, RATES, measure, picture, table
+from .replies import Part, Replies, number_of
+from .rows import MOST, Row, RowDesk, Tables, copies, write_rows
+
+__all__ = [
+    "ANY",
+    "LEVELS",
+    "MOST",
+    "RATES",
+    "Call",
+    "Changes",
+    "Family",
+    "Goal",
+    "NoCase",
+    "Part",
+    "Replies",
+    "Row",
+    "RowDesk",
+    "Setting",
+    "Tables",
+    "Where",
+    "answered",
+    "call",
+    "copies",
+    "declined",
+    "demonstration",
+    "goals_of",
+    "measure",
+    "number_of",
+    "numbered",
+    "picture",
+    "random_of",
+    "set_to",
+    "table",
+    "where",
+    "write_rows",
+]

@@ -1,0 +1,78 @@
+"""The replies of an agent to its user: an answer, a refusal."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Annotated
+
+from pydantic import Field
+
+from mcpenv import ToolError
+
+from .rows import RowDesk
+
+Part = Annotated[int, Field(ge=1, le=20, description="The number of the request, if there are several")]
+_NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?")
+
+
+class Replies:
+    """Tools by which the agent replies. A later reply to the same request replaces the one before.
+
+    The world has the tables ``answers`` (part, text, number) and ``declined`` (part, rule, reason).
+
+    Args:
+        desk: the world.
+        policy: the title of the text with the rules.
+        rules: the names of the rules.
+    """
+
+    def __init__(self, desk: RowDesk, policy: str, rules: Sequence[str]) -> None:
+        self.desk = desk
+        self._policy, self._rules = policy, rules
+
+    def answer(
+        self,
+        text: Annotated[
+            str, Field(min_length=1, max_length=200, description="The fact alone: a name, a number, a day")
+        ],
+        part: Part = 1,
+    ) -> str:
+        """Answer a question of the user. Amounts may be rounded to cents."""
+        said = " ".join(text.split()).strip(" .").casefold()
+        self.put("answers", part, said, number_of(said))
+        return "The answer is noted."
+
+    def decline(
+        self,
+        rule: Annotated[str, Field(min_length=1, max_length=10, description='The rule that forbids it: "R7"')],
+        reason: Annotated[str, Field(min_length=1, max_length=200)],
+        part: Part = 1,
+    ) -> str:
+        """Refuse a request that the policy forbids. Change nothing then."""
+        name = rule.strip(" .").upper()
+        if name not in self._rules:
+            known = f"{self._rules[0]} to {self._rules[-1]}"
+            raise ToolError(f'There is no rule {rule!r}. "{self._policy}" has the rules {known}.')
+        self.put("declined", part, name, reason)
+        return "The refusal is noted."
+
+    def put(self, table: str, part: int, *values: object) -> None:
+        """Write the reply to a request.
+
+        Raises:
+            ToolError: there is no such request.
+        """
+        requests = self.desk.requests
+        if requests is not None and part > requests:
+            these = "There is one request: 1." if requests == 1 else f"The requests are 1 to {requests}."
+            raise ToolError(f"There is no request {part}. {these}")
+        row = (part, *values)
+        self.desk.db.execute(f"INSERT OR REPLACE INTO {table} VALUES ({', '.join('?' * len(row))})", row)
+
+
+def number_of(text: str) -> float | None:
+    """Return the number that a text is, rounded to two digits: "1,234.50 euros" is 1234.5; None if it is none."""
+    bare = re.sub(r"\s*(euros?|eur|€|hours?|days?|h)$", "", text.strip()).removeprefix("€").strip()
+    bare = re.sub(r"(?<=[0-9]),(?=[0-9]{3}\b)", "", bare)
+    return round(float(bare), 2) + 0.0 if len(bare) < 20 and _NUMBER.fullmatch(bare) else None
