@@ -52,14 +52,17 @@ SCARCE = {
     "too-few-replicas": "pool",
     "provider-outage": "provider",
     "open-with-its-severity": "provider",
+    "name-the-culprit": "others",
+    "touch-another-teams-service": "others",
+    "page-a-team": "others",
 }
 """Of these and of each kind of fault a task has one: there are few rows for them, or they disturb each other."""
 
 
 def kind_of(family: Family[Case]) -> str:
     """Return the kind of a family, of which a task has one: the fault, whatever is said of it."""
-    name = family.name
-    for prefix in ("told-", "behind-", "foreign-"):
+    name = "others" if family.name.startswith("foreign-") else family.name
+    for prefix in ("told-", "behind-"):
         name = name.removeprefix(prefix)
     return SCARCE.get(name, name)
 
