@@ -302,7 +302,7 @@ def test_errors_tell_the_agent_what_to_do(operations: Any, tool: str, arguments:
 
 @pytest.mark.slow
 def test_the_ladder_falls_with_level_and_mistakes() -> None:
-    scores = measure(Operations, ladder.LOOKS)
+    scores = measure(Operations, ladder.LOOKS, ladder.TASKS)
     assert table(scores) in (ENVS / "operations_mcp" / "README.md").read_text(encoding="utf-8")
     for row in scores.values():
         assert row[0] == 1.0 and row == sorted(row, reverse=True)
