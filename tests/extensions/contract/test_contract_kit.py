@@ -770,7 +770,7 @@ def test_the_kits_own_seeds_warn_nobody_and_a_users_seed_without_effect_does_onc
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     class Unseeded(MCPEnvironment):
-        def reset(self, episode_id: str | None = None) -> None:
+        def reset(self, episode_id: str | None = None) -> None:  # type: ignore[override]
             pass
 
     said = "reset has no parameter 'seed', so the given seed has no effect"
