@@ -29,6 +29,7 @@ tools: Any = importlib.import_module("office_mcp.tools")
 Office: Any = environment.OfficeEnvironment
 
 
+@pytest.mark.timeout(400)  # it makes all tasks
 class TestOffice(EnvironmentContract):
     factory = Office
     examples = {
@@ -223,6 +224,7 @@ def test_a_number_is_read_from_an_answer(text: str, number: float | None) -> Non
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_the_ladder_falls_with_level_and_mistakes() -> None:
     scores = measure(Office, ladder.LOOKS)
     assert table(scores) in (ENVS / "office_mcp" / "README.md").read_text(encoding="utf-8")

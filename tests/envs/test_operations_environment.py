@@ -31,6 +31,7 @@ tools: Any = importlib.import_module("operations_mcp.tools")
 Operations: Any = environment.OperationsEnvironment
 
 
+@pytest.mark.timeout(400)  # it makes all tasks
 class TestOperations(EnvironmentContract):
     factory = Operations
     examples = {
@@ -301,6 +302,7 @@ def test_errors_tell_the_agent_what_to_do(operations: Any, tool: str, arguments:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_the_ladder_falls_with_level_and_mistakes() -> None:
     scores = measure(Operations, ladder.LOOKS, ladder.TASKS)
     assert table(scores) in (ENVS / "operations_mcp" / "README.md").read_text(encoding="utf-8")
