@@ -409,7 +409,7 @@ TASKS = st.builds(
     reward_range=st.just((-1, 2.5)),
     level=st.none() | st.integers(1, 5),
     family=st.none() | st.just("sums"),
-    tags=st.lists(st.just("carry"), max_size=2),
+    tags=st.lists(st.sampled_from(["carry", "long"]), max_size=2, unique=True),
 )
 
 
