@@ -101,7 +101,7 @@ def test_a_build_that_fails_says_why(tmp_path: Path) -> None:
 def test_the_tests_run_in_a_new_container_with_the_work_and_the_images_own_system(tmp_path: Path) -> None:
     home = "/root"  # of the image's user
     write = (
-        f"cat /app/work/a /data/b {home}/c && ! cat /app/gone && ! cat /etc/mine && ! cat {home}/.profile "
+        f"cat /app/kept/a /data/b {home}/c && ! cat /app/gone && ! cat /etc/mine && ! cat {home}/.profile "
         "&& ! cat /usr/mine && ! cat /pytest.ini; echo $((1 - $?)) > /logs/verifier/reward.txt"
     )
     files: dict[str, str | None] = {
@@ -110,7 +110,7 @@ def test_the_tests_run_in_a_new_container_with_the_work_and_the_images_own_syste
     }
     with served(harbor_task(tmp_path / "hello", files))() as env:
         env.reset()
-        execute(env, f"mkdir -p work /data /usr; echo a > work/a; echo b > /data/b; echo c > {home}/c; rm gone")
+        execute(env, f"mkdir -p kept /data /usr; echo a > kept/a; echo b > /data/b; echo c > {home}/c; rm gone")
         planted = execute(
             env, f"for f in /etc/mine {home}/.profile /usr/mine /pytest.ini; do echo x > $f && cat $f; done"
         )

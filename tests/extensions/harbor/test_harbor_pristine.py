@@ -26,7 +26,7 @@ def is_carried(carried: Carried, path: str) -> bool:
         ({}, HOME, [], [f"{HOME}/.bashrc", f"{HOME}/.local/bin/a"],
             [f"{HOME}/.env", f"{HOME}/.git/config", f"{HOME}/a"]),
         ({}, HOME, [f"{HOME}/.bashrc"], [f"{HOME}/.profile"], [f"{HOME}/.bashrc"]),
-        ({}, "/home/ada/work", [], ["/home/ada/.bashrc"], ["/home/ada/work/.bashrc", "/home/ada/a"]),
+        ({}, "/home/ada/shop", [], ["/home/ada/.bashrc"], ["/home/ada/shop/.bashrc", "/home/ada/a"]),
         ({}, "/home/ada", [], ["/home/ada/.curlrc"], ["/home/ada/.env"]),
         ({"HOME": "/srv/me"}, "/app", [], ["/srv/me/.gitconfig", f"{HOME}/.bashrc"], ["/srv/me/a", "/app/.gitconfig"]),
         ({"HOME": "/app"}, "/app", [], ["/app/.npmrc"], ["/app/.env", "/app/a"]),

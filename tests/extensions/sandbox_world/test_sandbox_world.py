@@ -43,8 +43,13 @@ def test_each_command_has_a_shell_of_its_own_in_the_folder(make: Make) -> None:
     sandbox = make()
     assert isinstance(sandbox, World)
     done = sandbox.run("mkdir d; cd d; export FOO=1; pwd; echo $FOO $GIVEN; echo wrong >&2; exit 3")
-    assert (done.exit_code, done.stdout, done.stderr, done.timed_out) == (3, "/work/d\n1 yes\n", "wrong\n", False)
-    assert sandbox.run('pwd; echo "[$FOO]"').stdout == "/work\n[]\n"
+    assert (done.exit_code, done.stdout, done.stderr, done.timed_out) == (
+        3,
+        f"{base.FOLDER}/d\n1 yes\n",
+        "wrong\n",
+        False,
+    )
+    assert sandbox.run('pwd; echo "[$FOO]"').stdout == f"{base.FOLDER}\n[]\n"
     assert sandbox.run("cat; echo end", stdin=b"given\n").stdout == "given\nend\n"
     assert sandbox.run("cat; echo 'it'\"'\"'s'").stdout == "it's\n"
 
@@ -82,8 +87,8 @@ def test_a_saved_state_is_all_there_is_after_it_is_loaded(make: Make) -> None:
 def test_reads_and_writes_stay_in_the_folder(make: Make) -> None:
     sandbox = make()
     sandbox.write("new/deep er/it's.txt", b"hello\xff\n")
-    assert sandbox.read("/work/new/deep er/it's.txt") == b"hello\xff\n"
-    for path in ("../x", "/etc/passwd", "a/../../x", "", "/work", "/workers/x", "nul\0"):
+    assert sandbox.read(f"{base.FOLDER}/new/deep er/it's.txt") == b"hello\xff\n"
+    for path in ("../x", "/etc/passwd", "a/../../x", "", str(base.FOLDER), f"{base.FOLDER}ers/x", "nul\0"):
         with pytest.raises(FileNotFoundError):
             sandbox.read(path)
         with pytest.raises(FileNotFoundError):
@@ -254,7 +259,7 @@ def test_nothing_of_this_machine_is_seen_but_its_programs(tmp_path: Path) -> Non
     assert sandbox.run(f"cat {tmp_path}/secret /etc/shadow; ls /root /home /var").stdout == ""
     assert sandbox.run("ls /tmp; echo left > /tmp/x").stdout == ""
     assert sandbox.run("ls /tmp; cat < /dev/tcp/127.0.0.1/1").stdout == ""
-    assert "HOME=/work" in sandbox.run("env").stdout.splitlines()
+    assert f"HOME={base.FOLDER}" in sandbox.run("env").stdout.splitlines()
     assert not any(name.startswith("PYTEST") for name in sandbox.run("env").stdout.splitlines())
     sandbox.close()
 
