@@ -70,7 +70,7 @@ class WatchTools:
         return self.desk.log(self.desk.service(service)["id"], minutes)
 
     def search_logs(self, words: Short, minutes: Minutes = 20) -> Rows:
-        """Find lines of the logs of all services that have some words, at most five of each service."""
+        """Find lines of all logs whose text, without the level, has all these words; at most five of each service."""
         found: Rows = []
         for service in self.desk.find("services"):
             lines = [
