@@ -29,8 +29,10 @@ from mcpenv.extensions.workers.worker import Job
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.serve import Served
 
-NOBODY_WAITS_S = 5.0
-"""The longest that a client who has nothing to do with the stopped worker waits."""
+NOBODY_WAITS_S = 15.0
+"""The longest that a client who has nothing to do with the stopped worker waits, on a loaded machine.
+
+Who waited for that worker would wait for `hub.KILLED_S`, 30 s."""
 
 VICTIMS: dict[str, Callable[[Server], set[int]]] = {
     "fork server": lambda server: {
@@ -137,15 +139,15 @@ def test_clients_that_came_before_it_was_noticed_are_served_by_the_others() -> N
 @pytest.mark.slow
 def test_a_worker_that_stays_stopped_is_killed_and_replaced() -> None:
     async def main(server: Server) -> None:
-        (victim, other) = server.workers()
+        victim = min(server.workers())
         os.kill(victim, signal.SIGSTOP)
         began = time.monotonic()
         while not is_over(victim):
             assert time.monotonic() - began < hub_module.KILLED_S + PATIENCE_S
             async with asyncio.timeout(NOBODY_WAITS_S), sessions(server.url, 1) as (client,):
-                assert await process_of(client) == other
+                assert await process_of(client) != victim  # the other's, or already that of the one in its place
         until(lambda: len(server.workers()) == 2, "another one")
-        assert said(server, "and is killed") and said(server, "ended unexpectedly")
+        until(lambda: said(server, "and is killed") and said(server, "ended unexpectedly"), "words about both")
         async with asyncio.timeout(PATIENCE_S):
             while True:  # both serve
                 async with sessions(server.url, 2) as clients:
