@@ -89,7 +89,7 @@ with TestClient(create_app(Counter), base_url="http://127.0.0.1") as client:
     params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client_info}
     message = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
     assert client.post("/mcp", json=message, headers=headers).status_code == 200
-    assert client.get("/openapi.json").status_code == 200
+    assert client.get("/metadata").json()["name"]
 """
 
 

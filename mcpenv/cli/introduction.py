@@ -45,12 +45,9 @@ class Introduction:
     def urls(self, port: int, control_port: int) -> dict[str, str]:
         """Return URLs by purpose, for programs."""
         control = self._control(port, control_port)
-        urls = {
-            "url": f"http://{control}",
-            "mcp": f"http://{self._here(self.addresses.host, port)}/mcp",
-            "docs": f"http://{control}/docs",
-        }
-        return {**urls, "console": f"http://{control}/console"} if self.config.console else urls
+        urls = {"url": f"http://{control}", "mcp": f"http://{self._here(self.addresses.host, port)}/mcp"}
+        pages = {"docs": "api-docs" in installed(), "console": self.config.console}
+        return urls | {name: f"http://{control}/{name}" for name, served in pages.items() if served}
 
     def show(
         self, stream: TextIO, ready_file: Path | None, port: int, control_port: int, agents_need_token: bool
@@ -79,7 +76,8 @@ class Introduction:
             page.line("public   ", (f"{public}/{mcp}", "cyan"), indent=2)
         if self._controlled:
             page.line("control  ", (f"ws://{control}/ws", "cyan"), indent=2)
-        page.line("docs     ", (f"http://{control}/docs", "cyan"), indent=2)
+        if "api-docs" in installed():
+            page.line("docs     ", (f"http://{control}/docs", "cyan"), indent=2)
         if config.record is not None:
             page.line("record   ", (str(config.record), "cyan"), indent=2)
         page.line()

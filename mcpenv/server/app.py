@@ -172,8 +172,6 @@ class EnvServer:
             ServerRoute("/ready", control.ready, GUARDED, GET, doc.READY),
             ServerRoute("/metadata", control.metadata, GUARDED, GET, doc.METADATA),
             ServerRoute("/schema", control.schema, GUARDED, GET, doc.SCHEMA),
-            ServerRoute("/openapi.json", control.openapi, GUARDED),
-            ServerRoute("/docs", control.docs, GUARDED),
         ]
         if self.config.has_control or self.config.metrics_token is not None:
             table.append(ServerRoute("/metrics", control.metrics, Access.SCRAPED, GET, doc.METRICS))

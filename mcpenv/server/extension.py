@@ -41,6 +41,9 @@ Schema = Mapping[str, Any] | Callable[[Mapping[str, Any]], Mapping[str, Any]]
 GROUP = "mcpenv.server"
 """The group of entry points."""
 
+SESSION_ID = {"type": "string", "minLength": 1, "maxLength": 255, "description": "From POST /reset"}
+"""The schema of a session's id, for a `Doc`."""
+
 
 class Access(Enum):
     """The callers that a route admits. Host and Origin of the request are checked first, also of sockets."""
@@ -219,8 +222,8 @@ def load(name: str) -> Any:
 def extensions_of(server: EnvServer, *, console: bool) -> list[Extension]:
     """Make the extensions that the settings of a server choose, ``config.extensions`` first.
 
-    ``openenv``, with a control plane ``live``, and if episodes are recorded ``records`` are served where they are
-    installed.
+    ``openenv`` and ``api-docs``, with a control plane ``live``, and if episodes are recorded ``records`` are served
+    where they are installed.
 
     Args:
         console: True if the console is served, which settings and the mode decide.
@@ -229,7 +232,7 @@ def extensions_of(server: EnvServer, *, console: bool) -> list[Extension]:
         ConfigurationError: one of them is not installed, cannot be loaded, or is no class of extensions.
     """
     config = server.config
-    optional = ["openenv"]
+    optional = ["openenv", "api-docs"]
     if config.has_control:
         optional.append("live")
     if config.record is not None:

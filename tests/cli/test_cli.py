@@ -24,6 +24,7 @@ from fastmcp.utilities.tests import run_server_in_process
 
 import mcpenv
 from mcpenv.cli.remote import base_url, mcp_url
+from mcpenv.server.extension import installed
 from mcpenv.server.serve import serving
 from mcpenv.targets.target import load_target
 
@@ -254,7 +255,8 @@ def test_run_serves_and_says_how_to_use_it(tmp_path: Path, world: str) -> None:
         "this server has ended\n",
     ]
     assert text.startswith("World in simulation mode\n\n")
-    assert f"  MCP      {url}/mcp\n  control  {url.replace('http', 'ws')}/ws\n  docs     {url}/docs\n" in text
+    docs = f"  docs     {url}/docs\n" if "api-docs" in installed() else ""
+    assert f"  MCP      {url}/mcp\n  control  {url.replace('http', 'ws')}/ws\n{docs}\n" in text
     assert "Anonymous stateless MCP clients share one instance of the environment.\n" in text
     assert "Without a control token, an agent on this machine can reach the control plane.\n" in text
     assert "\x1b" not in text

@@ -106,7 +106,8 @@ def served(folder: Path, *options: str, **environ: str) -> Iterator[Server]:
     with started(folder, "run", "world", "--port", "0", "--drain-s", "0", *options, **environ) as process:
         process.wait_for("Ctrl-C stops the server")
         url = process.wait_for(r"MCP +(http://[^/\s]+)/")[1]
-        yield Server(process, url, process.wait_for(r"docs +(http://[^/\s]+)/docs")[1])
+        control = re.search(r"(?:control|docs) +\w+(://[^/\s]+)/", "".join(process.out))
+        yield Server(process, url, url if control is None else f"http{control[1]}")
 
 
 def secrets_in(folder: Path) -> tuple[str, ...]:
@@ -431,7 +432,7 @@ STDIO = ["run", "world", "--transport", "stdio"]
 
 AGENT_PLANE = {"/mcp", "/episodes/x/mcp"}
 CONTROL_PLANE = {"/reset", "/step", "/state", "/sessions", "/sessions/x", "/capacity"}
-DESCRIPTIONS = {"/metadata", "/schema", "/openapi.json", "/docs"}
+DESCRIPTIONS = {"/metadata", "/schema"}
 PROBES = {"/health", "/ready"}
 
 

@@ -94,6 +94,7 @@ def test_the_json_has_the_names_of_the_wire(url: str) -> None:
     }
 
 
+@pytest.mark.extension("api_docs")
 def test_the_openapi_document_describes_them_by_their_fields(url: str) -> None:
     document = httpx.get(f"{url}/openapi.json").json()
 

@@ -440,12 +440,6 @@ def test_frames_that_arrive_in_one_go_are_answered_in_order() -> None:
 # -- web pages
 
 
-def test_the_description_of_the_routes_is_shown_in_no_frame() -> None:
-    with serving(Held) as url:
-        policy = httpx.get(f"{url}/docs").headers["content-security-policy"]
-    assert policy == "frame-ancestors 'none'"
-
-
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.extension("workers"))])
 def test_agents_cannot_take_all_sessions_from_who_has_the_token(workers: int) -> None:
     config = ServerConfig(control_token="the-token-of-this-test", max_concurrent_envs=4, queue_timeout_s=0)

@@ -115,6 +115,7 @@ def test_a_wrong_question_is_refused_in_words(url: str, path: str, body: Any, st
     assert reply.json()["detail"].startswith(said)
 
 
+@pytest.mark.extension("api_docs")
 def test_the_routes_are_described_where_there_are_tasks(url: str) -> None:
     paths = httpx.get(f"{url}/openapi.json").json()["paths"]
     assert {path for path in paths if path.startswith("/the quiz/")} == {

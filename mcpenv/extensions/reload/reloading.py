@@ -155,7 +155,7 @@ def opening_browser(on_event: Callable[[Event], None]) -> Callable[[Event], None
     def opening(event: Event) -> None:
         on_event(event)
         if isinstance(event, Reloaded) and event.first:
-            url = event.addresses.get("console", event.addresses["docs"])
+            url = event.addresses.get("console") or event.addresses.get("docs", event.addresses["url"])
             threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()  # some browsers do not return
 
     return opening

@@ -8,11 +8,10 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from mcpenv.server.extension import Doc, Schema, component, object_of
+from mcpenv.server.extension import SESSION_ID, Doc, Schema, component, object_of
 from mcpenv.server.sessions.pause import MAX_PAUSE_S
 from mcpenv_client.wire.protocol import MAX_REASON, MAX_TIMEOUT_S
 
-from .openapi import SESSION_ID
 from .task_routes import RangeBody, SplitBody, TaskBody
 
 _TEXT, _FLAG = {"type": "string"}, {"type": "boolean"}

@@ -10,11 +10,11 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import HTMLResponse, Response, StreamingResponse
+from starlette.responses import Response, StreamingResponse
 
 from mcpenv.failures import wire_error
 from mcpenv.server.config import ServerConfig
-from mcpenv.server.extension import ServerRoute
+from mcpenv.server.extension import ServerRoute, installed
 from mcpenv.server.http.body import read_body
 from mcpenv.server.metrics.collection import Collection
 from mcpenv.server.metrics.exposition import CONTENT_TYPE, added, exposition
@@ -35,7 +35,6 @@ from mcpenv_client.types.values import decode, encode
 from mcpenv_client.wire.protocol import MAX_REQUEST_ID, EpisodeState, timeout_of
 
 from .metadata import Description
-from .openapi import document, page
 from .public_url import base_url_of
 
 logger = logging.getLogger("mcpenv")
@@ -81,7 +80,7 @@ class ControlRoutes:
     """The handlers. Bodies and replies are the ``data`` of the wire's frames; a refusal has the error frame's.
 
     Attributes:
-        table: the routes that ``/openapi.json`` describes.
+        table: the routes of the control plane and of extensions.
     """
 
     def __init__(
@@ -154,18 +153,6 @@ class ControlRoutes:
         """Read the state: of the session of ``session_id``, or of a throw-away instance."""
         async with self._session(_session_id(request.query_params.get("session_id"))) as session:
             return await run_in(session, ReadState())
-
-    async def openapi(self, request: Request) -> Response:
-        """Answer the OpenAPI document of these routes."""
-        return plain_json(self._document())
-
-    async def docs(self, request: Request) -> Response:
-        """Answer the OpenAPI document as a page."""
-        return HTMLResponse(page(self._document()), headers={"Content-Security-Policy": "frame-ancestors 'none'"})
-
-    def _document(self) -> dict[str, Any]:
-        tokens = {"controlToken": self._config.control_token, "metricsToken": self._config.metrics_token}
-        return document(self._description, self.table, [name for name, token in tokens.items() if token is not None])
 
     async def _exchange(self, make: BodyHandler, request: Request) -> dict[str, Any] | Response:
         """Answer a request with a body; with an ``Idempotency-Key``, once."""
@@ -311,7 +298,9 @@ def front_page(config: ServerConfig, agents: bool, control: bool) -> Response:
     if agents:
         body["mcp"] = "the mcp_url of an episode" if config.require_handle else "/mcp"
     if control:
-        body |= {"description": "/metadata", "routes": "/docs"}
+        body["description"] = "/metadata"
+        if "api-docs" in installed():
+            body["routes"] = "/docs"
     return plain_json(body)
 
 

@@ -1,4 +1,4 @@
-"""The description of the HTTP routes, for programs (``/openapi.json``) and for people (``/docs``)."""
+"""The OpenAPI document of a server's routes, and its page."""
 
 from __future__ import annotations
 
@@ -11,16 +11,13 @@ from pydantic.json_schema import models_json_schema
 from starlette.convertors import IntegerConvertor
 from starlette.routing import compile_path
 
-from mcpenv.server.extension import Access, Doc, Schema, ServerRoute, component
+from mcpenv.server.extension import SESSION_ID, Access, Doc, Schema, ServerRoute, component
 from mcpenv.tools.json_schema import embedded
 from mcpenv_client.errors import ErrorCode
 from mcpenv_client.types.server import ServerCapacityStatus, SessionInfo
 from mcpenv_client.types.status import Stage, StatusCode
 from mcpenv_client.wire.version import PROTOCOL_VERSION
 
-from .metadata import Description
-
-SESSION_ID = {"type": "string", "minLength": 1, "maxLength": 255, "description": "From POST /reset"}
 _TEXT = {"type": "string"}
 _COUNT = {"type": "integer", "minimum": 0}
 _STATUS = {
@@ -63,15 +60,18 @@ _ERROR = {
 }
 
 
-def document(description: Description, table: Iterable[ServerRoute], tokens: Sequence[str]) -> dict[str, Any]:
+def document(
+    metadata: Mapping[str, Any], schemas: Mapping[str, Any], table: Iterable[ServerRoute], tokens: Sequence[str]
+) -> dict[str, Any]:
     """Return the OpenAPI 3.1 document of a server.
 
     Args:
-        table: its routes.
+        metadata: the description of the environment, as at ``/metadata``.
+        schemas: its JSON Schemas, as at ``/schema``.
+        table: the routes.
         tokens: which tokens there are: "controlToken", "metricsToken".
     """
     schemes = {name: {"type": "http", "scheme": "bearer"} for name in tokens}
-    metadata, schemas = description.metadata(), description.schema([])
     schemas = {name: embedded(schemas[name]) for name in ("action", "state", "reset")}
     paths: dict[str, Any] = {}
     for route in table:

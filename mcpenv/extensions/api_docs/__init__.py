@@ -1,0 +1,1 @@
+"""The description of a server's HTTP routes: ``/openapi.json`` and ``/docs``."""
