@@ -19,6 +19,8 @@ from websockets.exceptions import ConnectionClosedOK
 from websockets.sync.client import connect
 
 import mcpenv.extensions.evaluation as evaluate_module
+from mcpenv.cli import command_line
+from mcpenv.cli.commands import names_of
 from mcpenv.extensions.evaluation import Failure
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.serve import serving
@@ -227,6 +229,28 @@ def test_the_command_line_page_has_the_flags_of_a_command_and_no_others(
     flags = set().union(*(flags_of(command, forked) for command in commands))
     described = set(re.findall(r"`(--[a-z-]+)[` ]", section(COMMAND_LINE, heading)))
     assert len(flags) > 2 and described == flags
+
+
+def registered() -> list[str]:
+    """Return the names of the commands that a user may give: ``eval``, ``tasks list``."""
+    app = command_line()
+    groups = {name: app[name] for name in names_of(app, ())}
+    inner = [(name, inside) for name, group in groups.items() for inside in names_of(group, (name,))]
+    return [*groups, *(" ".join(names) for names in inner)]
+
+
+def test_the_table_of_commands_has_every_registered_one() -> None:
+    page = (ROOT / "docs" / COMMAND_LINE).read_text(encoding="utf-8")
+    rows = [line for line in page.partition("\n## ")[0].splitlines() if line.startswith("| ")]
+    names = registered()
+    assert {"run", "build", "tasks list", "eval compare", "deploy k8s"} <= set(names)
+    missing = []
+    for name in names:
+        group, _, last = name.partition(" ")
+        own = [row for row in rows if re.search(rf"`mcpenv {group}\b", row)]
+        if not any(re.search(rf"\b{re.escape(last)}\b", row) for row in own):
+            missing.append(name)
+    assert missing == []
 
 
 @pytest.mark.parametrize(

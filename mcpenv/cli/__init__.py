@@ -15,7 +15,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 
-from cyclopts import App, CycloptsError, UnknownCommandError
+from cyclopts import App, CycloptsError, Parameter, UnknownCommandError, UnusedCliTokensError
 
 from mcpenv import __version__
 from mcpenv.errors import InvalidTasks, StartupError, place_in_target
@@ -30,6 +30,9 @@ FAILED = 1
 REFUSED = 2
 INTERRUPTED = 130
 
+_OWN_OPTIONS = ["--help", "--version"]
+"""The options that stand where a command may stand."""
+
 _REFUSALS = (StartupError, InvalidTasks, ConnectionFailed, ListingFailed)
 
 
@@ -40,6 +43,7 @@ def command_line() -> App:
         name="mcpenv",
         version=__version__,
         help_format="plaintext",
+        default_parameter=Parameter(show_default=lambda value: None if value is None or value is False else str(value)),
         help="Tool environments, written once: served to MCP clients, stepped by orchestrators.",
         help_epilogue=(
             "TARGET is a folder with mcpenv.yaml or environment.py, a .py file, folder:Class, module:Class, "
@@ -78,12 +82,15 @@ def _run(arguments: Sequence[str], failures: Failures) -> int:
     old = next(iter(arguments), "")
     if (new := new_name_of(old)) is not None and not asks_for_json(arguments):
         print(f"hint: mcpenv {old} is now mcpenv {new}; the old name works until the next version", file=sys.stderr)
+    app = command_line()
     try:
-        command, bound, _ = command_line().parse_args(list(arguments), print_error=False, exit_on_error=False)
-    except UnknownCommandError as error:
-        return failures.print(_unknown(error), USAGE, REFUSED)
+        command, bound, _ = app.parse_args(list(arguments), print_error=False, exit_on_error=False)
+        if command == app.help_print:
+            shown = app.parse_commands(bound.args[0])[1][-1]
+            if shown.default_command is not None:
+                shown.help = None  # its docstring, in place of its line in a list
     except CycloptsError as error:
-        return failures.print(f"{error} (see --help)", USAGE, REFUSED)
+        return failures.print(f"{_refused(error, arguments)} (see --help)", USAGE, REFUSED)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - cyclopts imports the command, perhaps of another distribution
         if "--debug" in arguments:
             traceback.print_exception(error)
@@ -111,17 +118,34 @@ def _run(arguments: Sequence[str], failures: Failures) -> int:
     return int(status or 0)
 
 
-def _unknown(error: UnknownCommandError) -> str:
-    """Return the text about an unknown command: the names that are like it, or else all of its group.
+def _refused(error: CycloptsError, arguments: Sequence[str]) -> str:
+    """Return the text about a command line that cannot be parsed.
 
-    cyclopts' own text imports every command. What a group was given may also be what its ``list`` takes.
+    cyclopts' own text about an unknown command imports every command, and does not know that ``eval``, which is a
+    command and a group, was given a mistyped command for its TARGET.
     """
-    group, given = error.command_chain or (), (error.unused_tokens or [""])[0]
+    group = list(error.command_chain or ())
     known = names_of(error.app or (), group)
-    near = " or ".join(f'"{name}"' for name in difflib.get_close_matches(given.lower(), known))
-    text = f'Unknown command "{given}". ' + (f"Did you mean {near}?" if near else f"Commands: {', '.join(known)}")
-    hint = f". To list those of {given}: mcpenv {' '.join(group)} list {given}"
-    return f"{text} (see --help)" + (hint if group and "list" in known and not near and given[:1] != "-" else "")
+    given = next(iter(arguments[len(group) :]), "")
+    if not isinstance(error, UnknownCommandError):
+        text = str(error)
+        if isinstance(error, UnusedCliTokensError):
+            text = f'Unexpected argument "{(error.unused_tokens or [""])[0]}"'
+        near = [] if given in known else difflib.get_close_matches(given.lower().lstrip("-"), known, 1, 0.8)
+        command = " ".join(["mcpenv", *group])
+        return f'"{given}" is no command of {command}. Did you mean {command} {near[0]}? {text}' if near else text
+    if given.startswith("-"):
+        near = difflib.get_close_matches(given.lower(), [*_OWN_OPTIONS, "--json", "--debug"], 1) or [given]
+        if near[0] in _OWN_OPTIONS:
+            return f"Unknown option: {given}. Did you mean {near[0]}?"
+        return f"Unknown option: {given}. Options follow the command: {' '.join(['mcpenv', *group, 'COMMAND', *near])}"
+    near = [f'"{name}"' for name in difflib.get_close_matches(given.lower(), [*known, *_OWN_OPTIONS])]
+    text = f'Unknown command "{given}". ' + (
+        f"Did you mean {' or '.join(near)}?" if near else f"Commands: {', '.join(known)}"
+    )
+    if near or not group or "list" not in known:
+        return text
+    return f"{text}. To list those of {given}: mcpenv {' '.join(group)} list {given}"
 
 
 __all__ = ["command_line", "execute", "main"]

@@ -24,7 +24,11 @@ def run(
     sessions: Sessions = Sessions(),  # noqa: B008
     limits: Limits = Limits(),  # noqa: B008
 ) -> int:
-    """Serve an environment over HTTP or stdio.
+    """Serve an environment over HTTP or stdio, until Ctrl-C or SIGTERM.
+
+    MCP clients connect to URL/mcp, orchestrators and trainers to URL, browsers to URL/console. Programs of this machine
+    reach the server; for others give --host, and credentials. To write the configuration of an MCP host: mcpenv
+    connect --help
 
     Args:
         target: The environment, in one of the forms at the end.

@@ -20,6 +20,7 @@ TABLE = """
     GROUP = Command(help="Greet in other ways.", order=51, takes_target=True)
     LOUD = Command(help="Greet loudly.", run="greeting.greet:shout")
     FAIL = Command(help="Fail.", run="greeting.greet:fail")
+    SHOUTS = Command(help="Shout.", run="greeting.greet:shouts", is_app=True)
     NOTHING = Command(help="Not there.", run="greeting.nowhere:greet")
     NO_NAME = Command(help="Not there.", run="greeting.greet:nothing")
     RAISES = Command(help="Raises.", run="greeting.raises:greet")
@@ -28,13 +29,26 @@ TABLE = """
     WRONG = print
 """
 GREETING = """
+    from cyclopts import App
+
     def greet(name: str = "you", /) -> int:
         print(f"Hello {name}.")
         return 3
 
     def shout(*, twice: bool = False) -> int:
+        '''Shout at everybody.
+
+        Exit status 0: all have heard it.
+
+        Args:
+            twice: Shout twice.
+        '''
         print("HELLO" * (1 + twice))
         return 0
+
+    shouts = App(name="shouts")
+    shouts.default(greet)
+    shouts.command(shout, name="aloud")
 
     def fail() -> int:
         raise ZeroDivisionError("too loud")
@@ -49,6 +63,7 @@ ENTRIES = """
     run.loud = greeting.commands:LOUD
     run = greeting.commands:GREET
     fail = greeting.commands:FAIL
+    shouts = greeting.commands:SHOUTS
     not-there = greeting.commands:NOTHING
     wrong = greeting.commands:WRONG
     broken = greeting.nothing:GREET
@@ -94,7 +109,9 @@ def test_a_command_and_its_groups_are_run_and_explained(cli: Cli) -> None:
 
 def test_a_group_that_is_given_what_it_lists_names_the_command(cli: Cli) -> None:
     done = cli("greetings", "world")
-    assert done.status == 2 and done.err.endswith("To list those of world: mcpenv greetings list world\n")
+    assert done.status == 2 and done.err.endswith(
+        ". To list those of world: mcpenv greetings list world (see --help)\n"
+    )
     assert "To list" not in cli("greetings", "--no-such-option").err
 
 
@@ -143,6 +160,15 @@ def test_one_whose_function_cannot_be_imported_names_its_distribution(
         (("gret",), 'Unknown command "gret". Did you mean "greet" or "greetings"? (see --help)'),
         (("CAL",), 'Unknown command "CAL". Did you mean "call"? (see --help)'),
         (("greetings", "lou"), 'Unknown command "lou". Did you mean "loud"? (see --help)'),
+        (("version",), 'Unknown command "version". Did you mean "--version"'),
+        (("help", "run"), 'Unknown command "help". Did you mean "--help"? (see --help)'),
+        (("--vesion",), "Unknown option: --vesion. Did you mean --version? (see --help)"),
+        (("--jsn", "greet"), "Unknown option: --jsn. Options follow the command: mcpenv COMMAND --json (see --help)"),
+        (("-x",), "Unknown option: -x. Options follow the command: mcpenv COMMAND -x (see --help)"),
+        (
+            ("greetings", "--debug", "loud"),
+            "Unknown option: --debug. Options follow the command: mcpenv greetings COMMAND --debug (see --help)",
+        ),
     ],
 )
 def test_an_unknown_one_is_refused_with_those_like_it_and_none_is_loaded(
@@ -158,6 +184,31 @@ def test_an_unknown_one_like_no_other_lists_them_in_the_order_of_the_help(cli: C
     assert said.startswith('error: Unknown command "xyzzy". Commands: ')
     assert said.index(" run, ") < said.index(" call, ") < said.index(" greet, ") < said.index(" greetings, ")
     assert "greetinx" not in said, "an old name is for those who have it in a script"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("greet", "you", "all"), 'Unexpected argument "all"'),
+        (("greetings", "loud", "now"), 'Unexpected argument "now"'),
+        (("greetings", "loud", "--twcie"), "Unknown option: --twcie. Did you mean --twice?"),
+        (("shouts", "on", "5"), 'Unexpected argument "5"'),
+        (("shouts", "alowd", "5"), '"alowd" is no command of mcpenv shouts. Did you mean mcpenv shouts aloud? U'),
+        (("shouts", "--aloud"), '"--aloud" is no command of mcpenv shouts. Did you mean mcpenv shouts aloud? U'),
+        (("shouts", "aloud", "5"), 'Unexpected argument "5"'),
+    ],
+)
+def test_what_no_command_takes_is_refused_by_name(cli: Cli, words: tuple[str, ...], said: str) -> None:
+    done = cli(*words)
+    assert (done.status, done.out) == (2, "") and done.err.startswith(f"error: {said}")
+
+
+def test_the_help_of_a_command_has_its_whole_docstring_and_lists_have_its_line(cli: Cli) -> None:
+    whole = cli("greetings", "loud", "--help").out
+    assert "Shout at everybody." in whole and "Exit status 0: all have heard it." in whole and "Args:" not in whole
+    assert "[default: " not in whole, "a flag is off by default"
+    assert "Greet loudly." in cli("greetings", "--help").out
+    assert "Greet in other ways." in cli("greetings", "--help").out, "a group has no docstring"
 
 
 def test_a_bug_is_one_of_the_distribution_whose_command_raises(cli: Cli) -> None:

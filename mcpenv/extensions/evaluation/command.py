@@ -216,6 +216,8 @@ def evaluate_command(
 ) -> int:
     """Evaluate an agent on an environment's tasks and print the figures.
 
+    The agent is a model at an endpoint (--model NAME), or a program that is an MCP client (--agent COMMAND).
+
     Exit status 0: success. 1: the result is below --fail-under, the environment or the endpoint failed in an episode,
     the agent's program crashed in all episodes, or no episode has a tool call. 2: nothing was played, or the agent or
     the server was lost. 130: Ctrl-C. After any of these, the same command with --out continues the evaluation.

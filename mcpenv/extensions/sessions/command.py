@@ -47,6 +47,8 @@ def sessions(
 ) -> int:
     """Show the sessions of a server, or end one of them.
 
+    Exit status 0: shown, or ended. 2: the server was not reached, or has no such session.
+
     Args:
         url: URL of the server, or of its control plane (for orchestrators) if that has a port of its own.
         watch: Update the table until Ctrl-C.
