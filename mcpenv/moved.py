@@ -30,6 +30,7 @@ MOVED = {
     "mcpenv.integrations.tau2": "mcpenv.extensions.tau2.environment",
     "mcpenv.model_proxy": "mcpenv.extensions.model_proxy",
     "mcpenv.packaging": "mcpenv.targets",
+    "mcpenv.server.stdio": "mcpenv.extensions.stdio.serving",
     "mcpenv.targets.folder_files": "mcpenv.extensions.shipping.folder_files",
     "mcpenv.targets.user_error": "mcpenv.errors",
     "mcpenv.tasks.dataset": "mcpenv.extensions.datasets.dataset",

@@ -113,6 +113,7 @@ FURTHER = {
     "play": {"cli"},
     "records": {"execution", "rewards", "targets", "tasks", "trajectories"},
     "sessions": {"cli"},
+    "stdio": {"cli"},
     "reload": {"cli", "server", "targets"},
     "users": {"execution", "tools"},
     "validation": {"cli"},

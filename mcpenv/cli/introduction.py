@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TextIO
 
 from mcpenv.server.config import ServerConfig
-from mcpenv.server.extension import installed, load
+from mcpenv.server.extension import installed
 from mcpenv.server.security.host_check import is_loopback
 from mcpenv.server.serve import address_of, is_wildcard
 from mcpenv.targets.target import Target
@@ -40,7 +39,8 @@ class Introduction:
     @property
     def title(self) -> str:
         """The environment's name."""
-        return _title(self.target)
+        cls = self.target.environment_class
+        return self.target.name if cls is None else cls.exposed_name()
 
     def urls(self, port: int, control_port: int) -> dict[str, str]:
         """Return URLs by purpose, for programs."""
@@ -137,20 +137,5 @@ class Introduction:
         return address_of(host, port)
 
 
-def introduce_stdio(stream: TextIO, target: Target, config: ServerConfig) -> None:
-    """Print one line for the host's log; on a terminal, also instructions to configure a host."""
-    page = Page(stream)
-    page.line((_title(target), "bold"), f" in {config.mode.value} mode: MCP on stdin and stdout")
-    if sys.stdin.isatty():
-        if "hosts" in installed():
-            page.line()
-            load("hosts")(page, target.name, target.spec, config.mode)
-        page.line(("Ctrl-D stops the server.", "dim"))
-
-
 def _relative(path: Path) -> str:
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
-
-
-def _title(target: Target) -> str:
-    return target.environment_class.exposed_name() if target.environment_class is not None else target.name

@@ -1,4 +1,4 @@
-"""Serve what ``mcpenv run`` was asked for: over HTTP in this process or in workers, or over stdio."""
+"""Serve what ``mcpenv run`` was asked for: over HTTP in this process or in workers, or by an extension."""
 
 from __future__ import annotations
 
@@ -6,18 +6,17 @@ import functools
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from fastmcp.server.auth import AuthProvider
 
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.extension import load as extension
 from mcpenv.server.serve import Served, serve_http, serve_workers
-from mcpenv.server.stdio import Wire, claimed, serve_stdio
 from mcpenv.targets.external import runner_of
 from mcpenv.targets.target import Target, manifest_of
 
-from .introduction import Introduction, introduce_stdio
+from .introduction import Introduction
 from .run_options import LOOPBACK
 from .run_request import RunRequest
 
@@ -25,18 +24,40 @@ RELOADED = "WATCHFILES_CHANGES"
 """The environment variable that watchfiles sets for its child process: a JSON list, empty at the first start."""
 
 
-def serve(request: RunRequest, wire: Wire | None = None) -> int:
-    """Serve until a signal comes and return the exit status.
+@dataclass(frozen=True)
+class Prepared:
+    """A request whose options were checked, with the settings of its server.
 
-    Args:
-        wire: stdin and stdout of the process, if they are the protocol's.
+    Attributes:
+        agents: makes the authentication of agents; None admits everybody.
+    """
+
+    request: RunRequest
+    config: ServerConfig
+    agents: Callable[[], AuthProvider | None]
+
+
+def serve(request: RunRequest) -> int:
+    """Serve until a signal comes and return the exit status.
 
     Raises:
         StartupError: an option cannot be used, the environment does not load, or a port is in use.
     """
-    if request.transport == "stdio" and wire is None:
-        with claimed() as wire:
-            return serve(request, wire)
+    if request.transport == "stdio":
+        run_over_stdio: Callable[[RunRequest], int] = extension("stdio")
+        return run_over_stdio(request)
+    prepared = prepare(request)
+    if isinstance(prepared, int):
+        return prepared
+    return _serve_http(prepared.request, prepared.config.with_console(), prepared.agents)
+
+
+def prepare(request: RunRequest) -> Prepared | int:
+    """Check the options and read the tokens; return the exit status where an extension has served.
+
+    Raises:
+        StartupError: an option cannot be used.
+    """
     run_target = runner_of(request.target)
     if run_target is not None:
         ran = run_target(request)
@@ -50,24 +71,7 @@ def serve(request: RunRequest, wire: Wire | None = None) -> int:
         reloading: Callable[[RunRequest], int] = extension("reload")
         return reloading(request)
     # Remove tokens from the environment before loading user code, so that it cannot read them.
-    config, agents = request.credentials.read(config)
-    if request.transport == "stdio":
-        return _serve_stdio(request, replace(config, console=False), wire)
-    return _serve_http(request, config.with_console(), agents)
-
-
-def _serve_stdio(request: RunRequest, config: ServerConfig, wire: Wire | None) -> int:
-    loaded = request.load()
-    introduce_stdio(sys.stderr, loaded, config)
-    serve_stdio(
-        loaded.factory,
-        config,
-        log_level=request.log_level,
-        log_format=request.log_format,
-        access_log=request.access_log,
-        wire=wire,
-    )
-    return 0
+    return Prepared(request, *request.credentials.read(config))
 
 
 def _serve_http(request: RunRequest, config: ServerConfig, agents: Callable[[], AuthProvider | None]) -> int:

@@ -1,4 +1,4 @@
-"""The server: every plane of an environment over HTTP, WebSocket and stdio. These are the public names to embed it."""
+"""The server: every plane of an environment over HTTP and WebSocket. These are the public names to embed it."""
 
 from __future__ import annotations
 

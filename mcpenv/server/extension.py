@@ -2,8 +2,8 @@
 
 An extension is an entry point of the group ``mcpenv.server``: a class, or a function, that is called with the
 `EnvServer` and returns an `Extension`. Settings choose the extensions by name; no other one is imported. The entries
-``workers`` (a class of `Workers`), ``reload`` (runs a command's request), ``hosts`` (prints lines for MCP hosts) and
-``traces`` (exports spans) are no extensions in this sense.
+``workers`` (a class of `Workers`), ``reload`` and ``stdio`` (run a command's request), ``hosts`` (prints lines for MCP
+hosts) and ``traces`` (exports spans) are no extensions in this sense.
 """
 
 from __future__ import annotations

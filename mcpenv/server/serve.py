@@ -1,4 +1,4 @@
-"""Serving: the process around an app. HTTP by uvicorn with an orderly end, or stdio."""
+"""Serving: the process around an app. HTTP by uvicorn with an orderly end."""
 
 from __future__ import annotations
 

@@ -110,7 +110,11 @@ def test_every_option_is_explained(cli: Cli, monkeypatch: pytest.MonkeyPatch, co
         (("run", "world", "--port", "0", "--max-sessions", "0"), "--max-sessions is 0; it must be 1 or more"),
         (("run", "world", "--host", "0.0.0.0"), "host 0.0.0.0 is not loopback"),
         (("run", "world", "--port", "99999"), "cannot listen on 127.0.0.1:99999"),
-        (("run", "world", "--reload", "--transport", "stdio"), "--reload needs --transport http"),
+        pytest.param(
+            ("run", "world", "--reload", "--transport", "stdio"),
+            "--reload needs --transport http",
+            marks=pytest.mark.extension("stdio"),
+        ),
         *(
             pytest.param(command, "nowhere: is not a folder with environment.py", marks=pytest.mark.extension("reload"))
             for command in (("run", "nowhere", "--reload"), ("dev", "nowhere"))
@@ -175,7 +179,7 @@ BROKEN = {
     "command",
     [
         ("run", "--port", "0"),
-        ("run", "--transport", "stdio"),
+        pytest.param(("run", "--transport", "stdio"), marks=pytest.mark.extension("stdio")),
         ("call", "add"),
         pytest.param(("inspect",), marks=pytest.mark.extension("inspection")),
     ],
@@ -311,6 +315,7 @@ class Noisy(MCPEnvironment):
 '''
 
 
+@pytest.mark.extension("stdio")
 @pytest.mark.smoke
 @pytest.mark.parametrize("era", ["auto", "legacy"])
 def test_stdio_belongs_to_the_protocol(tmp_path: Path, era: Literal["auto", "legacy"]) -> None:
@@ -330,6 +335,7 @@ def test_stdio_belongs_to_the_protocol(tmp_path: Path, era: Literal["auto", "leg
     assert log.count("by a child") == 2
 
 
+@pytest.mark.extension("stdio")
 @pytest.mark.process
 def test_stdio_ends_with_its_input(tmp_path: Path, world: str) -> None:
     with started(tmp_path, "run", world, "--transport", "stdio") as process:

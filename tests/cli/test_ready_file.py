@@ -46,5 +46,9 @@ def test_a_file_that_cannot_be_written_is_refused_before_the_start(cli: Cli, tmp
     assert gone.status == 2 and "the folder does not exist, or cannot be written to" in gone.err
     folder = cli("run", "shop", "--port", "0", "--ready-file", str(tmp_path))
     assert folder.status == 2 and "it is a folder; name a file" in folder.err
+
+
+@pytest.mark.extension("stdio")
+def test_a_server_over_stdio_has_no_address_to_write(cli: Cli) -> None:
     stdio = cli("run", "shop", "--transport", "stdio", "--ready-file", "ready.json")
     assert stdio.status == 2 and "--ready-file needs --transport http" in stdio.err

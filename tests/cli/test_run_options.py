@@ -410,6 +410,7 @@ def test_in_production_the_control_socket_comes_with_its_token(tmp_path: Path, w
 
 
 @pytest.mark.slow
+@pytest.mark.extension("stdio")
 def test_over_stdio_the_environment_has_no_tokens_either(tmp_path: Path, world: str) -> None:
     environ = {**os.environ, "MCPENV_CONTROL_TOKEN": CONTROL_TOKEN, "MCPENV_AGENT_TOKEN": ADAS_TOKEN}
     servers = {"mcpServers": {"world": {"command": "mcpenv", "args": STDIO, "env": environ, "cwd": str(tmp_path)}}}

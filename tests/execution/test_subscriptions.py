@@ -246,6 +246,7 @@ def test_a_handshake_client_hears_of_the_resources_it_subscribed_to() -> None:
     run(main)
 
 
+@pytest.mark.extension("stdio")
 @pytest.mark.process
 def test_subscriptions_work_over_stdio() -> None:
     async def main() -> None:

@@ -47,7 +47,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def _param(name: str) -> Any:
     # A process for each test of it.
-    return pytest.param(name, marks=pytest.mark.slow) if name == "stdio" else name
+    return pytest.param(name, marks=(pytest.mark.slow, pytest.mark.extension(name))) if name == "stdio" else name
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ import sys
 import border_worlds
 import worlds
 
+from mcpenv.extensions.stdio.serving import serve_stdio
 from mcpenv.server.config import ServerConfig, mode_from
-from mcpenv.server.stdio import serve_stdio
 
 if __name__ == "__main__":
     cls = getattr(worlds, sys.argv[1], None) or getattr(border_worlds, sys.argv[1])

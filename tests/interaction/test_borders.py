@@ -113,6 +113,7 @@ def test_a_call_has_the_same_answer_in_process_on_ws_and_on_both_eras_of_mcp(
     check(planes, *call)
 
 
+@pytest.mark.extension("stdio")
 @pytest.mark.smoke
 @settings(max_examples=3 * settings().max_examples)
 @given(CALLS)
@@ -120,6 +121,7 @@ def test_a_call_has_the_same_answer_over_stdio(with_stdio: dict[str, Plane], cal
     check(with_stdio, *call)
 
 
+@pytest.mark.extension("stdio")
 @pytest.mark.slow
 @settings(max_examples=2000)
 @given(CALLS)

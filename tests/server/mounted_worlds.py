@@ -20,7 +20,6 @@ from starlette.responses import JSONResponse
 
 from mcpenv import MCPEnvironment
 from mcpenv.server.config import ServerConfig, mode_from
-from mcpenv.server.stdio import serve_stdio
 
 ICON = Icon(src="https://shop.example/icon.png", mime_type="image/png", sizes=["48x48"])
 
@@ -158,4 +157,6 @@ class Guarded(MCPEnvironment):
 
 
 if __name__ == "__main__":
+    from mcpenv.extensions.stdio.serving import serve_stdio
+
     serve_stdio(globals()[sys.argv[1]], ServerConfig(mode=mode_from(sys.argv[2])), log_level="warning")

@@ -308,6 +308,7 @@ class World(MCPEnvironment):
 """
 
 
+@pytest.mark.extension("stdio")
 @pytest.mark.process
 def test_over_stdio_the_world_stays_when_a_call_is_cancelled(tmp_path: Path) -> None:
     (tmp_path / "world.py").write_text(STDIO)

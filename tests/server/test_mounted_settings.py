@@ -68,7 +68,9 @@ def over_stdio(url: str) -> Callable[[], StdioTransport]:
     return lambda: StdioTransport(sys.executable, [str(program), "Shop", "simulation"], keep_alive=False)
 
 
-every_wire = pytest.mark.parametrize("wire", [over_http, pytest.param(over_stdio, marks=pytest.mark.process)])
+every_wire = pytest.mark.parametrize(
+    "wire", [over_http, pytest.param(over_stdio, marks=(pytest.mark.process, pytest.mark.extension("stdio")))]
+)
 every_era = pytest.mark.parametrize("era", ERAS)
 
 

@@ -214,12 +214,13 @@ def test_without_a_token_an_agent_has_only_what_is_for_all(world: type[Ledger]) 
         asyncio.run(asyncio.wait_for(main(url), TIMEOUT_S))
 
 
+@pytest.mark.extension("stdio")
 @pytest.mark.process
 def test_a_client_over_stdio_started_the_server_and_may_all(tmp_path: Path) -> None:
     program = tmp_path / "ledger.py"
     program.write_text(
+        "from mcpenv.extensions.stdio.serving import serve_stdio\n"
         "from mcpenv.server.config import ServerConfig\n"
-        "from mcpenv.server.stdio import serve_stdio\n"
         "from test_access import Ledger\n\n"
         "serve_stdio(Ledger, ServerConfig(), log_level='error')\n"
     )

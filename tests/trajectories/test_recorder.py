@@ -869,7 +869,9 @@ def test_a_server_without_episodes_refuses_to_record(tmp_path: Path) -> None:
     ("options", "said"),
     [
         (("--mode", "production"), "no episodes to record in production mode"),
-        (("--transport", "stdio"), "no episodes to record over stdio"),
+        pytest.param(
+            ("--transport", "stdio"), "no episodes to record over stdio", marks=pytest.mark.extension("stdio")
+        ),
         ((), "cannot record to "),
     ],
     ids=["production", "stdio", "no-folder"],

@@ -7,7 +7,7 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from io import TextIOWrapper
 from typing import Any
@@ -18,13 +18,11 @@ from mcp.server.stdio import stdio_server
 from mcp_types import INVALID_REQUEST, PARSE_ERROR, jsonrpc_message_adapter
 from pydantic import ValidationError
 
-from mcpenv import tracing
-
-from .app import EnvServer
-from .config import LogFormat, ServerConfig
-from .serve import configure_process
-from .sessions.factory import EnvFactory
-from .uvicorn_server import at_ending_signals, loop_factory
+from mcpenv import MCPEnvironment, tracing
+from mcpenv.server.app import EnvServer
+from mcpenv.server.config import LogFormat, ServerConfig
+from mcpenv.server.serve import configure_process
+from mcpenv.server.uvicorn_server import at_ending_signals, loop_factory
 
 
 @dataclass(frozen=True)
@@ -53,7 +51,7 @@ def claimed() -> Iterator[Wire]:
 
 
 def serve_stdio(
-    env_factory: EnvFactory,
+    env_factory: Callable[[], MCPEnvironment],
     config: ServerConfig,
     *,
     log_level: str = "info",

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from mcpenv.server.stdio import refusal_of
+from mcpenv.extensions.stdio.serving import refusal_of
 
 TIMEOUT_S = 60.0
 

@@ -1,0 +1,1 @@
+"""Serve one MCP client over stdin and stdout."""
