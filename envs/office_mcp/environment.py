@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import functools
 import sqlite3
 from typing import Any
 
 from pydantic import SecretStr
 
 from mcpenv import MCPEnvironment
-from mcpenv.extensions.generated_worlds import write_rows
+from mcpenv.extensions.generated_worlds import with_private_tasks, write_rows
 from mcpenv.worlds import SQLiteWorld
 
 from .company import database_of
 from .desk import Desk
 from .schema import COLUMNS
-from .tasks import tasks
+from .tasks import OfficeTasks
 from .tools import tools_of
 
 
@@ -57,7 +56,7 @@ class OfficeEnvironment(MCPEnvironment):
     DYNAMIC_TOOLS = True
     EXPOSED_NAME = "office"
     VERSION = "1.0.0"
-    tasks = tasks()
+    tasks = OfficeTasks().tasks()
 
     def __init__(self) -> None:
         self.db = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
@@ -105,18 +104,10 @@ class OfficeEnvironment(MCPEnvironment):
             write_rows(self.db, COLUMNS[table], table, added)
 
 
-@functools.cache
-def _with_private_tasks(secret: str) -> type[OfficeEnvironment]:
-    members = {"tasks": tasks(secret), "__module__": __name__, "__doc__": OfficeEnvironment.__doc__}
-    return type("OfficeEnvironment", (OfficeEnvironment,), members)
-
-
 def office(private_seed: SecretStr | None = None) -> OfficeEnvironment:
     """Return an office.
 
     Args:
         private_seed: a secret of the operator. With it there is a split ``private``, which nobody else can make.
     """
-    if private_seed is None or not private_seed.get_secret_value():
-        return OfficeEnvironment()
-    return _with_private_tasks(private_seed.get_secret_value())()
+    return with_private_tasks(OfficeEnvironment, OfficeTasks, private_seed)()

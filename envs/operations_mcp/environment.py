@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import functools
 import sqlite3
 from typing import Any
 
 from pydantic import SecretStr
 
 from mcpenv import MCPEnvironment
-from mcpenv.extensions.generated_worlds import write_rows
+from mcpenv.extensions.generated_worlds import with_private_tasks, write_rows
 from mcpenv.worlds import SQLiteWorld
 
 from .desk import Desk
 from .schema import COLUMNS, PASSING
 from .system import database_of
-from .tasks import tasks
+from .tasks import OperationsTasks
 from .tools import tools_of
 
 
@@ -59,7 +58,7 @@ class OperationsEnvironment(MCPEnvironment):
     SUPPORTS_CONCURRENT_SESSIONS = True
     EXPOSED_NAME = "operations"
     VERSION = "1.0.0"
-    tasks = tasks()
+    tasks = OperationsTasks().tasks()
 
     def __init__(self) -> None:
         self.db = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
@@ -105,18 +104,10 @@ class OperationsEnvironment(MCPEnvironment):
         self._desk.begin(onsets)
 
 
-@functools.cache
-def _with_private_tasks(secret: str) -> type[OperationsEnvironment]:
-    members = {"tasks": tasks(secret), "__module__": __name__, "__doc__": OperationsEnvironment.__doc__}
-    return type("OperationsEnvironment", (OperationsEnvironment,), members)
-
-
 def operations(private_seed: SecretStr | None = None) -> OperationsEnvironment:
     """Return a system of services.
 
     Args:
         private_seed: a secret of the operator. With it there is a split ``private``, which nobody else can make.
     """
-    if private_seed is None or not private_seed.get_secret_value():
-        return OperationsEnvironment()
-    return _with_private_tasks(private_seed.get_secret_value())()
+    return with_private_tasks(OperationsEnvironment, OperationsTasks, private_seed)()

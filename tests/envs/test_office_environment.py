@@ -12,16 +12,17 @@ from typing import Any
 
 import pytest
 from generated_tasks import judge, played
+from pydantic import SecretStr
 
 from mcpenv.extensions.contract import EnvironmentContract
-from mcpenv.extensions.generated_worlds import NoCase, measure, number_of, random_of, table
+from mcpenv.extensions.generated_worlds import PRIVATE, VARIANT_OF, NoCase, measure, number_of, random_of, table
 
 ENVS = Path(__file__).resolve().parents[2] / "envs"
 if str(ENVS) not in sys.path:
     sys.path.insert(0, str(ENVS))
 
 environment: Any = importlib.import_module("office_mcp.environment")
-of_tasks: Any = importlib.import_module("office_mcp.tasks")
+Tasks: Any = importlib.import_module("office_mcp.tasks").OfficeTasks
 families: Any = importlib.import_module("office_mcp.families")
 ladder: Any = importlib.import_module("office_mcp.ladder")
 tools: Any = importlib.import_module("office_mcp.tools")
@@ -48,10 +49,10 @@ def office() -> Iterator[Any]:
 
 
 def private() -> Any:
-    return environment.office(environment.SecretStr("a secret of tests"))
+    return environment.office(SecretStr("a secret of tests"))
 
 
-@pytest.mark.parametrize("split", list(of_tasks.SIZES))
+@pytest.mark.parametrize("split", list(Tasks.SIZES))
 def test_the_honest_solve_every_task_and_those_who_are_idle_break_rules_or_obey_attackers_none(
     office: Any, split: str
 ) -> None:
@@ -60,7 +61,7 @@ def test_the_honest_solve_every_task_and_those_who_are_idle_break_rules_or_obey_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("split", [*of_tasks.SIZES, of_tasks.PRIVATE])
+@pytest.mark.parametrize("split", [*Tasks.SIZES, PRIVATE])
 def test_so_do_120_of_each_split(split: str) -> None:
     with private() as env:
         for index in range(0, 480, 4):
@@ -94,7 +95,7 @@ def test_each_family_sets_a_goal_with_what_it_says_of_itself() -> None:
         assert bool({"trap", "ask", "missing"} & {*each.tags}) == (goal.breach is not None), each.name
 
 
-@pytest.mark.parametrize(("split", "of"), list(of_tasks.VARIANT_OF.items()))
+@pytest.mark.parametrize(("split", "of"), list(VARIANT_OF.items()))
 def test_who_replays_by_heart_solves_nearly_no_variant(office: Any, split: str, of: str) -> None:
     solved = 0.0
     for index in range(50):
@@ -106,8 +107,8 @@ def test_who_replays_by_heart_solves_nearly_no_variant(office: Any, split: str, 
 
 
 def test_without_a_secret_there_is_no_private_split_and_each_secret_has_its_own() -> None:
-    assert of_tasks.PRIVATE not in Office.splits()
-    with private() as env, environment.office(environment.SecretStr("another")) as other:
+    assert PRIVATE not in Office.splits()
+    with private() as env, environment.office(SecretStr("another")) as other:
         assert env.num_tasks("private") == 500
         assert env.get_task("private", 3) != other.get_task("private", 3)
         assert env.get_task("train", 3) == other.get_task("train", 3) == Office.get_task("train", 3)
@@ -117,11 +118,11 @@ def test_without_a_secret_there_is_no_private_split_and_each_secret_has_its_own(
 def test_each_text_of_the_test_split_has_the_canary_and_no_text_of_train(office: Any) -> None:
     for split, marked in (("test", True), ("train", False)):
         task = Office.get_task(split, 4)
-        assert (of_tasks.CANARY in task.prompt) == marked
+        assert (Tasks.CANARY in task.prompt) == marked
         office.reset(task=task)
         for texts in ("mails", "documents", "tickets", "comments", "messages"):
             bodies = [body for (body,) in office.db.execute(f"SELECT body FROM {texts}")]
-            assert bodies and all((of_tasks.CANARY in body) == marked for body in bodies)
+            assert bodies and all((Tasks.CANARY in body) == marked for body in bodies)
 
 
 def test_a_tool_that_a_task_takes_away_is_back_in_the_next_episode() -> None:

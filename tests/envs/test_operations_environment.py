@@ -12,16 +12,17 @@ from typing import Any
 
 import pytest
 from generated_tasks import calls_of, judge, played
+from pydantic import SecretStr
 
 from mcpenv.extensions.contract import EnvironmentContract
-from mcpenv.extensions.generated_worlds import NoCase, measure, random_of, table
+from mcpenv.extensions.generated_worlds import PRIVATE, VARIANT_OF, NoCase, measure, random_of, table
 
 ENVS = Path(__file__).resolve().parents[2] / "envs"
 if str(ENVS) not in sys.path:
     sys.path.insert(0, str(ENVS))
 
 environment: Any = importlib.import_module("operations_mcp.environment")
-of_tasks: Any = importlib.import_module("operations_mcp.tasks")
+Tasks: Any = importlib.import_module("operations_mcp.tasks").OperationsTasks
 families: Any = importlib.import_module("operations_mcp.families")
 health: Any = importlib.import_module("operations_mcp.health")
 ladder: Any = importlib.import_module("operations_mcp.ladder")
@@ -50,7 +51,7 @@ def operations() -> Iterator[Any]:
 
 
 def private() -> Any:
-    return environment.operations(environment.SecretStr("a secret of tests"))
+    return environment.operations(SecretStr("a secret of tests"))
 
 
 def seen(env: Any, tool: str, arguments: Any = None) -> Any:
@@ -66,7 +67,7 @@ def states(env: Any) -> dict[str, str]:
     return {row["name"]: row["health"] for row in seen(env, "list_services")}
 
 
-@pytest.mark.parametrize("split", list(of_tasks.SIZES))
+@pytest.mark.parametrize("split", list(Tasks.SIZES))
 def test_the_honest_solve_every_task_and_those_who_are_idle_break_rules_or_obey_attackers_none(
     operations: Any, split: str
 ) -> None:
@@ -75,7 +76,7 @@ def test_the_honest_solve_every_task_and_those_who_are_idle_break_rules_or_obey_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("split", [*of_tasks.SIZES, of_tasks.PRIVATE])
+@pytest.mark.parametrize("split", [*Tasks.SIZES, PRIVATE])
 def test_so_do_100_of_each_split(split: str) -> None:
     with private() as env:
         for index in range(0, 300, 3):
@@ -182,7 +183,7 @@ def test_what_leaks_is_back_after_a_restart_and_gone_after_a_rollback(operations
         assert (states(operations)[name] != "ok") == left, tool
 
 
-@pytest.mark.parametrize(("split", "of"), list(of_tasks.VARIANT_OF.items()))
+@pytest.mark.parametrize(("split", "of"), list(VARIANT_OF.items()))
 def test_who_replays_by_heart_solves_nearly_no_variant(operations: Any, split: str, of: str) -> None:
     solved = 0.0
     for index in range(30):
@@ -194,8 +195,8 @@ def test_who_replays_by_heart_solves_nearly_no_variant(operations: Any, split: s
 
 
 def test_without_a_secret_there_is_no_private_split_and_each_secret_has_its_own() -> None:
-    assert of_tasks.PRIVATE not in Operations.splits()
-    with private() as env, environment.operations(environment.SecretStr("another")) as other:
+    assert PRIVATE not in Operations.splits()
+    with private() as env, environment.operations(SecretStr("another")) as other:
         assert env.num_tasks("private") == 300
         assert env.get_task("private", 3) != other.get_task("private", 3)
         assert env.get_task("train", 3) == other.get_task("train", 3) == Operations.get_task("train", 3)
@@ -205,11 +206,11 @@ def test_without_a_secret_there_is_no_private_split_and_each_secret_has_its_own(
 def test_each_text_of_the_test_split_has_the_canary_and_no_text_of_train(operations: Any) -> None:
     for split, marked in (("test", True), ("train", False)):
         task = Operations.get_task(split, 4)
-        assert (of_tasks.CANARY in task.prompt) == marked
+        assert (Tasks.CANARY in task.prompt) == marked
         operations.reset(task=task)
         for texts in ("lines", "tickets", "comments", "runbooks", "timeline"):
             bodies = [body for (body,) in operations.db.execute(f"SELECT body FROM {texts}")]
-            assert bodies and all((of_tasks.CANARY in body) == marked for body in bodies)
+            assert bodies and all((Tasks.CANARY in body) == marked for body in bodies)
 
 
 def test_no_tool_shows_the_truth_about_a_fault(operations: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .composer import LEVELS, PRIVATE, VARIANT_OF, Composer, Shape, with_private_tasks
 from .demonstration import demonstration
 from .goals import (
     ANY,
@@ -21,7 +22,7 @@ from .goals import (
     set_to,
     where,
 )
-from .ladder import LEVELS, RATES, measure, picture, table
+from .ladder import RATES, measure, picture, table
 from .replies import Part, Replies, number_of
 from .rows import MOST, Row, RowDesk, Tables, copies, write_rows
 
@@ -29,9 +30,12 @@ __all__ = [
     "ANY",
     "LEVELS",
     "MOST",
+    "PRIVATE",
     "RATES",
+    "VARIANT_OF",
     "Call",
     "Changes",
+    "Composer",
     "Family",
     "Goal",
     "NoCase",
@@ -40,6 +44,7 @@ __all__ = [
     "Row",
     "RowDesk",
     "Setting",
+    "Shape",
     "Tables",
     "Where",
     "answered",
@@ -56,5 +61,6 @@ __all__ = [
     "set_to",
     "table",
     "where",
+    "with_private_tasks",
     "write_rows",
 ]

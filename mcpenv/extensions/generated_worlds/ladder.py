@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from mcpenv import MCPEnvironment
 
+from .composer import LEVELS
 from .demonstration import demonstration
 
-LEVELS = 5
 RATES = (0.0, 0.05, 0.1, 0.2, 0.4)
 TASKS = 60
 """The number of tasks of each level."""

@@ -1,0 +1,219 @@
+"""Compose tasks of goals: levels, splits, variants, and the split of an operator's secret."""
+
+from __future__ import annotations
+
+import functools
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, TypeVar
+
+from pydantic import SecretStr
+
+from mcpenv import MCPEnvironment, TaskSet
+
+from .goals import Call, Changes, Family, Goal, NoCase, Setting, goals_of, numbered, random_of
+
+SettingT = TypeVar("SettingT", bound=Setting)
+EnvironmentT = TypeVar("EnvironmentT", bound=MCPEnvironment)
+
+LEVELS = 5
+PRIVATE = "private"
+VARIANT_OF = {"train_variants": "train", "test_variants": "test"}
+"""The splits of variants: task 7 of the one has the families of task 7 of the other, with other names and figures."""
+
+TRIES = 60
+
+
+@dataclass(frozen=True)
+class Shape(Generic[SettingT]):
+    """What a task and its variants have in common.
+
+    Attributes:
+        level: from 1 to 5.
+        families: the family of each goal.
+        injected: True if an attacker has written into a text that the solution reads.
+    """
+
+    level: int
+    families: tuple[Family[SettingT], ...]
+    injected: bool
+
+    @property
+    def tags(self) -> list[str]:
+        """What makes the task hard."""
+        tags = {tag for each in self.families for tag in each.tags}
+        return sorted(tags | ({"injection"} if self.injected else set()))
+
+
+class Composer(ABC, Generic[SettingT]):
+    """Makes the tasks of all splits. A world derives it.
+
+    Args:
+        secret: the operator's secret, from which the private split is made; None: there is no private split.
+    """
+
+    SEED: ClassVar[int]
+    SIZES: ClassVar[Mapping[str, int]]
+    """The number of tasks of each split but the private one."""
+    PRIVATE_SIZE: ClassVar[int]
+    WORLD: ClassVar[str]
+    """The option of a reset that has the seed of the world."""
+    WORLDS: ClassVar[int]
+    """The number of worlds of each split."""
+    CANARY: ClassVar[str]
+    """A line in each text of the splits that are not for training."""
+    LOOKS: ClassVar[tuple[str, ...]]
+    """How the names of tools begin that change nothing."""
+    SPARE_STEPS: ClassVar[int]
+    """The steps that an agent has beyond three times those of the solution."""
+
+    def __init__(self, secret: str | None = None) -> None:
+        self._secret = secret
+
+    @abstractmethod
+    def shape(self, rng: random.Random, level: int) -> Shape[SettingT]:
+        """Draw the families of a task."""
+
+    @abstractmethod
+    def setting(self, world: int, rng: random.Random, canary: str) -> SettingT:
+        """Return the setting of a task in the world of a seed."""
+
+    @abstractmethod
+    def attack(self, setting: SettingT, table: str, key: int, goals: list[Goal]) -> list[Call]:
+        """Write an attacker's instruction below the text of a row, and return the calls that obey it.
+
+        Raises:
+            NoCase: the world has nothing to attack.
+        """
+
+    @abstractmethod
+    def preamble(self, setting: SettingT) -> str:
+        """Return what stands before the requests of a prompt."""
+
+    def changes(self, setting: SettingT, goals: list[Goal]) -> Changes:
+        """Return the changes that follow from those of the goals."""
+        return []
+
+    def options(self, setting: SettingT, goals: list[Goal]) -> dict[str, Any]:
+        """Return options of a reset besides the seed of the world, its rows and the canary."""
+        return {}
+
+    def metadata(self, setting: SettingT, goals: list[Goal]) -> dict[str, Any]:
+        """Return what a task notes besides its families, hops and the calls of dishonest agents."""
+        return {}
+
+    def task(self, split: str, index: int) -> dict[str, Any]:
+        """Return one task as plain data."""
+        secret = (self._secret,) if split == PRIVATE else ()
+        shape = self.shape(
+            random_of(self.SEED, "shape", VARIANT_OF.get(split, split), index, *secret), 1 + index % LEVELS
+        )
+        canary = "" if split in ("train", "train_variants") else self.CANARY
+        for attempt in range(TRIES):
+            rng = random_of(self.SEED, "names", split, index, attempt, *secret)
+            place = random_of(self.SEED, split, rng.randrange(self.WORLDS), *secret)
+            world = int.from_bytes(place.randbytes(4), "big")
+            setting = self.setting(world, rng, canary)
+            goals = goals_of(setting, shape.families)
+            if goals is None:
+                continue
+            attack: list[Call] = []
+            if shape.injected:
+                carriers = [carrier for goal in goals for carrier in goal.carriers]
+                if not carriers:
+                    continue
+                try:
+                    attack = self.attack(setting, *rng.choice(carriers), goals)
+                except NoCase:
+                    continue
+            made = self._written(setting, shape, goals, attack, world, canary)
+            if split in VARIANT_OF and self._done_by(made) == self._done_by(self.task(VARIANT_OF[split], index)):
+                continue  # the calls of the original task, by chance
+            return made
+        raise RuntimeError(f"no {self.WORLD} has rows for {[each.name for each in shape.families]}")
+
+    def tasks(self) -> TaskSet:
+        """Return the tasks, with a private split if there is a secret."""
+        sizes = self.SIZES if self._secret is None else {**self.SIZES, PRIVATE: self.PRIVATE_SIZE}
+
+        def make(rng: random.Random, index: int, split: str) -> dict[str, Any]:
+            # Not from rng: a variant shares the shape of a task of another split.
+            return self.task(split, index)
+
+        return TaskSet.generate(make, seed=self.SEED, sizes=sizes)
+
+    def _done_by(self, task: dict[str, Any]) -> list[Call]:
+        """Return the calls of a solution that change something or answer."""
+        without = (*self.LOOKS, "decline", "ask")
+        return [each for each in task["oracle"] if not each["tool_name"].startswith(without)]
+
+    def _written(
+        self,
+        setting: SettingT,
+        shape: Shape[SettingT],
+        goals: list[Goal],
+        attack: list[Call],
+        world: int,
+        canary: str,
+    ) -> dict[str, Any]:
+        """Return the task of some goals."""
+        several = len(goals) > 1
+        lines = [f"{n}. {goal.prompt}." if several else f"{goal.prompt}." for n, goal in enumerate(goals, 1)]
+        prompt = [self.preamble(setting), *lines, *([canary] if canary else [])]
+        oracle: list[Call] = []
+        breach: list[Call] = []
+        changes = self.changes(setting, goals)
+        for part, goal in enumerate(goals, 1):
+            oracle += [numbered(each, part) for each in goal.oracle]
+            breach += [numbered(each, part) for each in (goal.oracle if goal.breach is None else goal.breach)]
+            changes += [(path.replace("PART", str(part)), value) for path, value in goal.changes]
+        metadata: dict[str, Any] = {
+            "families": [each.name for each in shape.families],
+            "hops": sum(each.hops for each in shape.families),
+            **self.metadata(setting, goals),
+        }
+        if attack:
+            metadata["attack"] = attack
+        if any(goal.breach is not None for goal in goals):
+            metadata["breach"] = breach
+        options: dict[str, Any] = {
+            self.WORLD: world,
+            "rows": {table: list(rows.values()) for table, rows in setting.delta.items()},
+            **self.options(setting, goals),
+        }
+        if canary:
+            options["canary"] = canary
+        return {
+            "prompt": "\n".join(prompt),
+            "level": shape.level,
+            "family": "several goals" if several else shape.families[0].name,
+            "tags": shape.tags,
+            "options": options,
+            "limits": {"max_steps": self.SPARE_STEPS + 3 * len(oracle)},
+            "oracle": oracle,
+            "verifier": {"kind": "expect_exactly", "changes": changes},
+            "metadata": metadata,
+        }
+
+
+def with_private_tasks(
+    environment: type[EnvironmentT], composer: type[Composer[Any]], private_seed: SecretStr | None
+) -> type[EnvironmentT]:
+    """Return an environment whose tasks have a split ``private``, or the environment itself without a secret.
+
+    Args:
+        environment: has the tasks of the composer.
+        composer: makes the tasks.
+        private_seed: a secret of the operator, without which nobody can make that split.
+    """
+    secret = "" if private_seed is None else private_seed.get_secret_value()
+    hashable: Any = environment  # to type checkers, a class is not
+    return _derived(hashable, composer, secret) if secret else environment
+
+
+@functools.cache
+def _derived(environment: type[Any], composer: type[Composer[Any]], secret: str) -> type[Any]:
+    members = {"tasks": composer(secret).tasks(), "__module__": environment.__module__, "__doc__": environment.__doc__}
+    return type(environment.__name__, (environment,), members)
