@@ -9,12 +9,10 @@ from pathlib import Path
 
 from mcpenv.extensions.generated_worlds import measure, picture, table
 
-LOOKS = ("search_", "list_", "get_", "read_", "find_")
-"""How the names of tools begin that change nothing."""
-
 if __name__ == "__main__":
     from .environment import OfficeEnvironment
+    from .tasks import OfficeTasks
 
-    scores = measure(OfficeEnvironment, LOOKS)
+    scores = measure(OfficeEnvironment, OfficeTasks.LOOKS)
     print(table(scores))
     (Path(__file__).parent / "ladder.svg").write_text(picture(scores), encoding="utf-8")

@@ -7,7 +7,6 @@ from typing import Any
 
 from mcpenv.extensions.generated_worlds import Call, Composer, Goal, Shape
 
-from . import ladder
 from .company import company_of
 from .families import FAMILIES
 from .families.goal import Case
@@ -23,7 +22,7 @@ class OfficeTasks(Composer[Case]):
     WORLD = "company"
     WORLDS = 200
     CANARY = "mcpenv office test split, not for training: canary 3f0c6b1e-9a57-4d0b-8b62-1d7a94c2e5f8"
-    LOOKS = ladder.LOOKS
+    LOOKS = ("search_", "list_", "get_", "read_", "find_")
     SPARE_STEPS = 20
 
     def shape(self, rng: random.Random, level: int) -> Shape[Case]:

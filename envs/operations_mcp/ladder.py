@@ -9,15 +9,13 @@ from pathlib import Path
 
 from mcpenv.extensions.generated_worlds import measure, picture, table
 
-LOOKS = ("search_", "list_", "get_", "read_", "who_", "now")
-"""How the names of tools begin that change nothing."""
-
 TASKS = 120
 """The number of tasks of each level."""
 
 if __name__ == "__main__":
     from .environment import OperationsEnvironment
+    from .tasks import OperationsTasks
 
-    scores = measure(OperationsEnvironment, LOOKS, TASKS)
+    scores = measure(OperationsEnvironment, OperationsTasks.LOOKS, TASKS)
     print(table(scores))
     (Path(__file__).parent / "ladder.svg").write_text(picture(scores), encoding="utf-8")

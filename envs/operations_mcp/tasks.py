@@ -7,7 +7,6 @@ from typing import Any
 
 from mcpenv.extensions.generated_worlds import Call, Changes, Composer, Family, Goal, Shape
 
-from . import ladder
 from .families import FAMILIES, Case
 from .injections import inject
 from .system import shown, system_of
@@ -58,7 +57,7 @@ class OperationsTasks(Composer[Case]):
     WORLD = "system"
     WORLDS = 100
     CANARY = "mcpenv operations test split, not for training: canary 8d2b7c54-61fe-4f3a-a0c7-5be1d9407f26"
-    LOOKS = ladder.LOOKS
+    LOOKS = ("search_", "list_", "get_", "read_", "who_", "now")
     SPARE_STEPS = 25
 
     def shape(self, rng: random.Random, level: int) -> Shape[Case]:

@@ -24,7 +24,6 @@ if str(ENVS) not in sys.path:
 environment: Any = importlib.import_module("office_mcp.environment")
 Tasks: Any = importlib.import_module("office_mcp.tasks").OfficeTasks
 families: Any = importlib.import_module("office_mcp.families")
-ladder: Any = importlib.import_module("office_mcp.ladder")
 tools: Any = importlib.import_module("office_mcp.tools")
 
 Office: Any = environment.OfficeEnvironment
@@ -201,7 +200,7 @@ def test_a_number_is_read_from_an_answer(text: str, number: float | None) -> Non
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_ladder_falls_with_level_and_mistakes() -> None:
-    scores = measure(Office, ladder.LOOKS)
+    scores = measure(Office, Tasks.LOOKS)
     assert table(scores) in (ENVS / "office_mcp" / "README.md").read_text(encoding="utf-8")
     for row in scores.values():
         assert row[0] == 1.0 and row == sorted(row, reverse=True)

@@ -223,7 +223,7 @@ def test_no_tool_shows_the_truth_about_a_fault(operations: Any) -> None:
         "team": operations.db.execute("SELECT name FROM teams").fetchone()[0],
     }
     for tool in operations.list_tools():
-        if tool.name.startswith(ladder.LOOKS):
+        if tool.name.startswith(Tasks.LOOKS):
             arguments = {name: {**keys, **names}[name] for name in tool.input_schema.get("required", ())}
             if tool.name == "get_database":
                 arguments = {"service": seen(operations, "list_databases")[0]["service"]}
@@ -279,7 +279,7 @@ def test_errors_tell_the_agent_what_to_do(operations: Any, tool: str, arguments:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_ladder_falls_with_level_and_mistakes() -> None:
-    scores = measure(Operations, ladder.LOOKS, ladder.TASKS)
+    scores = measure(Operations, Tasks.LOOKS, ladder.TASKS)
     assert table(scores) in (ENVS / "operations_mcp" / "README.md").read_text(encoding="utf-8")
     for row in scores.values():
         assert row[0] == 1.0 and row == sorted(row, reverse=True)
