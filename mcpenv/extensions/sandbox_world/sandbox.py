@@ -9,7 +9,7 @@ import pickle
 import shlex
 import stat
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any, ClassVar
@@ -198,23 +198,7 @@ class Sandbox(ABC):
         Raises:
             WorldUnreadable: the files are too large.
         """
-        tree: Tree = {}
-        entries = self.entries()
-        filled = {entry.path.rpartition("/")[0] for entry in entries}
-        for entry in entries:
-            permissions = stat.S_IMODE(entry.mode)
-            if stat.S_ISDIR(entry.mode):
-                seen: dict[str, Any] = {"folder": True}
-                usual = _USUAL_FOLDER
-                if permissions == usual and entry.path in filled:
-                    continue
-            else:
-                seen = _look(entry)
-                usual = permissions if stat.S_ISLNK(entry.mode) else _USUAL_FILE
-            if permissions != usual:
-                seen["mode"] = f"{permissions:o}"
-            tree[free_key(entry.path, tree)] = seen
-        return tree
+        return captured(self.entries())
 
     def save(self) -> bytes:
         """Return the files, links and folders with their permissions.
@@ -247,6 +231,30 @@ def path_in_folder(path: str) -> str:
     if not parts or ".." in parts or "\0" in path:
         raise FileNotFoundError(f"{path!r} is not a file in {FOLDER}")
     return "/".join(parts)
+
+
+def captured(entries: Sequence[Entry]) -> Tree:
+    """Return files, links and folders for verifiers, as `Sandbox` describes it.
+
+    Args:
+        entries: sorted, a folder before its content.
+    """
+    tree: Tree = {}
+    filled = {entry.path.rpartition("/")[0] for entry in entries}
+    for entry in entries:
+        permissions = stat.S_IMODE(entry.mode)
+        if stat.S_ISDIR(entry.mode):
+            seen: dict[str, Any] = {"folder": True}
+            usual = _USUAL_FOLDER
+            if permissions == usual and entry.path in filled:
+                continue
+        else:
+            seen = _look(entry)
+            usual = permissions if stat.S_ISLNK(entry.mode) else _USUAL_FILE
+        if permissions != usual:
+            seen["mode"] = f"{permissions:o}"
+        tree[free_key(entry.path, tree)] = seen
+    return tree
 
 
 def files(content: dict[str, bytes], modes: dict[str, int] | None = None) -> list[Entry]:

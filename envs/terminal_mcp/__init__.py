@@ -1,0 +1,1 @@
+"""Terminal: a folder of files, a shell, and tasks for both."""

@@ -1,0 +1,97 @@
+"""The files as verifiers see them: JSON, CSV and archives by their content."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import tarfile
+from collections.abc import Sequence
+from typing import Any
+
+from mcpenv.extensions.sandbox_world import Sandbox
+from mcpenv.extensions.sandbox_world.sandbox import Entry, captured
+from mcpenv.worlds.world import Tree
+
+MAX_ARCHIVE = 4 << 20
+"""Maximum bytes of an archive that is captured by its content."""
+
+
+class FilesView:
+    """The files of a sandbox as a world.
+
+    Captured as the sandbox captures them, but for what has more than one spelling: JSON is ``{"json": [value]}``, CSV
+    ``{"rows": [...]}``, a tar archive ``{"members": [[name, text], ...]}``, and texts have no line ends at their end.
+    What does not parse is captured as text or bytes.
+
+    Args:
+        sandbox: the files and the shell.
+    """
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self.sandbox = sandbox
+
+    def capture(self) -> Tree:
+        """Return the files for verifiers."""
+        return view(self.sandbox.entries())
+
+    def save(self) -> bytes:
+        """Return the files, links and folders with their permissions."""
+        return self.sandbox.save()
+
+    def load(self, saved: bytes) -> None:
+        """Start anew with saved files."""
+        self.sandbox.load(saved)
+
+    def held(self) -> tuple[object, ...]:
+        """Return the sandbox."""
+        return (self.sandbox,)
+
+
+def view(entries: Sequence[Entry]) -> Tree:
+    """Return files, links and folders for verifiers."""
+    tree = captured(entries)
+    for entry in entries:
+        seen = tree.get(entry.path)
+        if seen is None or not isinstance(entry.content, bytes):
+            continue
+        if "text" in seen:
+            text = seen.pop("text")
+            seen.update(_parsed(entry.path, text) or {"text": text.rstrip("\n")})
+        if entry.path.endswith(".tar") and (members := _members(entry.content)) is not None:
+            tree[entry.path] = {"members": members, **({"mode": seen["mode"]} if "mode" in seen else {})}
+    return tree
+
+
+def _parsed(path: str, text: str) -> Tree | None:
+    # In a list, because a list that differs is one change.
+    if path.endswith(".json"):
+        try:
+            value = json.loads(text)
+            json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
+        except (ValueError, RecursionError):
+            return None
+        return {"json": [value]}
+    if path.endswith(".csv"):
+        try:
+            return {"rows": [row for row in csv.reader(io.StringIO(text, newline=""), strict=True) if row]}
+        except csv.Error:
+            return None
+    return None
+
+
+def _members(content: bytes) -> list[list[Any]] | None:
+    """Return the files of an archive, sorted by name; None if it is none, or too large."""
+    if len(content) > MAX_ARCHIVE:
+        return None
+    found: list[list[Any]] = []
+    try:
+        with tarfile.open(fileobj=io.BytesIO(content), mode="r:") as tar:
+            for member in tar:
+                if member.isfile() and (file := tar.extractfile(member)) is not None:
+                    found.append([member.name.removeprefix("./"), file.read().decode(errors="replace")])
+                elif not member.isdir():
+                    found.append([member.name.removeprefix("./"), {"link": member.linkname}])
+    except (tarfile.TarError, EOFError, ValueError):
+        return None
+    return sorted(found, key=lambda each: (each[0], str(each[1])))

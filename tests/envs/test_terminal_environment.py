@@ -1,0 +1,259 @@
+"""Terminal: its tasks and variants on both backends, agents that change too much, many at once, and its ladder."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from generated_tasks import judge, played
+
+from mcpenv.errors import ConfigurationError
+from mcpenv.extensions.contract import EnvironmentContract
+from mcpenv.extensions.generated_worlds import NoCase, measure, table
+from mcpenv.extensions.sandbox_world.sandbox import Entry
+from mcpenv_client.types.tasks import OracleCall, Task
+
+ENVS = Path(__file__).resolve().parents[2] / "envs"
+if str(ENVS) not in sys.path:
+    sys.path.insert(0, str(ENVS))
+
+environment: Any = importlib.import_module("terminal_mcp.environment")
+of_tasks: Any = importlib.import_module("terminal_mcp.tasks")
+families: Any = importlib.import_module("terminal_mcp.families")
+ladder: Any = importlib.import_module("terminal_mcp.ladder")
+view: Any = importlib.import_module("terminal_mcp.view")
+places: Any = importlib.import_module("terminal_mcp.families.places")
+
+Terminal: Any = environment.TerminalEnvironment
+
+
+@pytest.mark.timeout(400)  # it makes all tasks
+class TestTerminal(EnvironmentContract):
+    factory = Terminal
+    examples = {
+        "run": {"command": "ls"},
+        "read_file": {"path": "README.txt"},
+        "write_file": {"path": "a/b.txt", "text": "one\n"},
+        "answer": {"text": "12"},
+    }
+
+
+@pytest.fixture(scope="module")
+def terminal() -> Iterator[Any]:
+    with Terminal() as env:
+        yield env
+
+
+def private() -> Any:
+    return environment.terminal(private_seed=environment.SecretStr("a secret of tests"))
+
+
+def command(text: str) -> OracleCall:
+    return OracleCall(tool_name="run", arguments={"command": text})
+
+
+@pytest.mark.parametrize("split", list(of_tasks.SIZES))
+def test_the_honest_solve_every_task_and_those_who_are_idle_break_rules_or_obey_attackers_none(
+    terminal: Any, split: str
+) -> None:
+    for task in Terminal.get_tasks(split, 0, 15):
+        judge(terminal, task)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("split", [*of_tasks.SIZES, of_tasks.PRIVATE])
+def test_so_do_60_of_each_split(split: str) -> None:
+    with private() as env:
+        for index in range(0, 300, 5):
+            judge(env, env.get_task(split, index))
+
+
+def of_family(name: str) -> Task:
+    """Return a task of one family."""
+    for seed in range(40):
+        try:
+            made = of_tasks.written(seed, of_tasks.Shape(3, (name,), False), "")
+        except NoCase:
+            continue
+        return Task.model_validate({"id": name, "split": "train", **made})
+    pytest.fail(f"{name} finds no case")
+
+
+@pytest.mark.parametrize("name", families.FAMILIES)
+def test_a_goal_is_solved_by_its_commands_and_not_if_more_or_less_changes(terminal: Any, name: str) -> None:
+    task = of_family(name)
+    kind = families.FAMILIES[name]
+    assert task.oracle and ("trap" in kind.tags) == ("breach" in task.metadata)
+    assert ("answer" in kind.tags) == (task.oracle[-1].tool_name == "answer")
+    judge(terminal, task)
+    for more in (
+        "echo x > extra.txt",
+        "echo >> README.txt; echo x >> README.txt",
+        "mkdir empty",
+        "chmod 600 README.txt",
+    ):
+        assert played(terminal, task, [*task.oracle, command(more)]) == (0.0, []), more
+    assert played(terminal, task, task.oracle[:-1])[0] == 0.0
+
+
+@pytest.mark.world
+@pytest.mark.timeout(300)
+def test_the_commands_mean_the_same_to_the_programs_of_this_machine() -> None:
+    with environment.terminal("bubblewrap") as env:
+        for name in families.FAMILIES:
+            task = of_family(name)
+            assert played(env, task, task.oracle or []) == (1.0, []), name
+
+
+def test_it_has_the_tasks_and_levels_that_it_says() -> None:
+    assert len(families.FAMILIES) == 54
+    assert {split: Terminal.num_tasks(split) for split in ("train", "test")} == {"train": 3000, "test": 300}
+    found = Terminal.get_tasks("train", 0, 50)
+    assert Counter(task.level for task in found) == dict.fromkeys(range(1, 6), 10)
+    size = {level: [task.metadata["files"] for task in found if task.level == level] for level in (1, 5)}
+    assert max(size[1]) < min(size[5])
+
+
+def test_equal_seeds_make_equal_files_and_others_make_others() -> None:
+    def start(**options: Any) -> str:
+        with Terminal() as env:
+            env.reset(**options)
+            return json.dumps(env.world["files"].capture())
+
+    assert start(task="train-4") == start(task="train-4") != start(task="train-9")
+    assert start(seed=4) == start(seed=4) != start(seed=5)
+
+
+def test_a_refused_backend_names_the_program_that_it_lacks_before_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environment, "PROGRAMS", ("awk", "no-such-program"))
+    environment._with.cache_clear()
+    with pytest.raises(ConfigurationError, match=r"'in_process' lacks no-such-program; choose another backend"):
+        environment.terminal()
+    with pytest.raises(ConfigurationError, match="there is no backend 'nowhere'"):
+        environment.terminal("nowhere")
+
+
+@pytest.mark.parametrize(("split", "of"), list(of_tasks.VARIANT_OF.items()))
+def test_who_replays_by_heart_solves_nearly_no_variant(terminal: Any, split: str, of: str) -> None:
+    solved = 0.0
+    for index in range(30):
+        task, variant = Terminal.get_task(of, index), Terminal.get_task(split, index)
+        assert task.metadata["families"] == variant.metadata["families"]
+        assert task.prompt != variant.prompt
+        solved += played(terminal, variant, task.oracle)[0]
+    assert solved <= 1  # the number that answers a simple question may be the same
+
+
+def test_without_a_secret_there_is_no_private_split_and_each_secret_has_its_own() -> None:
+    assert of_tasks.PRIVATE not in Terminal.splits()
+    other_secret = environment.SecretStr("another")
+    with private() as env, environment.terminal(private_seed=other_secret) as other:
+        assert env.num_tasks("private") == 300
+        assert env.get_task("private", 3) != other.get_task("private", 3)
+        assert env.get_task("train", 3) == other.get_task("train", 3) == Terminal.get_task("train", 3)
+        assert "secret" not in env.tasks.source
+
+
+def test_the_test_split_has_the_canary_and_train_has_not(terminal: Any) -> None:
+    for split, marked in (("test", True), ("train", False)):
+        task = Terminal.get_task(split, 4)
+        assert (of_tasks.CANARY in task.prompt) == marked
+        terminal.reset(task=task)
+        rules = terminal.call_tool("read_file", {"path": "README.txt"}).result.structured_content["result"]
+        assert (of_tasks.CANARY in rules) == marked
+
+
+def test_what_has_several_spellings_counts_by_its_content() -> None:
+    def seen(path: str, content: bytes) -> Any:
+        return view.view([Entry(path, 0o100644, content)])[path]
+
+    assert seen("a.json", b'{"a": [1, 2]}') == seen("a.json", b'{\n "a":[1,2.0]}\n\n') == {"json": [{"a": [1, 2]}]}
+    assert seen("a.csv", b'a,"b"\r\n1,2') == seen("a.csv", b"a,b\n1,2\n") == {"rows": [["a", "b"], ["1", "2"]]}
+    assert seen("a.txt", b"one") == seen("a.txt", b"one\n") != seen("a.txt", b"one\r\n")
+    packed = places.tar_of({"b": "2", "a": "1"})
+    assert seen("a.tar", packed) == seen("a.tar", places.tar_of({"a": "1", "b": "2"}))
+    assert seen("a.tar", packed) == {"members": [["a", "1"], ["b", "2"]]}
+
+
+@pytest.mark.parametrize(
+    ("path", "content"),
+    [
+        ("a.json", b"{"),
+        ("a.json", b"[NaN]"),
+        ("a.json", b'["\\ud800"]'),
+        ("a.json", b"[" * 100_000),
+        ("a.csv", b'"a'),
+        ("a.tar", b"no archive"),
+        ("a.tar", b"x" * (view.MAX_ARCHIVE + 1)),
+    ],
+)
+def test_what_does_not_parse_is_captured_as_it_is(path: str, content: bytes) -> None:
+    seen = view.view([Entry(path, 0o100644, content)])[path]
+    assert seen.keys() <= {"text", "sha256", "size"} and seen
+    json.dumps(seen, allow_nan=False)
+
+
+def test_200_episodes_at_once_share_nothing() -> None:
+    every = [Terminal() for _ in range(200)]
+    try:
+        for n, env in enumerate(every):
+            env.reset(task=f"train-{n % 20}")
+        wanted = json.dumps(every[0].world["files"].capture())
+        for n, env in enumerate(every):
+            assert env.call_tool("run", {"command": f"echo I am {n} > who.txt"}).error is None
+        for n, env in enumerate(every):
+            read = env.call_tool("read_file", {"path": "who.txt"}).result.structured_content
+            assert read == {"result": f"I am {n}\n"}
+        every[7].reset(task="train-0")
+        assert json.dumps(every[7].world["files"].capture()) == wanted
+    finally:
+        for env in every:
+            env.close()
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "said"),
+    [
+        ("read_file", {"path": "nowhere.txt"}, "List the files with run"),
+        ("read_file", {"path": "/etc/passwd"}, "is not in /work"),
+        ("write_file", {"path": "../x", "text": "a"}, "is not a file in /work"),
+        ("write_file", {"path": "README.txt/x", "text": "a"}, "was not written"),
+        ("answer", {"text": "a", "part": 9}, "There is no request 9. The last one is 1."),
+    ],
+)
+def test_errors_tell_the_agent_what_to_do(terminal: Any, tool: str, arguments: Any, said: str) -> None:
+    terminal.reset(task="train-0")
+    before = [world.capture() for world in terminal.world.values()]
+    obs = terminal.call_tool(tool, arguments)
+    assert obs.error is not None and said in obs.error.message
+    assert [world.capture() for world in terminal.world.values()] == before
+
+
+def test_a_restored_episode_has_its_files_and_answers(terminal: Any) -> None:
+    terminal.reset(task="train-0")
+    saved = {name: world.save() for name, world in terminal.world.items()}
+    before = {name: world.capture() for name, world in terminal.world.items()}
+    terminal.call_tool("answer", {"text": "12"})
+    terminal.call_tool("run", {"command": "rm -r *; echo x > x"})
+    for name, world in terminal.world.items():
+        assert world.capture() != before[name]
+        world.load(saved[name])
+        assert world.capture() == before[name]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_ladder_falls_with_level_and_mistakes() -> None:
+    scores = measure(Terminal, ladder.LOOKS, ladder.TASKS)
+    assert table(scores) in (ENVS / "terminal_mcp" / "README.md").read_text(encoding="utf-8")
+    for row in scores.values():
+        assert row[0] == 1.0 and row == sorted(row, reverse=True)
+    for column in list(zip(*scores.values(), strict=True))[1:]:
+        assert list(column) == sorted(column, reverse=True)
