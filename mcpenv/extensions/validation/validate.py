@@ -147,49 +147,74 @@ def validate(
         with _progress(len(PARTS) - len(left_out), 0) as (on_part, *_):
             validation = run_parts(target, parts, leave_out=left_out, time_limit_s=choice.time_limit, on_part=on_part)
         return _report(validation, Report(), badge, as_json)
-    played = Report()
     with author_output():
         loaded = load_target(target, settings or (), tasks, columns)
-        loaded.refuse_other(Mode.SIMULATION)
-        cls = _class_of(loaded)
-        if cls.tasks is None and (split is not None or number is not None):
-            raise ConfigurationError(f"{loaded.name} has no tasks for --split and -n; give it some with --tasks")
-        found, size = ([], 0) if cls.tasks is None else _chosen(loaded, cls.tasks, split, number)
-        if not left_out.issuperset(PLAYING):
-            _refuse_what_cannot_be_judged(found)
-        source = "" if cls.tasks is None else cls.tasks.source
-        candidate = Candidate(
-            loaded.make,
-            found,
-            size=size,
-            source=source,
-            folder=loaded.folder,
-            deterministic=not live,
-            remedies=cls.REMEDIES,
+        validation, played = judge(
+            loaded,
+            choice=choice,
+            split=split,
+            number=number,
+            random_seeds=random_seeds,
+            max_steps=max_steps,
+            live=live,
         )
-        progress = _progress(len(PARTS) - len(left_out), len(found))
-        with own_instances(), progress as (on_part, on_check, on_report, on_reset):
-            candidate.on_check = on_check
-            if not left_out.issuperset(PLAYING):
-                candidate.prepare(on_reset)
-            parts = _parts(
-                loaded,
-                candidate,
-                cls.__doc__ or "",
-                partial(
-                    judge_tasks,
-                    candidate,
-                    report=played,
-                    random_seeds=random_seeds,
-                    max_steps=max_steps,
-                    on_report=on_report,
-                ),
-            )
-            validation = run_parts(
-                loaded.name, parts, leave_out=left_out, time_limit_s=choice.time_limit, on_part=on_part
-            )
-    validation.replace_remedies(cls.REMEDIES)
     return _report(validation, played, badge, as_json)
+
+
+def judge(
+    target: Target,
+    *,
+    choice: Choice = Choice(),
+    split: str | None = None,
+    number: int | None = None,
+    random_seeds: int = RANDOM_SEEDS,
+    max_steps: int = MAX_STEPS,
+    live: bool = False,
+) -> tuple[Validation, Report]:
+    """Judge the code of an environment as ``mcpenv validate`` does, and return its findings and the played tasks.
+
+    Args:
+        target: the environment. Its instances are made and closed here.
+        choice, split, number, random_seeds, max_steps, live: as the command has them.
+
+    Raises:
+        ConfigurationError: it cannot be judged: no such split, no tasks to choose, a verifier that cannot run here.
+    """
+    left_out, played = choice.left_out, Report()
+    target.refuse_other(Mode.SIMULATION)
+    cls = class_of(target)
+    if cls.tasks is None and (split is not None or number is not None):
+        raise ConfigurationError(f"{target.name} has no tasks for --split and -n; give it some with --tasks")
+    found, size = ([], 0) if cls.tasks is None else _chosen(target, cls.tasks, split, number)
+    if not left_out.issuperset(PLAYING):
+        _refuse_what_cannot_be_judged(found)
+    source = "" if cls.tasks is None else cls.tasks.source
+    candidate = Candidate(
+        target.make,
+        found,
+        size=size,
+        source=source,
+        folder=target.folder,
+        deterministic=not live,
+        remedies=cls.REMEDIES,
+    )
+    progress = _progress(len(PARTS) - len(left_out), len(found))
+    with own_instances(), progress as (on_part, on_check, on_report, on_reset):
+        candidate.on_check = on_check
+        if not left_out.issuperset(PLAYING):
+            candidate.prepare(on_reset)
+        of_tasks = partial(
+            judge_tasks,
+            candidate,
+            report=played,
+            random_seeds=random_seeds,
+            max_steps=max_steps,
+            on_report=on_report,
+        )
+        parts = _parts(target, candidate, cls.__doc__ or "", of_tasks)
+        validation = run_parts(target.name, parts, leave_out=left_out, time_limit_s=choice.time_limit, on_part=on_part)
+    validation.replace_remedies(cls.REMEDIES)
+    return validation, played
 
 
 def _refuse_what_cannot_be_judged(tasks: Sequence[Task]) -> None:
@@ -235,7 +260,7 @@ def _report(validation: Validation, tasks: Report, badge: Path | None, as_json: 
     return 0 if validation.ok else FAILED if validation.judged else NOT_JUDGED
 
 
-def _class_of(target: Target) -> type[MCPEnvironment]:
+def class_of(target: Target) -> type[MCPEnvironment]:
     """Return the class of a target's instances."""
     if target.environment_class is not None:
         return target.environment_class

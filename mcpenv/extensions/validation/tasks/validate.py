@@ -57,7 +57,7 @@ def validate(
         on_report: called after each task.
     """
     report = Report()
-    with _Bench(make) as first, _Bench(make) as second:
+    with Bench(make) as first, Bench(make) as second:
         for task in tasks:
             of_task = _Trial(task, first, second, random_seeds, max_steps).report()
             report.tasks.append(of_task)
@@ -66,14 +66,14 @@ def validate(
     return report
 
 
-class _Bench:
+class Bench:
     """An instance that is replaced after an error."""
 
     def __init__(self, make: Callable[[], MCPEnvironment]) -> None:
         self._make = make
         self._env: MCPEnvironment | None = None
 
-    def __enter__(self) -> _Bench:
+    def __enter__(self) -> Bench:
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -86,6 +86,7 @@ class _Bench:
         return self._env is not None and isinstance(self._env.world, Mapping)
 
     def play(self, task: Task, player: Player | None = None, seed: int | None = None) -> Play:
+        """Play one episode (`play`)."""
         if self._env is None:
             self._env = self._make()
         played = play(self._env, task, player, seed)
@@ -101,7 +102,7 @@ class _Bench:
 class _Trial:
     """The trials of one task."""
 
-    def __init__(self, task: Task, first: _Bench, second: _Bench, random_seeds: int, max_steps: int) -> None:
+    def __init__(self, task: Task, first: Bench, second: Bench, random_seeds: int, max_steps: int) -> None:
         self._task = task
         self._first = first
         self._second = second

@@ -1,0 +1,1 @@
+"""`mcpenv card`: one page about an environment, in figures that were measured."""

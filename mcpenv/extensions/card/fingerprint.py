@@ -1,0 +1,87 @@
+"""Fingerprints: the hash of an environment's own files, by which a card is known to be older than they are."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+
+from mcpenv.errors import ConfigurationError
+from mcpenv.extensions.shipping.folder_files import shipped_files
+
+README = "README.md"
+BEGIN, END = "<!-- mcpenv card -->", "<!-- end of mcpenv card -->"
+"""The lines of a README between which its card is."""
+
+_NOT_PLAYED = frozenset({".md", ".png", ".svg"})
+"""Texts and pictures for readers, which no episode depends on."""
+_CARDS = frozenset({"card.html", "card.json"})
+_STORED = re.compile(r"\bfingerprint\b.{0,40}?(sha256:[0-9a-f]{64})", re.DOTALL)
+
+
+def fingerprint_of(folder: Path) -> str:
+    """Return the hash of the files of a folder: their names and bytes.
+
+    Hidden files, caches, cards, Markdown and pictures do not count, and neither does mcpenv itself.
+    """
+    whole = hashlib.sha256()
+    for file in sorted(shipped_files(folder)):
+        name = file.relative_to(folder).as_posix()
+        if file.name.startswith(".") or file.suffix in (*_NOT_PLAYED, ".pyc") or file.name in _CARDS:
+            continue
+        whole.update(f"{name}\0{hashlib.sha256(file.read_bytes()).hexdigest()}\n".encode())
+    return f"sha256:{whole.hexdigest()}"
+
+
+def stale(folder: Path, card: Path | None = None) -> str | None:
+    """Return why the card of an environment cannot be relied on; None if its files are those of the card.
+
+    Args:
+        folder: the folder of the environment.
+        card: the file of the card; None for the README of the folder.
+    """
+    file = folder / README if card is None else card
+    if not file.is_file():
+        return f"{file}: there is no such file"
+    text = file.read_text(encoding="utf-8")
+    if card is None:
+        part = _card_in(text)
+        if part is None:
+            return f"{file}: it has no card"
+        text = text[slice(*part)]
+    stored = _STORED.search(text)
+    if stored is None:
+        return f"{file}: its card has no fingerprint"
+    if stored[1] != fingerprint_of(folder):
+        return f"{file}: the card is older than the files of {folder}"
+    return None
+
+
+def write_into_readme(folder: Path, card: str) -> Path:
+    """Write a card between the two markers of a README, or at its end, and return its path.
+
+    Args:
+        folder: the folder of the environment.
+        card: Markdown.
+
+    Raises:
+        ConfigurationError: there is no README, or it has one of the markers only.
+    """
+    file = folder / README
+    if not file.is_file():
+        raise ConfigurationError(f"{file}: there is no such file; write one, or give --out")
+    text = file.read_text(encoding="utf-8")
+    part = _card_in(text)
+    if part is None and (BEGIN in text or END in text):
+        raise ConfigurationError(f"{file}: it has no {BEGIN!r} before {END!r}; give both, or neither")
+    begin, end = part or (len(text), len(text))
+    before = text[:begin] if part else text.rstrip() + "\n\n"
+    file.write_text(f"{before}{BEGIN}\n{card.strip()}\n{END}{text[end:] if part else chr(10)}", encoding="utf-8")
+    return file
+
+
+def _card_in(text: str) -> tuple[int, int] | None:
+    """Return the ends of the card in a text, with its markers; None if it has none."""
+    begin = text.find(BEGIN)
+    end = text.find(END, begin)
+    return None if begin < 0 or end < 0 else (begin, end + len(END))
