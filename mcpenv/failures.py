@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fastmcp.exceptions import ToolError
+from pydantic import ValidationError
 
 from mcpenv.errors import JudgeFailed, VerifierFailed, describe
 from mcpenv.redaction import without_known
@@ -26,9 +27,11 @@ from mcpenv_client.errors import (
     OperationTimeout,
     WireError,
 )
+from mcpenv_client.formats.references import fields_at
 from mcpenv_client.types.records import MISSED, status_of_failure
 from mcpenv_client.types.status import TOOL_RAISED, Stage, Status, StatusCode
 from mcpenv_client.types.tools import Mode, ToolErrorType, ToolFailure
+from mcpenv_client.wire.faults import describe_faults, place_of
 
 logger = logging.getLogger("mcpenv")
 
@@ -183,29 +186,34 @@ def unknown_tool(name: str, existing: Sequence[str]) -> ToolFailure:
     Args:
         existing: the names of the tools that the caller may use. The message has the first `NAMED`.
     """
-    names = ", ".join(existing[:NAMED]) or "none"
-    more = f", and {len(existing) - NAMED} more" if len(existing) > NAMED else ""
-    message = f"Unknown tool: {name[:MAX_SHOWN_NAME]!r}. The tools are: {names}{more}"
+    message = f"Unknown tool: {name[:MAX_SHOWN_NAME]!r}. The tools are: {_listed(existing)}"
     return ToolFailure(error_type=ToolErrorType.TOOL_NOT_FOUND, message=message)
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f", and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return (", ".join(names[:NAMED]) or "none") + more
 
 
 def invalid_arguments(
     name: str, problem: str, errors: list[dict[str, Any]] | None, schema: Mapping[str, Any]
 ) -> ToolFailure:
-    """Return the failure for arguments that a tool refuses. If some are unknown, it names the tool's parameters.
+    """Return the failure for arguments that a tool refuses. It names those that exist if some are unknown.
 
     Args:
         problem: the text of the errors.
         errors: pydantic's errors as plain data; None if only the text is known.
-        schema: the input schema of the tool. The message has the first `NAMED` of its properties.
+        schema: the input schema of the tool. The message has the first `NAMED` properties of an object.
     """
-    known = list(schema.get("properties", ()))
-    unknown = [each["loc"][0] for each in errors or () if each.get("type") in _UNKNOWN and len(each["loc"]) == 1]
-    if unknown:
-        near = difflib.get_close_matches(str(unknown[0])[:MAX_SHOWN_NAME], known, n=1)
-        meant = f"Did you mean {near[0]!r}? " if near else ""
-        more = f", and {len(known) - NAMED} more" if len(known) > NAMED else ""
-        problem += f". {meant}The parameters are: {', '.join(known[:NAMED]) or 'none'}{more}"
+    told: set[tuple[str, ...]] = set()
+    for *place, unknown in [each["loc"] for each in errors or () if each.get("type") in _UNKNOWN and each["loc"]]:
+        known = tuple(fields_at(schema, place))
+        if known not in told and (known or not place):
+            told.add(known)
+            near = difflib.get_close_matches(str(unknown)[:MAX_SHOWN_NAME], known, n=1)
+            meant = f"Did you mean {near[0]!r}? " if near else ""
+            whose = f"fields of {place_of(place)}" if place else "parameters"
+            problem += f". {meant}The {whose} are: {_listed(known)}"
     message = f"{name}: invalid arguments: {problem}"
     return ToolFailure(error_type=ToolErrorType.INVALID_ARGS, message=message, errors=errors)
 
@@ -295,6 +303,6 @@ def _without_paths(text: str, error: BaseException | None = None) -> str:
 
 def _text_of(error: BaseException) -> str:
     try:
-        return without_known(str(error))
+        return without_known(describe_faults(error) if isinstance(error, ValidationError) else str(error))
     except Exception:  # noqa: BLE001 - an exception whose text cannot be made is still an exception
         return ""

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import re
 import traceback
@@ -9,7 +10,8 @@ from typing import Annotated, Any, Literal
 
 import pytest
 from fastmcp.dependencies import Depends
-from pydantic import AfterValidator, BaseModel, BeforeValidator, field_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, field_validator, with_config
+from typing_extensions import TypedDict
 
 from mcpenv import (
     Action,
@@ -216,7 +218,10 @@ def test_what_a_validator_refuses_is_an_invalid_argument(hint: Any) -> None:
     take.__annotations__["text"] = hint
     env.tool(take)
     failure = failure_of(env, "take", text="x")
-    assert failure.error_type is ToolErrorType.INVALID_ARGS and "text: Value error, not this one" in failure.message
+    assert (
+        failure.error_type is ToolErrorType.INVALID_ARGS
+        and failure.message == "take: invalid arguments: text: not this one"
+    )
 
 
 def test_what_a_model_s_validator_refuses_is_an_invalid_argument() -> None:
@@ -243,6 +248,98 @@ def test_a_validator_that_crashes_is_an_execution_error_and_the_episode_goes_on(
     for _ in range(2):
         assert failure_of(env, "take", text="x").error_type is ToolErrorType.EXECUTION_ERROR
     assert env.step_count == 2
+
+
+class Place(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    name: str = ""
+    number: int = 0
+
+
+class Area(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    corners: list[Place] = []
+
+
+@with_config(ConfigDict(extra="forbid"))
+class Note(TypedDict, total=False):
+    text: str
+
+
+@with_config(ConfigDict(extra="forbid"))
+@dataclasses.dataclass
+class Coat:
+    colour: str = "red"
+
+
+def look(
+    at: Place | Area | None = None,
+    named: dict[str, Place] | None = None,
+    pair: tuple[int, Place] | None = None,
+    note: Note | None = None,
+    coat: Coat | None = None,
+) -> str:
+    """Look."""
+    return f"{at} {named} {pair} {note} {coat}"
+
+
+PARAMETERS = "The parameters are: at, named, pair, note, coat"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"att": 1}, f"att: Unexpected keyword argument. Did you mean 'at'? {PARAMETERS}"),
+        ({"": 1}, f"'': Unexpected keyword argument. {PARAMETERS}"),
+        ({"one\ntwo\x1b": 1}, rf"'one\ntwo\x1b': Unexpected keyword argument. {PARAMETERS}"),
+        ({"x" * 300: 1}, f"{'x' * 100}: Unexpected keyword argument. {PARAMETERS}"),
+        (
+            {"at": {"naem": ""}},
+            "at.Place.naem: Extra inputs are not permitted; at.Area.naem: Extra inputs are not permitted. "
+            "Did you mean 'name'? The fields of at.Place are: name, number. The fields of at.Area are: corners",
+        ),
+        (
+            {"named": {"a": {"": 1}, "b": {"": 1}}},
+            "named.a.'': Extra inputs are not permitted; named.b.'': Extra inputs are not permitted. "
+            "The fields of named.a are: name, number",
+        ),
+        (
+            {"pair": [1, {"nummer": 2}]},
+            "pair.1.nummer: Extra inputs are not permitted. Did you mean 'number'? "
+            "The fields of pair.1 are: name, number",
+        ),
+        (
+            {"note": {"test": ""}},
+            "note.test: Extra inputs are not permitted. Did you mean 'text'? The fields of note are: text",
+        ),
+        (
+            {"coat": {"color": ""}},
+            "coat.color: Unexpected keyword argument. Did you mean 'colour'? The fields of coat are: colour",
+        ),
+    ],
+)
+def test_unknown_arguments_and_fields_are_named_on_one_line_with_those_that_exist(
+    arguments: dict[str, Any], message: str
+) -> None:
+    env = MCPEnvironment()
+    env.tool(look)
+    assert env.call_tool("look", arguments).text == f"look: invalid arguments: {message}"
+
+
+def test_an_error_of_pydantic_in_a_tool_is_told_without_values_and_without_pydantic_s_own_words() -> None:
+    env = MCPEnvironment()
+
+    class Checked(BaseModel):
+        text: Annotated[str, AfterValidator(refuse)]
+
+    @env.tool
+    def take(text: str) -> str:
+        """Take."""
+        return Checked(text=text).text
+
+    assert failure_of(env, "take", text="secret").message.startswith("ValidationError: text: not this one (incident ")
 
 
 def test_invalid_arguments_say_nothing_of_the_values() -> None:

@@ -32,7 +32,7 @@ from mcpenv_client.errors import NotSerializable
 from mcpenv_client.types.records import Plane, ToolOutcome
 from mcpenv_client.types.status import REFUSED_CALL
 from mcpenv_client.types.tools import ToolErrorType, ToolFailure
-from mcpenv_client.wire.protocol import describe_faults, faults
+from mcpenv_client.wire.faults import describe_faults, faults
 
 from .context import AmbientContext, EnvironmentContext
 from .current_step import Step

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from mcpenv.errors import ConfigurationError
 from mcpenv.redaction import hide
 from mcpenv_client.types.tools import Mode
-from mcpenv_client.wire.protocol import describe_faults
+from mcpenv_client.wire.faults import describe_faults
 
 from .extension import installed
 

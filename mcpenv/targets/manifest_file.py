@@ -11,6 +11,7 @@ import yaml  # type: ignore[import-untyped]
 from pydantic import BaseModel, ValidationError
 
 from mcpenv.errors import TargetError
+from mcpenv_client.wire.faults import place_of, plain_faults
 
 from .manifest import MANIFEST, SCHEMA_VERSION, Manifest, ManifestLimits, ManifestNeeds
 
@@ -98,10 +99,10 @@ def _fault(fault: Any, node: yaml.Node | None) -> tuple[int, str]:
         return line, f"unknown key {where!r}; {hint}"
     if fault["type"] == "missing":
         return line, f"the key {where!r} is missing"
-    message = str(fault["msg"]).removeprefix("Value error, ")
+    message = plain_faults([fault])[0]["msg"]
     if fault["type"] == "string_type" and not isinstance(fault["input"], dict | list | None):
         message = f"{message}, and {fault['input']} is none; put it in quotes"
-    return line, f"{where}: {message}"
+    return line, f"{place_of(place)}: {message}"
 
 
 def _line_of(node: yaml.Node | None, place: Sequence[str | int]) -> int:

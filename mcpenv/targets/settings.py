@@ -16,7 +16,7 @@ from pydantic_core import from_json
 from mcpenv.environment import MCPEnvironment
 from mcpenv.errors import TargetError
 from mcpenv.redaction import hide
-from mcpenv_client.wire.protocol import faults
+from mcpenv_client.wire.faults import describe_fault, faults
 
 _SECRET_NAME = re.compile(r"(?i)(token|secret|passw(or)?d|credential|api_?key|private_?key)s?$")
 _SECRET_TYPES = {SecretStr, SecretBytes}
@@ -55,7 +55,7 @@ def bind(target: str, made: Any, settings: Iterable[str], values: Mapping[str, A
         try:
             bound[name] = _value(Any if annotation is inspect.Parameter.empty else annotation, text)
         except ValidationError as error:
-            problems = "; ".join(dict.fromkeys(_fault(fault) for fault in faults(error)))
+            problems = "; ".join(dict.fromkeys(describe_fault(fault, "") for fault in faults(error)))
             raise TargetError(target, f"--set {shown}: {problems}") from error
     missing = [name for name, p in parameters.items() if p.default is p.empty and name not in bound]
     if missing:
@@ -128,8 +128,3 @@ def _adapter(annotation: Any) -> TypeAdapter[Any]:
         return TypeAdapter(annotation, config=ConfigDict(arbitrary_types_allowed=True))
     except (PydanticUserError, NameError, TypeError):
         return TypeAdapter(Any)
-
-
-def _fault(fault: Mapping[str, Any]) -> str:
-    where = ".".join(str(part) for part in fault["loc"])
-    return f"{where}: {fault['msg']}" if where else str(fault["msg"])

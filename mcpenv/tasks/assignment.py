@@ -13,7 +13,7 @@ from mcpenv.rewards.verifiers import check
 from mcpenv_client.errors import ExecutionError, InvalidMessage
 from mcpenv_client.types.records import Trajectory
 from mcpenv_client.types.tasks import Task
-from mcpenv_client.wire.protocol import describe_faults, faults
+from mcpenv_client.wire.faults import describe_faults, faults
 
 from . import TaskSet
 from .reset_options import FRAMEWORK, MAX_EPISODE_ID, ResetOptions

@@ -14,7 +14,7 @@ from mcpenv.rewards.verifiers.specs import parse
 from mcpenv_client.errors import NotSerializable
 from mcpenv_client.types.tasks import LABELS, Task
 from mcpenv_client.types.values import decode, encode
-from mcpenv_client.wire.protocol import faults
+from mcpenv_client.wire.faults import faults, place_of
 
 _OPEN = ("metadata", "options")
 """Fields of a task that contain named values."""
@@ -167,7 +167,7 @@ class Columns:
                 message = f"it has no id and no prompt. Say which of its columns ({_shown(row)}) is which"
             own = "prompt" if "prompt" in row.data else "NAME"
             return InvalidTasks(row.place, f"{message}, with columns= (--columns prompt={own})")
-        field = ".".join(map(str, first["loc"]))
+        field = place_of(first["loc"])
         message = str(first["msg"])
         if first["type"] == "extra_forbidden" and len(first["loc"]) == 1:
             message = "a task has no such field. Put your own fields into metadata (from a file, with columns=)"

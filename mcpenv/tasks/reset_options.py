@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, PydanticSchemaGenerationError
 
 from mcpenv_client.errors import InvalidMessage
 from mcpenv_client.types.json_types import reader_of, with_base64
-from mcpenv_client.wire.protocol import describe_faults, faults
+from mcpenv_client.wire.faults import describe_faults, faults
 
 logger = logging.getLogger("mcpenv")
 

@@ -23,6 +23,7 @@ from mcpenv_client.types.model_turns import ModelTurn
 from mcpenv_client.types.records import Trajectory
 from mcpenv_client.types.tasks import Task, without_unset_labels
 from mcpenv_client.types.values import MAX_DEPTH, to_plain
+from mcpenv_client.wire.faults import describe_fault, faults
 
 FORMAT = 1
 """The version of the line's format. A reader refuses unknown ones."""
@@ -149,9 +150,7 @@ class RecordedEpisode:
         except (ValueError, RecursionError) as error:
             if not isinstance(error, ValidationError):
                 raise DamagedRecord(f"it is no JSON: {error}") from error
-            first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-            where = ".".join(str(part) for part in first["loc"])
-            raise DamagedRecord(f"{where}: {first['msg']}" if where else first["msg"]) from error
+            raise DamagedRecord(describe_fault(faults(error)[0], "")) from error
         if episode.format != FORMAT:
             raise DamagedRecord(f"it has format {episode.format}; this version of mcpenv reads {FORMAT}")
         return episode

@@ -11,6 +11,7 @@ from pydantic_core import from_json, to_json
 
 from mcpenv.errors import DamagedRecord
 from mcpenv_client.types.tools import Tool
+from mcpenv_client.wire.faults import describe_faults
 
 from .blobs import write_whole
 
@@ -66,5 +67,7 @@ class ToolLists:
         file = self._folder / f"{name}.json"
         try:
             return _TOOLS.validate_python(from_json(file.read_bytes()))
-        except (OSError, ValueError, ValidationError) as error:
+        except ValidationError as error:
+            raise DamagedRecord(f"the list of tools cannot be read: {describe_faults(error)}", str(file)) from error
+        except (OSError, ValueError) as error:
             raise DamagedRecord(f"the list of tools cannot be read: {error}", str(file)) from error

@@ -144,6 +144,13 @@ def test_invalid_arguments_name_the_place(plane: Plane, plane_name: str) -> None
     assert plane.call("add", {"by": 1}).data == 1
 
 
+def test_unknown_fields_of_a_model_are_refused_with_those_that_exist(plane: Plane, plane_name: str) -> None:
+    outcome = plane.call("draw", {"shape": {"name": "x", "points": [{"x": 1}, {"x": 1, "y\n": 2}]}})
+    assert failed(outcome, ToolErrorType.INVALID_ARGS, plane_name)
+    assert r"shape.points.1.'y\n': Extra inputs" in outcome.text
+    assert outcome.text.endswith(". Did you mean 'y'? The fields of shape.points.1 are: x, y")
+
+
 def test_unknown_tools_are_told_apart(plane: Plane) -> None:
     outcome = plane.call("nope")
     assert outcome.failed

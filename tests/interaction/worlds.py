@@ -17,7 +17,7 @@ from fastmcp.dependencies import Depends
 from fastmcp.server.middleware import CallNext, Middleware, MiddlewareContext
 from fastmcp.utilities.types import Audio, Image
 from mcp_types import EmbeddedResource, TextResourceContents
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from mcpenv import (
     Context,
@@ -46,6 +46,8 @@ class Color(enum.Enum):
 
 
 class Point(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
     x: int
     y: int = 0
 

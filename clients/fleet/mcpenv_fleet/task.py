@@ -9,6 +9,8 @@ from typing import Any
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
+from mcpenv_client.wire.faults import describe_fault, faults
+
 from .errors import InvalidTask
 
 COMPUTER_USE = "computer_use"
@@ -76,10 +78,8 @@ class FleetTask(BaseModel):
         try:
             return cls.model_validate(given)
         except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            where = ".".join(str(part) for part in first["loc"])
             name = data.get("key") or data.get("task_key") or data.get("id") or "without a key"
-            raise InvalidTask(f"task {name!r}: {where}: {first['msg']}") from error
+            raise InvalidTask(f"task {name!r}: {describe_fault(faults(error)[0])}") from error
 
     @property
     def env_key(self) -> str:

@@ -32,13 +32,12 @@ from .types.tasks import Task
 from .types.tools import Tool
 from .types.type_arguments import type_arguments
 from .types.values import revive, to_plain, without_computed
+from .wire.faults import describe_faults, faults
 from .wire.protocol import (
     FrameType,
     Reply,
-    describe_faults,
     encode_action,
     encode_call,
-    faults,
     parse_observation,
 )
 

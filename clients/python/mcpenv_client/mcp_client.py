@@ -48,6 +48,7 @@ from .errors import (
 from .sync import BlockingClient
 from .types.tools import Mode, Tool, ToolResult
 from .types.values import to_plain
+from .wire.faults import describe_faults
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -196,7 +197,9 @@ class MCPToolClient:
                 cursor = page.next_cursor
                 if cursor is None:
                     return tools
-        except (McpenvError, MCPError, ValidationError) as error:
+        except ValidationError as error:
+            raise ListingFailed(shown, describe_faults(error)) from error
+        except (McpenvError, MCPError) as error:
             raise ListingFailed(shown, str(error)) from error
         raise ListingFailed(shown, f"no end after {_MAX_PAGES} pages")
 

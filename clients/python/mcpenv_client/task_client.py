@@ -10,7 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from .errors import InvalidMessage
 from .types.tasks import Task
-from .wire.protocol import describe_faults, faults
+from .wire.faults import describe_faults, faults
 
 PAGE = 500
 """The number of tasks per request."""

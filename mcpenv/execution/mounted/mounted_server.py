@@ -58,7 +58,7 @@ from mcpenv.tools.settings import ToolSettings
 from mcpenv_client.errors import NotSerializable
 from mcpenv_client.types.records import LogEntry
 from mcpenv_client.types.tools import Mode, Tool, ToolFailure, ToolResult
-from mcpenv_client.wire.protocol import describe_faults, faults
+from mcpenv_client.wire.faults import describe_faults, faults
 
 from .mounted_threads import ThreadsOfEnvironment, run_sync
 from .mounted_tools import MountedTools

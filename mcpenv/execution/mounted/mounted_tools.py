@@ -14,7 +14,7 @@ from mcpenv.errors import InvalidTool
 from mcpenv.tools.names import check_name
 from mcpenv.tools.settings import ToolSettings, unknown_key
 from mcpenv_client.types.tools import Mode
-from mcpenv_client.wire.protocol import describe_faults
+from mcpenv_client.wire.faults import describe_faults
 
 
 class MountedTools:

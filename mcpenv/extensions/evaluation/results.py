@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 from mcpenv.errors import ConfigurationError
 from mcpenv_client.scores import reaches
 from mcpenv_client.types.status import COMPLETED, Status, StatusCode
-from mcpenv_client.wire.protocol import describe_faults
+from mcpenv_client.wire.faults import describe_faults
 
 from .plan import Key
 

@@ -21,6 +21,7 @@ from pydantic import ValidationError
 from mcpenv.errors import ConfigurationError
 from mcpenv.redaction import hide
 from mcpenv_client.types.tasks import OracleCall, Task, TaskLimits
+from mcpenv_client.wire.faults import describe_fault, faults
 
 from .config import MAIN, Config, Network, unknown_keys
 from .steps import Step, steps_of
@@ -295,9 +296,7 @@ def read_task(folder: Path) -> HarborTask:
     try:
         config = Config.model_validate(tomllib.loads(place.read_text(encoding="utf-8")))
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise ConfigurationError(f"{place}: {where}: {first['msg']}") from error
+        raise ConfigurationError(f"{place}: {describe_fault(faults(error)[0])}") from error
     except (OSError, ValueError) as error:
         raise ConfigurationError(f"{place}: {error}") from error
     steps = steps_of(folder, config)

@@ -19,6 +19,7 @@ from mcpenv.errors import ConfigurationError
 from mcpenv.extensions.long_outputs import MIN_CHARACTERS, LongOutputs
 from mcpenv.redaction import name_secret
 from mcpenv.tools.settings import ToolSettings, unknown_key
+from mcpenv_client.wire.faults import place_of, plain_faults
 
 from .host_files import WORKSPACE, Variables, from_host, parse, servers_key
 
@@ -307,10 +308,10 @@ def read_config(source: Mapping[str, Any] | str | Path, changes: Mapping[str, st
         found = error.errors(include_url=False, include_input=False)
         # An unknown key is often the reason for a missing one.
         first = next((each for each in found if each["type"] == "extra_forbidden"), found[0])
-        where = ".".join(key if part == "mcpServers" else str(part) for part in first["loc"]) or "it"
+        where = place_of([key if part == "mcpServers" else part for part in first["loc"]]) or "it"
         if first["type"] == "extra_forbidden":
             raise ConfigurationError(f"{name}: {where}: {_unknown_key(first['loc'])}") from error
-        raise ConfigurationError(f"{name}: {where}: {first['msg'].removeprefix('Value error, ')}") from error
+        raise ConfigurationError(f"{name}: {where}: {plain_faults([first])[0]['msg']}") from error
     template = config.environment.workspace
     if template is not None and not template.is_dir():
         raise ConfigurationError(f"{name}: mcpenv.workspace: there is no folder {template}")

@@ -37,6 +37,8 @@ from mcp_types import Tool as ListedTool
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
+from mcpenv_client.wire.faults import describe_fault, faults
+
 from .caller import Caller
 from .config import ServerSettings, StateOf
 from .delivery import (
@@ -437,10 +439,10 @@ def _cause(error: Exception) -> str:
         return "it did not answer in time"
     error = _root_of(error)
     if isinstance(error, ValidationError):
-        fault = error.errors(include_url=False)[0]
+        fault = faults(error)[0]
         match fault["loc"]:
             case ("tools", int(number), "inputSchema" | "outputSchema" as schema, "type"):
                 return f'its tool number {number + 1} has no "type": "object" in its {schema}, which MCP requires'
-            case place:
-                return f"it lists what MCP does not allow: {'.'.join(map(str, place))}: {fault['msg']}"
+            case _:
+                return f"it lists what MCP does not allow: {describe_fault(fault)}"
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -32,6 +32,7 @@ from pydantic import ValidationError
 from mcpenv.environment import MCPEnvironment
 from mcpenv.errors import ConfigurationError
 from mcpenv.redaction import hide
+from mcpenv_client.wire.faults import describe_fault, plain_faults
 
 from .document import chosen, is_url, read, without
 
@@ -402,9 +403,8 @@ def _reason(error: ValueError) -> tuple[str, list[tuple[Any, ...]]]:
     if cause is None:
         return str(error)[:MAX_REASON], []
     first, *others = found = cause.errors(include_url=False, include_input=False)
-    where = ".".join(str(part) for part in first["loc"])
     more = f" (and {len(others)} more)" if others else ""
-    return f"{where}: {first['msg']}{more}"[:MAX_REASON], [each["loc"] for each in found]
+    return f"{describe_fault(plain_faults([first])[0])}{more}"[:MAX_REASON], [each["loc"] for each in found]
 
 
 async def _raise_for_call(response: httpx2.Response) -> None:

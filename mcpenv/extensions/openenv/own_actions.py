@@ -16,6 +16,7 @@ from mcpenv_client.errors import InvalidMessage
 from mcpenv_client.types.records import ToolCall, ToolOutcome
 from mcpenv_client.types.tools import Tool
 from mcpenv_client.types.values import to_plain
+from mcpenv_client.wire.faults import describe_fault, faults
 
 ACT = "act"
 """The name of the tool for the actions of an environment that has no tools of its own."""
@@ -61,8 +62,7 @@ class ActingEnvironment(MCPEnvironment):
         try:
             fields, reward, done = await self._taken(arguments)
         except InvalidMessage as misfit:
-            texts = [f"{'.'.join(map(str, each['loc'])) or 'input'}: {each['msg']}" for each in misfit.errors]
-            problem = "; ".join(texts) or str(misfit)
+            problem = "; ".join(map(describe_fault, misfit.errors)) or str(misfit)
             raise SortedFailure(invalid_arguments(ACT, problem, misfit.errors, self._act_schema)) from misfit
         self._end_of_step(reward, done)
         shown = {name: value for name, value in fields.items() if name not in _NOT_FOR_AGENTS}
@@ -78,8 +78,7 @@ class ActingEnvironment(MCPEnvironment):
         try:
             action = cls.model_validate(arguments)
         except ValidationError as error:
-            faults: Any = error.errors(include_url=False, include_context=False, include_input=False)
-            raise InvalidMessage("the action does not fit", errors=faults) from error
+            raise InvalidMessage("the action does not fit", errors=faults(error)) from error
         observation = await self._execution.user_code.call(self.act, action)
         return to_plain(observation, "observation"), observation.reward, observation.done
 

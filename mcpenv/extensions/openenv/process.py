@@ -21,6 +21,7 @@ from typing import Any
 
 from mcpenv.extensions.mcp_proxy.process import GUARD_KILL, GUARDS, guard
 from mcpenv_client.errors import InvalidMessage, McpenvError, SessionLost
+from mcpenv_client.wire.faults import plain_faults
 
 logger = logging.getLogger("mcpenv")
 
@@ -200,7 +201,7 @@ def error_of(error: Mapping[str, Any]) -> Exception:
         raised.add_note(f"in the process of the OpenEnv environment:\n{error['traceback']}")
         return raised
     if kind == "invalid":
-        return InvalidMessage(message, errors=error.get("errors"))
+        return InvalidMessage(message, errors=plain_faults(error.get("errors") or ()))
     if kind in ("lost", "cancelled"):
         return SessionLost(message)
     return OpenEnvRefusal(kind, message)

@@ -15,7 +15,7 @@ from mcpenv.tools.names import check_name
 from mcpenv.tools.results import result_of
 from mcpenv_client.types.tools import Tool
 from mcpenv_client.types.users import UserCall, UserTurn
-from mcpenv_client.wire.protocol import describe_faults, faults
+from mcpenv_client.wire.faults import describe_faults, faults
 
 Run = Callable[..., Awaitable[Any]]
 """Calls a function where code of the environment runs."""

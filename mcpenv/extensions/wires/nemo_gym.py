@@ -35,7 +35,7 @@ from mcpenv_client.rows import COLUMNS, reset_options_of
 from mcpenv_client.types.status import Stage, Status, StatusCode
 from mcpenv_client.types.tools import ToolErrorType
 from mcpenv_client.types.values import encode
-from mcpenv_client.wire.protocol import describe_faults
+from mcpenv_client.wire.faults import describe_faults
 
 COOKIE = "mcpenv_session"
 """The cookie of a seeded session, which calls and ``/verify`` bring."""

@@ -42,7 +42,8 @@ from mcpenv_client.types.observations import Observation
 from mcpenv_client.types.records import StepResult
 from mcpenv_client.types.tools import Tool, ToolErrorType, ToolResult
 from mcpenv_client.types.values import encode
-from mcpenv_client.wire.protocol import EpisodeState, describe_faults
+from mcpenv_client.wire.faults import describe_faults
+from mcpenv_client.wire.protocol import EpisodeState
 
 END_TOOL = "end_episode"
 """The name of the terminal tool, with more underscores if the environment has a tool of that name."""

@@ -18,6 +18,7 @@ from mcpenv.entry_points import entries_of, load_entry
 from mcpenv.errors import ConfigurationError, InvalidVerifier, VerifierFailed
 from mcpenv_client.types.records import Reward
 from mcpenv_client.types.tasks import Task
+from mcpenv_client.wire.faults import faults, place_of
 
 from .diff import Changes, Verdict
 from .evidence import Evidence
@@ -181,9 +182,9 @@ def parse(spec: Mapping[str, Any], where: str = "verifier") -> VerifierSpec:
     except ConfigurationError as error:
         raise InvalidVerifier(f"{where}.kind", str(error)) from error
     except ValidationError as error:
-        first = error.errors()[0]
-        problem = first["msg"].removeprefix("Value error, ")
-        raise InvalidVerifier(".".join([where, *map(str, first["loc"])]), problem[:1].lower() + problem[1:]) from error
+        first = faults(error)[0]
+        problem = first["msg"]
+        raise InvalidVerifier(place_of([where, *first["loc"]]), problem[:1].lower() + problem[1:]) from error
 
 
 def check(spec: Mapping[str, Any], *, has_world: bool = True, where: str = "verifier") -> None:

@@ -24,7 +24,7 @@ from mcpenv.server.sessions.factory import EnvironmentFactory
 from mcpenv.tasks import TaskSet
 from mcpenv.tasks.source import TaskRefusal, TaskSource
 from mcpenv_client.types.values import encode
-from mcpenv_client.wire.protocol import describe_faults
+from mcpenv_client.wire.faults import describe_faults
 
 from .http import ControlRoutes
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import unquote
 
@@ -77,6 +77,47 @@ def schema_at(reference: str, root: Mapping[str, Any]) -> Schema:
         return target_of(reference, root)
     except Unresolvable:
         return True
+
+
+def fields_at(root: Mapping[str, Any], place: Iterable[str | int]) -> list[str]:
+    """Return the names of the properties that an object may have at a place, in order; empty if they are not known.
+
+    Args:
+        place: the names of properties, the indices of items, and pydantic's names for the members of unions, which are
+            the names of their definitions and part of the same value.
+    """
+    found = [("", root)]
+    for part in place:
+        here = [each for inner in found for each in _applied(*inner, root, set())]
+        inside = [("", inner) for _, schema in here if (inner := _inner(schema, part)) is not None]
+        found = inside or [each for each in here if each[0] == part] or found
+    here = [each for inner in found for each in _applied(*inner, root, set())]
+    return list(dict.fromkeys(name for _, schema in here for name in schema.get("properties") or ()))
+
+
+def _applied(name: str, schema: Schema, root: Mapping[str, Any], seen: set[int]) -> Iterator[tuple[str, Schema]]:
+    """Yield the schemas of which all or some apply to one value, each with the name of its definition."""
+    if not isinstance(schema, Mapping) or id(schema) in seen:
+        return
+    seen.add(id(schema))
+    yield name, schema
+    for part in (part for keyword in ("allOf", "anyOf", "oneOf") for part in schema.get(keyword, ())):
+        yield from _applied("", part, root, seen)
+    if "$ref" in schema:
+        yield from _applied(str(schema["$ref"]).rpartition("/")[2], schema_at(schema["$ref"], root), root, seen)
+
+
+def _inner(schema: Schema, part: str | int) -> Schema | None:
+    """Return the schema of a property or an item; None if there is none."""
+    if isinstance(part, str):
+        properties = schema.get("properties") or {}
+        return properties[part] if part in properties else _object(schema.get("additionalProperties"))
+    first = schema.get("prefixItems", ())
+    return first[part] if part < len(first) else _object(schema.get("items"))
+
+
+def _object(schema: Schema) -> Schema | None:
+    return schema if isinstance(schema, Mapping) else None
 
 
 def parts_of(schema: Mapping[str, Any]) -> Iterator[tuple[str, Schema]]:

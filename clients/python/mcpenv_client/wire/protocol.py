@@ -30,6 +30,8 @@ from mcpenv_client.types.observations import CallToolObservation, Observation
 from mcpenv_client.types.records import ending_data
 from mcpenv_client.types.values import decode, encode_plain, revive, to_plain, without_computed
 
+from .faults import faults
+
 MAX_REQUEST_ID = 255
 """Maximum characters of a ``request_id``."""
 
@@ -464,39 +466,6 @@ def parse_observation(payload: Mapping[str, Any], cls: type[Observation]) -> Obs
         raise InvalidMessage(f"the server's observation: {error}") from error
 
 
-MAX_FAULTS = 20
-"""Maximum number of faults that are named. A request of a few megabytes may have a million of them."""
-
-MAX_COUNTED = 10_000
-"""Number of faults above which none is named. Pydantic makes either all of them or none."""
-
-MAX_FAULT_NAME, MAX_FAULT_TEXT = 100, 500
-
-
-def faults(error: ValidationError) -> list[dict[str, Any]]:
-    """Return the first of pydantic's errors as plain data: ``loc``, ``msg``, ``type``, but no input values and URLs."""
-    if error.error_count() > MAX_COUNTED:
-        return []
-    found = error.errors(include_url=False, include_context=False, include_input=False)
-    return [
-        {
-            "loc": [part[:MAX_FAULT_NAME] if isinstance(part, str) else part for part in fault["loc"]],
-            "msg": fault["msg"][:MAX_FAULT_TEXT],
-            "type": fault["type"],
-        }
-        for fault in found[:MAX_FAULTS]
-    ]
-
-
-def describe_faults(error: ValidationError) -> str:
-    """Return the first of pydantic's errors as one line of text, with the number of the others."""
-    named = faults(error)
-    texts = [f"{'.'.join(map(str, each['loc'])) or 'input'}: {each['msg']}" for each in named]
-    if (more := error.error_count() - len(named)) > 0:
-        texts.append(f"{more} more problems" if named else f"{more} problems")
-    return "; ".join(texts)
-
-
 def _fault(name: str, message: str) -> dict[str, Any]:
     return {"loc": [name], "msg": message, "type": "value_error"}
 
@@ -528,13 +497,11 @@ __all__ = [
     "action_type",
     "decode_frame",
     "decode_reply",
-    "describe_faults",
     "encode_action",
     "encode_call",
     "encode_frame",
     "encode_reply",
     "ending_of",
-    "faults",
     "next_state",
     "observation_data",
     "parse_observation",
