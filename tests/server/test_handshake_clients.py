@@ -157,6 +157,67 @@ def test_who_comes_back_while_more_is_said_gets_the_answer_too(version: str) -> 
         run(main(url))
 
 
+async def the_rest(client: Raw, last: str, headers: dict[str, str]) -> list[Any]:
+    """Come back, and read the messages of the stream until the server ends it."""
+    response = await client.http.get("/mcp", headers={**headers, "Last-Event-ID": last})
+    assert response.status_code == 200
+    return events(response.text)
+
+
+@pytest.mark.parametrize("version", ["2025-06-18", "2025-11-25"])
+def test_a_resumed_stream_ends_with_the_answer_whenever_that_is_given(version: str) -> None:
+    async def main(url: str) -> None:
+        async with raw(url) as client:
+            for number in range(20):
+                Talker.gate.clear()
+                Talker.told.clear()
+                Talker.inside.clear()
+                headers = {**await opened(client), "MCP-Protocol-Version": version}
+                last = await broken_off(client, "talk_much", headers, away=0.0)
+                asyncio.get_running_loop().call_later(number * 5e-4, Talker.gate.set)
+                messages = await the_rest(client, last, headers)
+                while not any("result" in message for message in messages):
+                    # The server had not noticed yet that the client was gone, and its first stream had the answer.
+                    messages = await the_rest(client, last, headers)
+                assert [message for message in messages if "result" in message] == messages[-1:]
+
+    with serving(Talker) as url:
+        run(main(url))
+
+
+def test_a_stream_that_is_resumed_after_its_answer_ends_at_once() -> None:
+    async def main(url: str) -> None:
+        async with raw(url) as client:
+            headers = await opened(client)
+            text = (await client.http.post("/mcp", json=called(1, "talk"), headers=headers)).text
+            *_, last = [line.removeprefix("id: ") for line in text.splitlines() if line.startswith("id: ")]
+            assert "result" in events(text)[-1]
+            assert await the_rest(client, last, headers) == []
+
+    with serving(Talker) as url:
+        run(main(url))
+
+
+def test_a_resumed_stream_ends_with_its_connection_whenever_that_ends() -> None:
+    async def main(url: str) -> None:
+        async with raw(url) as client:
+            for number in range(40):
+                Talker.gate.clear()
+                Talker.inside.clear()
+                headers = await opened(client)
+                last = await broken_off(client, "hold", headers)
+                back = {**headers, "Last-Event-ID": last}
+                waiting = asyncio.create_task(client.http.get("/mcp", headers=back))
+                await asyncio.sleep(number * 2e-4)  # the connection ends before, while, or after it is resumed
+                assert (await client.http.delete("/mcp", headers=headers)).status_code == 200
+                response = await waiting
+                assert response.status_code == 404 or events(response.text) == []
+                Talker.gate.set()
+
+    with serving(Talker) as url:
+        run(main(url))
+
+
 def test_a_call_whose_connection_ends_has_no_answer_and_its_stream_ends() -> None:
     async def main(url: str) -> None:
         async with raw(url) as client:

@@ -45,17 +45,24 @@ class _Connection:
     """The state of an open connection.
 
     Attributes:
+        ended: set when it has ended; None if nothing waits for that.
         user: Starlette's user that opened it; no other may close it.
         size: of the request that opened it, in bytes.
         posts: requests in flight.
     """
 
-    __slots__ = ("posts", "size", "user")
+    __slots__ = ("ended", "posts", "size", "user")
 
     def __init__(self, user: Any, size: int) -> None:
+        self.ended: asyncio.Event | None = None
         self.user = user
         self.size = size
         self.posts = 0
+
+    def end(self) -> None:
+        """End its standing streams."""
+        if self.ended is not None:
+            self.ended.set()
 
 
 _Connections = OrderedDict[str, _Connection]
@@ -110,9 +117,8 @@ class HandshakeConnections:
     @contextmanager
     def using(self, connection: str) -> Iterator[None]:
         """Count a request of a connection as in flight."""
-        connections = self._open.get(self.opened_at(connection))
-        its = None if connections is None else connections.get(connection)
-        if connections is None or its is None:
+        connections = self._open.get(self.opened_at(connection), _Connections())
+        if (its := connections.get(connection)) is None:
             yield
             return
         connections.move_to_end(connection)
@@ -122,11 +128,25 @@ class HandshakeConnections:
         finally:
             its.posts -= 1
 
+    def ended(self, connection: str | None) -> asyncio.Event:
+        """Return the event that is set when a connection has ended; one that is never set if it is unknown.
+
+        A stream that begins while its connection ends is not closed by the transport.
+        """
+        ended = asyncio.Event()
+        if (
+            connection is None
+            or (its := self._open.get(self.opened_at(connection), _Connections()).get(connection)) is None
+        ):
+            return ended
+        its.ended = its.ended or ended
+        return its.ended
+
     def closed(self, connection: str) -> None:
         """Forget a connection that its client has closed."""
         handle = self._where.pop(connection, None)
         if connection in self._open.get(handle, ()):
-            self._removed(handle, connection)
+            self._removed(handle, connection).end()
 
     def end_all(self, handle: str) -> None:
         """Close the connections that were opened at a handle."""
@@ -147,11 +167,11 @@ class HandshakeConnections:
         return its
 
     def _end_soon(self, connection: str, its: _Connection) -> None:
-        task = asyncio.ensure_future(self._end(connection, its.user))
+        task = asyncio.ensure_future(self._end(connection, its))
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
 
-    async def _end(self, connection: str, user: Any) -> None:
+    async def _end(self, connection: str, its: _Connection) -> None:
         """Close a connection as the client's own DELETE does."""
         scope: Scope = {
             "type": "http",
@@ -163,9 +183,10 @@ class HandshakeConnections:
             "root_path": "",
             "query_string": b"",
             "headers": [(b"mcp-session-id", connection.encode("latin-1"))],
-            "user": user,
+            "user": its.user,
         }
         await self._transport(scope, _nothing_more, _discard)
+        its.end()
 
 
 def limit_bodies(app: StarletteWithLifespan, max_body_bytes: int) -> None:

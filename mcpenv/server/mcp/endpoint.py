@@ -164,7 +164,7 @@ class MCPEndpoint:
                 await self._streaming(scope, receive, send)
             return
         if scope["method"] == "GET":
-            await self._standing(scope, receive, send)
+            await self._standing(scope, receive, send, connection)
             return
         if connection is not None and scope["method"] != "DELETE":
             await self._streaming(scope, receive, send)
@@ -247,17 +247,21 @@ class MCPEndpoint:
             for watcher in watchers:
                 watcher.cancel()
 
-    async def _standing(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a standing stream until its client disconnects or the server shuts down."""
-        stopping = asyncio.ensure_future(self._stopping.wait())
-        open_ended = False
+    async def _standing(self, scope: Scope, receive: Receive, send: Send, connection: str | None) -> None:
+        """Serve a standing stream until its client disconnects, its connection ends or the server shuts down.
+
+        A stream that was resumed also ends with the answer of its request.
+        """
         resumption = Resumption()
         RESUMED.set(resumption)
+        ends = (self._stopping, self._transports.ended(connection), resumption.answered)
+        ending = [asyncio.ensure_future(each.wait()) for each in ends]
+        open_ended = False
 
         async def receive_or_stop() -> Message:
             receiving = asyncio.ensure_future(receive())
             try:
-                await asyncio.wait({receiving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait({receiving, *ending}, return_when=asyncio.FIRST_COMPLETED)
                 return receiving.result() if receiving.done() else {"type": "http.disconnect"}
             finally:
                 receiving.cancel()
@@ -270,10 +274,11 @@ class MCPEndpoint:
 
         try:
             await self._streaming(scope, receive_or_stop, watch_end)
-            if open_ended and stopping.done():
+            if open_ended and any(each.is_set() for each in ends):
                 await send({"type": "http.response.body", "body": b""})
         finally:
-            stopping.cancel()
+            for each in ending:
+                each.cancel()
             resumption.end()
 
 

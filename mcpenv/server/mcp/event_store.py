@@ -28,9 +28,14 @@ class Resumption:
 
     The transport sends the stored events, then an event that begins the stream anew, which clients before 2025-11-25 do
     not get. It receives new events as soon as the last of these is taken from its queue.
+
+    Attributes:
+        answered: set when the answer of the stream's request was sent, with which the stream ends.
     """
 
     def __init__(self) -> None:
+        self.answered = asyncio.Event()
+        self._answer: bytes | None = None
         self._last = b""
         self._receives = asyncio.Event()
         self._receives.set()
@@ -40,8 +45,14 @@ class Resumption:
         self._last = f"id: {event_id}\r\n".encode()
         self._receives.clear()
 
+    def answers(self, event_id: EventId | None) -> None:
+        """Note the event with the answer of the stream's request; None if the client has it already."""
+        self._answer = b"" if event_id is None else f"id: {event_id}\r\n".encode()
+
     def sent(self, body: bytes) -> None:
         """Note that a part of the response was sent."""
+        if self._answer is not None and self._answer in body:
+            self.answered.set()
         if self._last and self._last in body:
             # It was taken from the transport's queue before: the transport runs before a callback that is added now.
             asyncio.get_running_loop().call_soon(self._sent, self._last)
@@ -99,6 +110,8 @@ class RecentEvents(EventStore):
         if resumption is not None and message is None:
             resumption.sends(event_id)
         elif resumption is not None:
+            if isinstance(message, JSONRPCResponse | JSONRPCError):
+                resumption.answers(event_id)
             await resumption.receiving()
         return event_id
 
@@ -117,6 +130,9 @@ class RecentEvents(EventStore):
             self._resuming[stream_id] = resumption
             if later:
                 resumption.sends(later[-1][1])
+            for each, event_id in ((event[1], None), *later):
+                if isinstance(each, JSONRPCResponse | JSONRPCError):
+                    resumption.answers(event_id)
         for message, event_id in later:
             await send_callback(EventMessage(message, event_id))
         return stream_id
