@@ -21,41 +21,26 @@ from mcpenv_client import (
     Observation,
     OracleCall,
     Reward,
-    ServerCapacityStatus,
-    ServerMode,
-    SessionInfo,
-    Stage,
     State,
     Status,
-    StatusCode,
-    StepRecord,
     Task,
     TaskLimits,
-    Tool,
     ToolCall,
-    ToolErrorType,
-    ToolFailure,
     ToolOutcome,
-    ToolResult,
     Trajectory,
 )
 
 from .environment import MCPEnvironment
 from .errors import (
     ConfigurationError,
-    DamagedRecord,
     InvalidRubric,
     InvalidTasks,
     InvalidTool,
-    InvalidVerifier,
     JudgeFailed,
     Misuse,
     StartupError,
     TargetError,
-    VerifierFailed,
 )
-from .execution.components import CompletingProvider
-from .execution.snapshots import Snapshot
 from .moved import moved_name
 from .rewards.rubrics import (
     Discounted,
@@ -68,16 +53,13 @@ from .rewards.rubrics import (
     Verified,
     WeightedSum,
     advantages,
-    discounted_returns,
     ranks,
     rubric_from_config,
     score_of,
-    worth_of,
 )
 from .rewards.verifiers import ANY, REMOVED, Changes, Evidence, Verdict
-from .server.config import ConcurrencyConfig
 from .targets.target import load
-from .tasks import NoSuchTask, TaskSet
+from .tasks import TaskSet
 from .trajectories import RecordedEnvironment, RecordedEpisode, Recorder, read_episodes
 from .worlds import ObjectWorld, World
 
@@ -86,12 +68,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     # Write an environment
-    "CompletingProvider",
     "MCPEnvironment",
     "Context",
     "ToolError",
     "Mode",
-    "ServerMode",
     "Reward",
     "ToolCall",
     "ToolOutcome",
@@ -118,26 +98,20 @@ __all__ = [
     "Verdict",
     "ANY",
     "REMOVED",
-    "InvalidVerifier",
-    "VerifierFailed",
     "World",
     "SQLiteWorld",
     "FilesWorld",
     "ObjectWorld",
     "InvalidTasks",
-    "NoSuchTask",
     # Record episodes
     "Recorder",
     "RecordedEpisode",
     "RecordedEnvironment",
     "read_episodes",
-    "DamagedRecord",
     # Compare episodes
     "score_of",
-    "worth_of",
     "advantages",
     "ranks",
-    "discounted_returns",
     # Step an environment
     "Action",
     "CallToolAction",
@@ -146,24 +120,12 @@ __all__ = [
     "CallToolObservation",
     "ListToolsObservation",
     "State",
-    "Tool",
-    "ToolResult",
-    "ToolFailure",
-    "ToolErrorType",
-    "StepRecord",
     "Trajectory",
     "Status",
-    "StatusCode",
-    "Stage",
-    # Load, serve it
+    # Load it
     "load",
-    "ConcurrencyConfig",
-    "ServerCapacityStatus",
-    "SessionInfo",
-    # Snapshots
-    "Snapshot",
-    "NotSupported",
     # Errors
+    "NotSupported",
     "McpenvError",
     "EpisodeDone",
     "ExecutionError",

@@ -56,9 +56,19 @@ MOVED = {
 _INTEGRATIONS = "mcpenv.integrations"
 """A package that only held others. It is empty now."""
 
+_OF_THE_CLIENT = (
+    *("ServerCapacityStatus", "ServerMode", "SessionInfo", "Stage", "StatusCode", "StepRecord", "Tool"),
+    *("ToolErrorType", "ToolFailure", "ToolResult", "discounted_returns", "worth_of"),
+)
 
 NAMES = {
     **dict.fromkeys(("mcpenv.GitWorld", "mcpenv.worlds.GitWorld"), "mcpenv.extensions.git_world"),
+    **{f"mcpenv.{name}": "mcpenv_client" for name in _OF_THE_CLIENT},
+    **{f"mcpenv.{name}": "mcpenv.errors" for name in ("DamagedRecord", "InvalidVerifier", "VerifierFailed")},
+    "mcpenv.CompletingProvider": "mcpenv.execution.components",
+    "mcpenv.ConcurrencyConfig": "mcpenv.server",
+    "mcpenv.NoSuchTask": "mcpenv.tasks",
+    "mcpenv.Snapshot": "mcpenv.execution.snapshots",
     "mcpenv.Judge": "mcpenv.extensions.models",
     "mcpenv.rewards.rubrics.rescore": "mcpenv.extensions.records.rescoring",
     "mcpenv.LongOutputs": "mcpenv.extensions.long_outputs",

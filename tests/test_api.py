@@ -31,6 +31,10 @@ def test_all_names_what_is_there_once() -> None:
     assert mcpenv.__version__ == importlib.metadata.version("mcpenv")
 
 
+def test_there_are_few_enough_to_read() -> None:
+    assert len(mcpenv.__all__) <= 60
+
+
 def test_what_trainers_compute_is_in_the_client_too() -> None:
     for name in ("advantages", "ranks", "score_of"):
         assert getattr(mcpenv_client, name) is getattr(mcpenv, name)

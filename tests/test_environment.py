@@ -26,11 +26,10 @@ from mcpenv import (
     Reward,
     State,
     ToolCall,
-    ToolErrorType,
     ToolOutcome,
 )
 from mcpenv.execution.concurrency.threads import THREADS
-from mcpenv_client import InvalidMessage, OperationTimeout, Plane, SessionLost
+from mcpenv_client import InvalidMessage, OperationTimeout, Plane, SessionLost, ToolErrorType
 
 
 class Plain(MCPEnvironment):

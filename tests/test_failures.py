@@ -13,17 +13,8 @@ from fastmcp.dependencies import Depends
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, field_validator, with_config
 from typing_extensions import TypedDict
 
-from mcpenv import (
-    Action,
-    ExecutionError,
-    MCPEnvironment,
-    Mode,
-    ToolCall,
-    ToolError,
-    ToolErrorType,
-    ToolFailure,
-    ToolOutcome,
-)
+from mcpenv import Action, ExecutionError, MCPEnvironment, Mode, ToolCall, ToolError, ToolOutcome
+from mcpenv_client import ToolErrorType, ToolFailure
 
 INCIDENT = re.compile(r"\(incident ([0-9a-f]{8})\)$")
 

@@ -8,7 +8,8 @@ import pytest
 from pydantic import Base64Bytes, BaseModel, Field, TypeAdapter, model_validator
 from typing_extensions import TypedDict
 
-from mcpenv import MCPEnvironment, ToolErrorType
+from mcpenv import MCPEnvironment
+from mcpenv_client import ToolErrorType
 from mcpenv_client.types.json_types import writer_of
 
 BLOB = b"\xff\xfe\x00hi>?"

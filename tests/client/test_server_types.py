@@ -179,7 +179,4 @@ def test_capacity_keeps_no_slots_below_zero() -> None:
 
 
 def test_the_names_of_the_seeds_are_public() -> None:
-    assert ServerMode is Mode is mcpenv.ServerMode is mcpenv_client.ServerMode
-    assert mcpenv.SessionInfo is SessionInfo
-    assert mcpenv.ServerCapacityStatus is ServerCapacityStatus
-    assert mcpenv.ConcurrencyConfig is ConcurrencyConfig
+    assert ServerMode is Mode is mcpenv.Mode is mcpenv_client.ServerMode

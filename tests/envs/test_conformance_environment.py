@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from mcpenv import MCPEnvironment, ToolErrorType
+from mcpenv import MCPEnvironment
 from mcpenv.extensions.contract import EnvironmentContract
 from mcpenv.server.serve import serving
-from mcpenv_client import EnvClient
+from mcpenv_client import EnvClient, ToolErrorType
 
 FOLDER = Path(__file__).resolve().parents[2] / "envs" / "conformance_mcp"
 

@@ -15,8 +15,9 @@ from mcp.server.session import ServerSession
 from mcp.shared.exceptions import MCPError
 from pydantic import Field
 
-from mcpenv import Context, MCPEnvironment, ToolErrorType
+from mcpenv import Context, MCPEnvironment
 from mcpenv.server.serve import serving
+from mcpenv_client import ToolErrorType
 
 
 class Growing(MCPEnvironment):

@@ -27,7 +27,6 @@ from mcpenv import (
     Misuse,
     Observation,
     Rubric,
-    StepRecord,
     Task,
     TaskLimits,
     ToolCall,
@@ -40,7 +39,7 @@ from mcpenv.execution.snapshots import Snapshot
 from mcpenv.rewards.verifiers import Evidence
 from mcpenv.tools.registry import ToolRegistry
 from mcpenv.worlds import FilesWorld, SQLiteWorld
-from mcpenv_client import InvalidMessage, NotSupported, SessionLost
+from mcpenv_client import InvalidMessage, NotSupported, SessionLost, StepRecord
 from mcpenv_client.types.tools import Mode
 
 

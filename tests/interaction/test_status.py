@@ -26,9 +26,7 @@ from mcpenv import (
     Observation,
     Recorder,
     Rubric,
-    Stage,
     Status,
-    StatusCode,
     Task,
     TaskLimits,
     ToolCall,
@@ -53,6 +51,8 @@ from mcpenv_client import (
     ExecutionError,
     OperationTimeout,
     SessionLost,
+    Stage,
+    StatusCode,
     WireError,
 )
 from mcpenv_client.errors import from_wire

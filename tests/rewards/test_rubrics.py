@@ -32,21 +32,19 @@ from mcpenv import (
     Rubric,
     Scored,
     Sequence,
-    StepRecord,
     ToolCall,
     ToolOutcome,
     Trajectory,
     Verified,
     WeightedSum,
     advantages,
-    discounted_returns,
     ranks,
     rubric_from_config,
     score_of,
 )
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.serve import serving
-from mcpenv_client import EnvClient, NotSerializable, OperationTimeout
+from mcpenv_client import EnvClient, NotSerializable, OperationTimeout, StepRecord, discounted_returns
 
 
 class Desk(MCPEnvironment):

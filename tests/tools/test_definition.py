@@ -12,10 +12,10 @@ from environments import EverythingEnvironment
 from fastmcp.dependencies import Depends
 from pydantic import BaseModel, Field
 
-from mcpenv import Context, InvalidTool, MCPEnvironment, Mode, ToolErrorType
+from mcpenv import Context, InvalidTool, MCPEnvironment, Mode
 from mcpenv.tools.definition import DefinitionCache, ToolDefinition
 from mcpenv.tools.schema_tool import SchemaTool
-from mcpenv_client import Tool
+from mcpenv_client import Tool, ToolErrorType
 
 
 class Item(BaseModel):

@@ -24,9 +24,10 @@ from mcp_types import EmbeddedResource, ResourceLink, TextContent, TextResourceC
 from pydantic import BaseModel, Field, field_serializer
 from typing_extensions import TypedDict
 
-from mcpenv import CallToolObservation, MCPEnvironment, Mode, ToolErrorType, ToolFailure, ToolResult
+from mcpenv import CallToolObservation, MCPEnvironment, Mode
 from mcpenv.tools.definition import ToolDefinition
 from mcpenv.tools.results import from_fastmcp, outcome_of, to_fastmcp
+from mcpenv_client import ToolErrorType, ToolFailure, ToolResult
 
 
 def made(kind: ToolDefinition, value: Any) -> ToolResult:

@@ -9,17 +9,9 @@ import pytest
 from environments import EVERYTHING_CALLS, EverythingEnvironment, counted
 from fastmcp import Client
 
-from mcpenv import (
-    CallToolObservation,
-    Context,
-    InvalidTool,
-    MCPEnvironment,
-    Mode,
-    Tool,
-    ToolErrorType,
-    ToolResult,
-)
+from mcpenv import CallToolObservation, Context, InvalidTool, MCPEnvironment, Mode
 from mcpenv.tools.registry import ToolRegistry
+from mcpenv_client import Tool, ToolErrorType, ToolResult
 
 
 def called(env: MCPEnvironment, tool: str, /, **arguments: Any) -> ToolResult:

@@ -15,18 +15,9 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import PromptReference
 from pydantic import BaseModel
 
-from mcpenv import (
-    CallToolAction,
-    CallToolObservation,
-    Context,
-    MCPEnvironment,
-    Mode,
-    ToolCall,
-    ToolError,
-    ToolErrorType,
-    ToolOutcome,
-)
+from mcpenv import CallToolAction, CallToolObservation, Context, MCPEnvironment, Mode, ToolCall, ToolError, ToolOutcome
 from mcpenv.server.serve import serving
+from mcpenv_client import ToolErrorType
 
 
 class Size(BaseModel):

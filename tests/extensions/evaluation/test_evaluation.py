@@ -19,12 +19,13 @@ from command_line import processes_with
 from evaluate_endpoint import Endpoint, called, refused, scripted_endpoint
 from evaluate_world import Counting
 
-from mcpenv import ConfigurationError, Stage, Status, StatusCode
+from mcpenv import ConfigurationError, Status
 from mcpenv.extensions.evaluation import Evaluated, ModelAgent, ProgramAgent, evaluate
 from mcpenv.extensions.evaluation.isolation import Choice
 from mcpenv.extensions.evaluation.results import EpisodeResult, Failure, read_results
 from mcpenv.extensions.evaluation.run_page import report_of
 from mcpenv.trajectories import RecordedEpisode, read_episodes
+from mcpenv_client import Stage, StatusCode
 
 PROGRAM = Path(__file__).with_name("evaluate_program.py")
 COMMAND = f"{sys.executable} {PROGRAM} {{mcp_url}}"

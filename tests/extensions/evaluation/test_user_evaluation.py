@@ -9,11 +9,12 @@ import pytest
 from evaluate_endpoint import Endpoint, called, refused, said, scripted_endpoint
 from user_worlds import LINES, Boxes, Phone
 
-from mcpenv import StatusCode, read_episodes
+from mcpenv import read_episodes
 from mcpenv.extensions.evaluation import Evaluated, ModelAgent, evaluate
 from mcpenv.extensions.evaluation.results import Failure
 from mcpenv.extensions.evaluation.run_page import report_of
 from mcpenv.extensions.users import user_turns
+from mcpenv_client import StatusCode
 
 
 @pytest.fixture

@@ -12,12 +12,12 @@ from evaluate_endpoint import Endpoint, called, refused, said, scripted_endpoint
 from fastmcp import Client
 from user_worlds import LINES, Boxes, Phone
 
-from mcpenv import ExecutionError, InvalidTool, MCPEnvironment, StatusCode, Trajectory
+from mcpenv import ExecutionError, InvalidTool, MCPEnvironment, Trajectory
 from mcpenv.extensions.in_process import InProcessClient
 from mcpenv.extensions.users import ModelUser, UserTurn, add_user, user_turns
 from mcpenv.server.serve import serving
 from mcpenv.trajectories.summary import fault_of
-from mcpenv_client import Conversation, EnvClient, Stage
+from mcpenv_client import Conversation, EnvClient, Stage, StatusCode
 from mcpenv_client.types.users import user_tool_of
 
 

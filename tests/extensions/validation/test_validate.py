@@ -18,11 +18,12 @@ import pytest
 from cheating_worlds import GUESS, PAY, REPORT, Office
 from command_line import command_lines
 
-from mcpenv import MCPEnvironment, Observation, Reward, Verdict, worth_of
+from mcpenv import MCPEnvironment, Observation, Reward, Verdict
 from mcpenv.extensions.validation.tasks import Report, TaskReport, validate
 from mcpenv.extensions.validation.tasks.random_player import RandomPlayer
 from mcpenv.rewards.verifiers import Evidence
 from mcpenv.targets.target import load_target
+from mcpenv_client import worth_of
 from mcpenv_client.types.tasks import OracleCall, Task
 from mcpenv_client.types.tools import Tool
 

@@ -71,9 +71,9 @@ class Task(_Frozen):
         oracle: calls that solve it; None if unknown.
         verifier: how the end is verified, as plain data (``docs/how-to/verify.md``); None: by the environment's own
             ``verify``.
-        reward_range: the worth of an end (`mcpenv.worth_of`) at which nothing was done, and of one that solves the
-            task. A verdict, which passes or fails, is worth one of the two. If nothing verifies the end, its worth is
-            the return. Otherwise the return may be any other number.
+        reward_range: the worth of an end (`mcpenv_client.worth_of`) at which nothing was done, and of one that solves
+            the task. A verdict, which passes or fails, is worth one of the two. If nothing verifies the end, its worth
+            is the return. Otherwise the return may be any other number.
         level: its difficulty, from 1, the easiest, on; None if unknown.
         family: the kind of tasks to which it belongs; 1 to 255 printable characters. None if unknown.
         tags: further labels of 1 to 255 printable characters each, none of them twice.
