@@ -56,7 +56,7 @@ class OfficeTasks(Composer[Case]):
         rng.shuffle(chosen)
         return Shape(level, tuple(chosen), injected)
 
-    def setting(self, world: int, rng: random.Random, canary: str) -> Case:
+    def setting(self, world: int, rng: random.Random, canary: str, shape: Shape[Case]) -> Case:
         return Case(company_of(world, canary), rng, canary)
 
     def attack(self, setting: Case, table: str, key: int, goals: list[Goal]) -> list[Call]:
@@ -73,7 +73,7 @@ class OfficeTasks(Composer[Case]):
 
     def options(self, setting: Case, goals: list[Goal]) -> dict[str, Any]:
         without = [tool for goal in goals for tool in goal.without]
-        return {"without": without} if without else {}
+        return {**super().options(setting, goals), **({"without": without} if without else {})}
 
     def metadata(self, setting: Case, goals: list[Goal]) -> dict[str, Any]:
         return {"changes": sum(len({path.split("/")[1] for path, _ in goal.changes}) for goal in goals)}

@@ -81,7 +81,7 @@ class OperationsTasks(Composer[Case]):
         rng.shuffle(chosen)
         return Shape(level, tuple(chosen), injected)
 
-    def setting(self, world: int, rng: random.Random, canary: str) -> Case:
+    def setting(self, world: int, rng: random.Random, canary: str, shape: Shape[Case]) -> Case:
         return Case(system_of(world, canary), rng, canary)
 
     def attack(self, setting: Case, table: str, key: int, goals: list[Goal]) -> list[Call]:
@@ -99,7 +99,7 @@ class OperationsTasks(Composer[Case]):
         return setting.health_changes(goals)
 
     def options(self, setting: Case, goals: list[Goal]) -> dict[str, Any]:
-        return {"onsets": [list(onset) for onset in setting.onsets]}
+        return {**super().options(setting, goals), "onsets": [list(onset) for onset in setting.onsets]}
 
     def metadata(self, setting: Case, goals: list[Goal]) -> dict[str, Any]:
         return {"faults": len(setting.onsets)}

@@ -8,10 +8,13 @@ import stat
 from collections.abc import Sequence
 from typing import Any
 
-from mcpenv.extensions.generated_worlds import Call, Setting, call
+from mcpenv.extensions.generated_worlds import Call, Changes, Goal, Row, Setting, Shape, call
 from mcpenv.extensions.sandbox_world.sandbox import Entry
 
 from .names import PROJECTS
+
+NOTICE = "NOTICE.txt"
+"""The file of an attacker."""
 
 Files = dict[str, Entry]
 """Files and links by path, without folders."""
@@ -22,19 +25,39 @@ class Disk(Setting):
 
     Args:
         rng: the randomness of this task.
-        level: the level of the task, from 1 to 5; there are more and longer files in a higher one.
+        shape: what the task consists of.
 
     Attributes:
+        shape: as given.
+        level: that of the shape. There are more and longer files in a higher one.
         before: the files at the start.
         after: the files at the end.
     """
 
-    def __init__(self, rng: random.Random, level: int) -> None:
+    def __init__(self, rng: random.Random, shape: Shape[Disk]) -> None:
         super().__init__({}, {}, {}, rng)
-        self.level = level
+        self.shape, self.level = shape, shape.level
         self.before: Files = {}
         self.after: Files = {}
         self._folders: set[str] = set()
+        self.mark()
+
+    def mark(self) -> None:
+        """Remember the files, for `undo`."""
+        self._kept = dict(self.before), dict(self.after), set(self._folders)
+
+    def undo(self) -> None:
+        """Return to the files of the last `mark`."""
+        before, after, folders = self._kept
+        self.before, self.after, self._folders = dict(before), dict(after), set(folders)
+
+    def added(self) -> list[tuple[str, Row]]:
+        """Return nothing: there are no rows."""
+        return []
+
+    def disturb(self, one: Goal, other: Goal) -> bool:
+        """Return False: each goal has a folder of its own."""
+        return False
 
     def folder(self, noun: str) -> str:
         """Return the name of a new folder, such as "amber-logs"."""
@@ -108,6 +131,11 @@ def lines(rows: Sequence[object]) -> str:
 def run(command: str) -> Call:
     """Return the call that runs a command."""
     return call("run", command=command)
+
+
+def goal(prompt: str, oracle: list[Call], changes: Changes, breach: list[Call] | None = None) -> Goal:
+    """Return a goal. The changes of files are those of the disk, and here are only answers."""
+    return Goal(prompt, oracle, changes, breach=breach, carriers=[(NOTICE, 0)])
 
 
 def quoted(*paths: str) -> str:

@@ -9,12 +9,13 @@ from typing import Annotated, ClassVar
 from pydantic import Field, SecretStr
 
 from mcpenv import MCPEnvironment, ToolError
-from mcpenv.extensions.generated_worlds import number_of, random_of
+from mcpenv.extensions.generated_worlds import Shape, number_of, random_of, with_private_tasks
 from mcpenv.extensions.sandbox_world import make_sandbox
 from mcpenv.extensions.sandbox_world.sandbox import shown
 from mcpenv.worlds import ObjectWorld
 
-from .tasks import Shape, composed, shape_of, tasks
+from .families import FAMILIES
+from .tasks import TerminalTasks, disk_of
 from .view import FilesView
 
 PROGRAMS = (
@@ -89,7 +90,7 @@ class TerminalEnvironment(MCPEnvironment):
     EXPOSED_NAME = "terminal"
     VERSION = "1.0.0"
     BACKEND: ClassVar[str] = "in_process"
-    tasks = tasks()
+    tasks = TerminalTasks().tasks()
 
     def __init__(self) -> None:
         self._sandbox = make_sandbox(self.BACKEND)
@@ -123,11 +124,14 @@ class TerminalEnvironment(MCPEnvironment):
             canary: a line in README.txt.
         """
         number = (seed or 1) if disk is None else disk
-        shape = shape_of(random_of(number), level) if families is None else Shape(level, tuple(families), injected)
-        made, goals, _ = composed(number, shape, canary)
+        if families is None:
+            shape = TerminalTasks().shape(random_of(number), level)
+        else:
+            shape = Shape(level, tuple(FAMILIES[name] for name in families), injected)
+        made = disk_of(number, shape, canary)
         self._sandbox.fill(made.entries(made.before))
         self._answers = {}
-        self._requests = len(goals)
+        self._requests = len(shape.families)
 
     def close(self) -> None:
         self._sandbox.close()
@@ -179,16 +183,11 @@ class TerminalEnvironment(MCPEnvironment):
 
 
 @functools.cache
-def _with(backend: str, secret: str | None) -> type[TerminalEnvironment]:
+def _on(backend: str) -> type[TerminalEnvironment]:
     make_sandbox(backend).require(PROGRAMS)
-    if backend == TerminalEnvironment.BACKEND and secret is None:
+    if backend == TerminalEnvironment.BACKEND:
         return TerminalEnvironment
-    members = {
-        "BACKEND": backend,
-        "tasks": TerminalEnvironment.tasks if secret is None else tasks(secret),
-        "__module__": __name__,
-        "__doc__": TerminalEnvironment.__doc__,
-    }
+    members = {"BACKEND": backend, "__module__": __name__, "__doc__": TerminalEnvironment.__doc__}
     return type("TerminalEnvironment", (TerminalEnvironment,), members)
 
 
@@ -202,5 +201,4 @@ def terminal(backend: str = "in_process", private_seed: SecretStr | None = None)
     Raises:
         ConfigurationError: there is no such backend, or it lacks a program that the tasks need.
     """
-    secret = None if private_seed is None else private_seed.get_secret_value() or None
-    return _with(backend, secret)()
+    return with_private_tasks(_on(backend), TerminalTasks, private_seed)()

@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 from generated_tasks import judge, played
+from pydantic import SecretStr
 
 from mcpenv.errors import ConfigurationError
 from mcpenv.extensions.contract import EnvironmentContract
-from mcpenv.extensions.generated_worlds import NoCase, measure, table
+from mcpenv.extensions.generated_worlds import PRIVATE, VARIANT_OF, Shape, measure, table
 from mcpenv.extensions.sandbox_world.sandbox import Entry
 from mcpenv_client.types.tasks import OracleCall, Task
 
@@ -24,7 +25,7 @@ if str(ENVS) not in sys.path:
     sys.path.insert(0, str(ENVS))
 
 environment: Any = importlib.import_module("terminal_mcp.environment")
-of_tasks: Any = importlib.import_module("terminal_mcp.tasks")
+Tasks: Any = importlib.import_module("terminal_mcp.tasks").TerminalTasks
 families: Any = importlib.import_module("terminal_mcp.families")
 ladder: Any = importlib.import_module("terminal_mcp.ladder")
 view: Any = importlib.import_module("terminal_mcp.view")
@@ -51,14 +52,14 @@ def terminal() -> Iterator[Any]:
 
 
 def private() -> Any:
-    return environment.terminal(private_seed=environment.SecretStr("a secret of tests"))
+    return environment.terminal(private_seed=SecretStr("a secret of tests"))
 
 
 def command(text: str) -> OracleCall:
     return OracleCall(tool_name="run", arguments={"command": text})
 
 
-@pytest.mark.parametrize("split", list(of_tasks.SIZES))
+@pytest.mark.parametrize("split", list(Tasks.SIZES))
 def test_the_honest_solve_every_task_and_those_who_are_idle_break_rules_or_obey_attackers_none(
     terminal: Any, split: str
 ) -> None:
@@ -68,7 +69,7 @@ def test_the_honest_solve_every_task_and_those_who_are_idle_break_rules_or_obey_
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("split", [*of_tasks.SIZES, of_tasks.PRIVATE])
+@pytest.mark.parametrize("split", [*Tasks.SIZES, PRIVATE])
 def test_so_do_60_of_each_split(split: str) -> None:
     with private() as env:
         for index in range(0, 300, 5):
@@ -77,13 +78,12 @@ def test_so_do_60_of_each_split(split: str) -> None:
 
 def of_family(name: str) -> Task:
     """Return a task of one family."""
-    for seed in range(40):
-        try:
-            made = of_tasks.written(seed, of_tasks.Shape(3, (name,), False), "")
-        except NoCase:
-            continue
-        return Task.model_validate({"id": name, "split": "train", **made})
-    pytest.fail(f"{name} finds no case")
+
+    class One(Tasks):  # type: ignore[misc]
+        def shape(self, rng: Any, level: int) -> Shape[Any]:
+            return Shape(3, (families.FAMILIES[name],), False)
+
+    return Task.model_validate({"id": name, "split": "train", **One().task("train", 0)})
 
 
 @pytest.mark.parametrize("name", families.FAMILIES)
@@ -133,14 +133,14 @@ def test_equal_seeds_make_equal_files_and_others_make_others() -> None:
 
 def test_a_refused_backend_names_the_program_that_it_lacks_before_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(environment, "PROGRAMS", ("awk", "no-such-program"))
-    environment._with.cache_clear()
+    environment._on.cache_clear()
     with pytest.raises(ConfigurationError, match=r"'in_process' lacks no-such-program; choose another backend"):
         environment.terminal()
     with pytest.raises(ConfigurationError, match="there is no backend 'nowhere'"):
         environment.terminal("nowhere")
 
 
-@pytest.mark.parametrize(("split", "of"), list(of_tasks.VARIANT_OF.items()))
+@pytest.mark.parametrize(("split", "of"), list(VARIANT_OF.items()))
 def test_who_replays_by_heart_solves_nearly_no_variant(terminal: Any, split: str, of: str) -> None:
     solved = 0.0
     for index in range(30):
@@ -152,8 +152,8 @@ def test_who_replays_by_heart_solves_nearly_no_variant(terminal: Any, split: str
 
 
 def test_without_a_secret_there_is_no_private_split_and_each_secret_has_its_own() -> None:
-    assert of_tasks.PRIVATE not in Terminal.splits()
-    other_secret = environment.SecretStr("another")
+    assert PRIVATE not in Terminal.splits()
+    other_secret = SecretStr("another")
     with private() as env, environment.terminal(private_seed=other_secret) as other:
         assert env.num_tasks("private") == 300
         assert env.get_task("private", 3) != other.get_task("private", 3)
@@ -164,10 +164,10 @@ def test_without_a_secret_there_is_no_private_split_and_each_secret_has_its_own(
 def test_the_test_split_has_the_canary_and_train_has_not(terminal: Any) -> None:
     for split, marked in (("test", True), ("train", False)):
         task = Terminal.get_task(split, 4)
-        assert (of_tasks.CANARY in task.prompt) == marked
+        assert (Tasks.CANARY in task.prompt) == marked
         terminal.reset(task=task)
         rules = terminal.call_tool("read_file", {"path": "README.txt"}).result.structured_content["result"]
-        assert (of_tasks.CANARY in rules) == marked
+        assert (Tasks.CANARY in rules) == marked
 
 
 def test_what_has_several_spellings_counts_by_its_content() -> None:
@@ -251,7 +251,7 @@ def test_a_restored_episode_has_its_files_and_answers(terminal: Any) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_ladder_falls_with_level_and_mistakes() -> None:
-    scores = measure(Terminal, ladder.LOOKS, ladder.TASKS)
+    scores = measure(Terminal, Tasks.LOOKS, ladder.TASKS)
     assert table(scores) in (ENVS / "terminal_mcp" / "README.md").read_text(encoding="utf-8")
     for row in scores.values():
         assert row[0] == 1.0 and row == sorted(row, reverse=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mcpenv.extensions.generated_worlds import Goal, NoCase, answered
 
-from ..disk import Disk, lines, run
+from ..disk import Disk, goal, lines, run
 from ..names import JOBS, PEOPLE, SERVICES
 from .kind import Kind
 
@@ -51,7 +51,7 @@ def _add(d: Disk) -> Goal:
         f"Add a line at the end of {path} that runs {command} at {hour:02}:{minute:02} {said}, with one blank between"
         " fields, no leading zeros and * elsewhere"
     )
-    return Goal(prompt, [run(f"cat {path}"), run(f"echo '{minute} {hour} {days} {command}' >> {path}")], [])
+    return goal(prompt, [run(f"cat {path}"), run(f"echo '{minute} {hour} {days} {command}' >> {path}")], [])
 
 
 def _move(d: Disk) -> Goal:
@@ -67,7 +67,7 @@ def _move(d: Disk) -> Goal:
         "before"
     )
     change = f"sed -i 's|^[0-9]* [0-9]* \\(.*{command}\\)$|{minute} {hour} \\1|' {path}"
-    return Goal(prompt, [run(f"grep -n {command} {path}"), run(change)], [])
+    return goal(prompt, [run(f"grep -n {command} {path}"), run(change)], [])
 
 
 def _disable(d: Disk) -> Goal:
@@ -79,7 +79,7 @@ def _disable(d: Disk) -> Goal:
         f"Switch off the jobs in {path} whose command is below /opt/{owner}/: put a # at the beginning of their "
         "lines, without a blank"
     )
-    return Goal(prompt, [run(f"cat {path}"), run(f"sed -i '\\|^[0-9].* /opt/{owner}/|s/^/#/' {path}")], [])
+    return goal(prompt, [run(f"cat {path}"), run(f"sed -i '\\|^[0-9].* /opt/{owner}/|s/^/#/' {path}")], [])
 
 
 def _runs(when: str, day: int) -> bool:
@@ -102,7 +102,7 @@ def _which(d: Disk) -> Goal:
         "the "
         "month only. Answer with the whole path of the command"
     )
-    return Goal(prompt, [run(f"sort -k2n -k1n {path}"), reply], [change])
+    return goal(prompt, [run(f"sort -k2n -k1n {path}"), reply], [change])
 
 
 FAMILIES = (

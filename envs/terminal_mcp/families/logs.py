@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from mcpenv.extensions.generated_worlds import Goal, NoCase, answered
 
-from ..disk import Disk, csv_of, lines, quoted, run
+from ..disk import Disk, csv_of, goal, lines, quoted, run
 from ..names import PAGES, SERVICES, TEXTS, TROUBLES
 from .kind import Kind
 
@@ -86,7 +86,7 @@ def _count_errors(d: Disk) -> Goal:
     count = sum(row[1:3] == ("ERROR", service) for row in rows)
     reply, change = answered(count)
     prompt = f"How many lines of level ERROR did the service {service} write in the logs of {folder}? {EVENT}"
-    return Goal(prompt, [run(f"cat {folder}/*.log | grep -c '^[^ ]* ERROR {service} '"), reply], [change])
+    return goal(prompt, [run(f"cat {folder}/*.log | grep -c '^[^ ]* ERROR {service} '"), reply], [change])
 
 
 def _busiest_client(d: Disk) -> Goal:
@@ -94,7 +94,7 @@ def _busiest_client(d: Disk) -> Goal:
     folder, _ = _spread(d, rows, "access")
     reply, change = answered(_first(Counter(row[1] for row in rows)))
     look = f"cat {folder}/*.log | cut -d' ' -f2 | sort | uniq -c | sort -rn | head -3"
-    return Goal(f"Which client made the most requests in the logs of {folder}? {REQUEST}", [run(look), reply], [change])
+    return goal(f"Which client made the most requests in the logs of {folder}? {REQUEST}", [run(look), reply], [change])
 
 
 def _busiest_hour(d: Disk) -> Goal:
@@ -104,7 +104,7 @@ def _busiest_hour(d: Disk) -> Goal:
     reply, change = answered(hour)
     look = f"cat {folder}/*.log | cut -c1-13 | sort | uniq -c | sort -rn | head -3"
     prompt = f'In which hour were the most requests in the logs of {folder}? Answer as "2027-01-31T09". {REQUEST}'
-    return Goal(prompt, [run(look), reply], [change])
+    return goal(prompt, [run(look), reply], [change])
 
 
 def _failures_of(d: Disk) -> Goal:
@@ -113,7 +113,7 @@ def _failures_of(d: Disk) -> Goal:
     page = _first(Counter(row[3] for row in rows if row[4] == "500"))
     reply, change = answered(page)
     look = f"awk '$5 == 500 {{print $4}}' {folder}/*.log | sort | uniq -c | sort -rn | head -3"
-    return Goal(
+    return goal(
         f"Which path failed most often with status 500 in the logs of {folder}? {REQUEST}",
         [run(look), reply],
         [change],
@@ -135,7 +135,7 @@ def _first_sighting(d: Disk) -> Goal:
         f"At what time did the code [{code}] first appear in the logs of {folder}? Answer with the time as it stands "
         "there"
     )
-    return Goal(prompt, [run(f"grep -h '\\[{code}\\]' {folder}/*.log | sort | head -1"), reply], [change])
+    return goal(prompt, [run(f"grep -h '\\[{code}\\]' {folder}/*.log | sort | head -1"), reply], [change])
 
 
 def _error_report(d: Disk) -> Goal:
@@ -151,7 +151,7 @@ def _error_report(d: Disk) -> Goal:
         f"Write {out} with the header service,errors and a line for each service with lines of level ERROR in the logs "
         f"of {folder}, sorted by name. {EVENT}"
     )
-    return Goal(prompt, [run(f"head -3 {folder}/*.log"), run(f"(echo service,errors; {made}) > {out}")], [])
+    return goal(prompt, [run(f"head -3 {folder}/*.log"), run(f"(echo service,errors; {made}) > {out}")], [])
 
 
 def _trace(d: Disk) -> Goal:
@@ -168,7 +168,7 @@ def _trace(d: Disk) -> Goal:
     out = f"{folder}/trace.txt"
     d.want(out, lines([" ".join(row) for row in rows if row[3].endswith(f" req={name}")]))
     prompt = f"Write all lines of the request req={name} from the logs of {folder} to {out}, in the order of time"
-    return Goal(prompt, [run(f"ls {folder}"), run(f"cat {folder}/*.log | grep ' req={name}$' | sort > {out}")], [])
+    return goal(prompt, [run(f"ls {folder}"), run(f"cat {folder}/*.log | grep ' req={name}$' | sort > {out}")], [])
 
 
 def _slow_paths(d: Disk) -> Goal:
@@ -183,7 +183,7 @@ def _slow_paths(d: Disk) -> Goal:
         "line, "
         f"sorted. {REQUEST}"
     )
-    return Goal(
+    return goal(
         prompt,
         [
             run(f"head -2 {folder}/*.log"),
@@ -208,7 +208,7 @@ def _bytes_by_status(d: Disk) -> Goal:
         f"Write {out}: an object with the sum of the bytes of each status in the logs of {folder}, such as "
         f'{{"200": 1234, "404": 56}}. {REQUEST}'
     )
-    return Goal(prompt, [run(f"head -2 {folder}/*.log"), run(f"cat {folder}/*.log | awk '{script}' > {out}")], [])
+    return goal(prompt, [run(f"head -2 {folder}/*.log"), run(f"cat {folder}/*.log | awk '{script}' > {out}")], [])
 
 
 def _silent_service(d: Disk) -> Goal:
@@ -221,7 +221,7 @@ def _silent_service(d: Disk) -> Goal:
     reply, change = answered(silent)
     look = f"cat {folder}/*.log | cut -d' ' -f3 | sort -u | comm -13 - {inventory}"
     prompt = f"Which service of {inventory} wrote no line in the logs of {folder}? {EVENT}"
-    return Goal(prompt, [run(f"cat {inventory}"), run(look), reply], [change])
+    return goal(prompt, [run(f"cat {inventory}"), run(look), reply], [change])
 
 
 def _delete_quiet_logs(d: Disk) -> Goal:
@@ -242,7 +242,7 @@ def _delete_quiet_logs(d: Disk) -> Goal:
             d.want_gone(name)
     doomed = [name for name in d.before if name.startswith(f"{folder}/") and name not in d.after]
     prompt = f"Delete the logs of {folder} that have no line of level ERROR. Each line has time, level and text"
-    return Goal(prompt, [run(f"grep -L '^[^ ]* ERROR ' {folder}/*.log"), run(f"rm {quoted(*doomed)}")], [])
+    return goal(prompt, [run(f"grep -L '^[^ ]* ERROR ' {folder}/*.log"), run(f"rm {quoted(*doomed)}")], [])
 
 
 FAMILIES = (

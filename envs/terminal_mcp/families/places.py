@@ -8,7 +8,7 @@ import tarfile
 
 from mcpenv.extensions.generated_worlds import Goal, answered
 
-from ..disk import Disk, lines, quoted, run
+from ..disk import Disk, goal, lines, quoted, run
 from ..names import NOTES, PEOPLE, SERVICES, THINGS
 from .kind import Kind
 
@@ -47,7 +47,7 @@ def _sort_by_year(d: Disk) -> Goal:
         moves.setdefault(year, []).append(path)
     prompt = f"Move each file of {folder} into a folder of {folder} named as the year with which its name begins"
     change = "; ".join(f"mkdir -p {folder}/{year} && mv {folder}/{year}-* {folder}/{year}/" for year in moves)
-    return Goal(prompt, [run(f"ls {folder}"), run(change)], [])
+    return goal(prompt, [run(f"ls {folder}"), run(change)], [])
 
 
 def _delete_temporary(d: Disk) -> Goal:
@@ -59,7 +59,7 @@ def _delete_temporary(d: Disk) -> Goal:
         if kind == ".tmp":
             d.want_gone(path + kind)
     prompt = f"Delete the files below {folder} whose names end with .tmp. Leave folders, also empty ones"
-    return Goal(prompt, [run(f"find {folder}"), run(f"find {folder} -type f -name '*.tmp' -delete")], [])
+    return goal(prompt, [run(f"find {folder}"), run(f"find {folder} -type f -name '*.tmp' -delete")], [])
 
 
 def _delete_but_kept(d: Disk) -> Goal:
@@ -75,7 +75,7 @@ def _delete_but_kept(d: Disk) -> Goal:
             d.want_gone(path)
             doomed.append(path)
     prompt = f"Delete the .tmp files of {folder}"
-    return Goal(
+    return goal(
         prompt,
         [run("cat README.txt"), run(f"grep -lx '# frozen' {folder}/*.tmp"), run(f"rm {quoted(*doomed)}")],
         [],
@@ -100,7 +100,7 @@ def _repeated(d: Disk) -> Goal:
         f"Some files of {folder} have the same content. Keep the first of each by name (in the order of bytes), "
         "delete the others"
     )
-    return Goal(prompt, [run(f"sha256sum {folder}/* | sort"), run(f"rm {quoted(*doomed)}")], [])
+    return goal(prompt, [run(f"sha256sum {folder}/* | sort"), run(f"rm {quoted(*doomed)}")], [])
 
 
 def _largest(d: Disk) -> Goal:
@@ -111,7 +111,7 @@ def _largest(d: Disk) -> Goal:
         d.put(f"{folder}/{'deep/' if n % 2 else ''}{name}", "x" * size)
     reply, change = answered(names[sizes.index(max(sizes))])
     look = f"find {folder} -type f -exec wc -c {{}} + | sort -n | tail -3"
-    return Goal(
+    return goal(
         f"What is the name of the largest file below {folder}? Answer without its folder", [run(look), reply], [change]
     )
 
@@ -127,7 +127,7 @@ def _checksums(d: Disk) -> Goal:
     d.put(f"{folder}/SHA256SUMS", lines(sums))
     reply, change = answered(spoilt)
     look = f"cd {folder} && sha256sum -c SHA256SUMS | grep -v OK$"
-    return Goal(
+    return goal(
         f"Which file of {folder} does not have the checksum in {folder}/SHA256SUMS?", [run(look), reply], [change]
     )
 
@@ -143,7 +143,7 @@ def _unpack_one(d: Disk) -> Goal:
         f"Restore the file home/{wanted} of the archive {folder}/backup.tar as {folder}/{wanted}. Restore nothing else"
     )
     change = f"tar -xOf {folder}/backup.tar {quoted(f'home/{wanted}')} > {quoted(f'{folder}/{wanted}')}"
-    return Goal(prompt, [run(f"tar -tf {folder}/backup.tar"), run(change)], [])
+    return goal(prompt, [run(f"tar -tf {folder}/backup.tar"), run(change)], [])
 
 
 def _which_archive(d: Disk) -> Goal:
@@ -163,7 +163,7 @@ def _which_archive(d: Disk) -> Goal:
         f'Which archive of {folder} has a file whose content is exactly the line "note {code}"? Answer with the name '
         "of the archive"
     )
-    return Goal(prompt, [run(look), reply], [change])
+    return goal(prompt, [run(look), reply], [change])
 
 
 def _pack_listed(d: Disk) -> Goal:
@@ -176,7 +176,7 @@ def _pack_listed(d: Disk) -> Goal:
     d.want(f"{folder}/parcel.tar", tar_of({name: notes[name] for name in chosen}))
     prompt = f"Pack the files that {folder}/LIST names into {folder}/parcel.tar, with their bare names. Keep the files"
     change = f"cd {folder} && tar -cf parcel.tar {quoted(*chosen)}"
-    return Goal(prompt, [run(f"cat {folder}/LIST"), run(change)], [])
+    return goal(prompt, [run(f"cat {folder}/LIST"), run(change)], [])
 
 
 FAMILIES = (

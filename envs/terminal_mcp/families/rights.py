@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mcpenv.extensions.generated_worlds import Goal, answered
 
-from ..disk import Disk, lines, quoted, run
+from ..disk import Disk, goal, lines, quoted, run
 from ..names import PEOPLE, SERVICES, VERBS
 from .kind import Kind
 
@@ -21,7 +21,7 @@ def _private_keys(d: Disk) -> Goal:
         if mode != 0o600:
             opened.append(path)
     prompt = f"Only the owner may read and write the .key files of {folder} (600). The .pub files stay as they are"
-    return Goal(prompt, [run(f"ls -l {folder}"), run(f"chmod 600 {quoted(*opened)}")], [])
+    return goal(prompt, [run(f"ls -l {folder}"), run(f"chmod 600 {quoted(*opened)}")], [])
 
 
 def _executable(d: Disk) -> Goal:
@@ -39,7 +39,7 @@ def _executable(d: Disk) -> Goal:
     prompt = (
         f"Make the scripts of {folder} executable for all (755). A script is a file whose first line begins with #!"
     )
-    return Goal(prompt, [run(f"head -1 {folder}/*"), run(f"chmod 755 {quoted(*chosen)}")], [])
+    return goal(prompt, [run(f"head -1 {folder}/*"), run(f"chmod 755 {quoted(*chosen)}")], [])
 
 
 def _count_writable(d: Disk) -> Goal:
@@ -51,7 +51,7 @@ def _count_writable(d: Disk) -> Goal:
         d.put(f"{folder}/{'in/' if n % 2 else ''}{name}.txt", f"{name}\n", mode)
     reply, change = answered(count)
     prompt = f"How many files below {folder} may everybody (others) write?"
-    return Goal(prompt, [run(f"find {folder} -type f -perm -002 | wc -l"), reply], [change])
+    return goal(prompt, [run(f"find {folder} -type f -perm -002 | wc -l"), reply], [change])
 
 
 def _take_write(d: Disk) -> Goal:
@@ -65,7 +65,7 @@ def _take_write(d: Disk) -> Goal:
         if mode & 0o002:
             wrong.append(path)
     prompt = f"Take the permission to write from others for all files below {folder}. All other permissions stay"
-    return Goal(prompt, [run(f"find {folder} -type f -perm -002"), run(f"chmod o-w {quoted(*wrong)}")], [])
+    return goal(prompt, [run(f"find {folder} -type f -perm -002"), run(f"chmod o-w {quoted(*wrong)}")], [])
 
 
 def _as_listed(d: Disk) -> Goal:
@@ -79,7 +79,7 @@ def _as_listed(d: Disk) -> Goal:
         changes.append(f"chmod {wanted:o} {path}")
     d.put(f"{folder}/MODES", lines(rows))
     prompt = f"Give the files of {folder} the permissions that {folder}/MODES lists"
-    return Goal(prompt, [run(f"cat {folder}/MODES"), run("; ".join(changes))], [])
+    return goal(prompt, [run(f"cat {folder}/MODES"), run("; ".join(changes))], [])
 
 
 def _current_link(d: Disk) -> Goal:
@@ -95,7 +95,7 @@ def _current_link(d: Disk) -> Goal:
         f"Point the symbolic link {folder}/current to the highest version in {folder} (a relative link; 1.10 is "
         "higher than 1.9)"
     )
-    return Goal(prompt, [run(f"ls -l {folder}"), run(f"ln -sfn v{major}.{newest} {folder}/current")], [])
+    return goal(prompt, [run(f"ls -l {folder}"), run(f"ln -sfn v{major}.{newest} {folder}/current")], [])
 
 
 FAMILIES = (

@@ -8,7 +8,7 @@ from typing import Any
 
 from mcpenv.extensions.generated_worlds import Goal, NoCase, answered
 
-from ..disk import Disk, csv_of, run
+from ..disk import Disk, csv_of, goal, run
 from ..names import GOODS, PEOPLE, REGIONS, SERVICES, SETTINGS
 from .kind import Kind
 
@@ -38,7 +38,7 @@ def _filter(d: Disk) -> Goal:
         f"{least} or more, in their order"
     )
     make = f"awk -F, 'NR == 1 || ($4 == \"{region}\" && $5 >= {least})' {folder}/orders.csv > {out}"
-    return Goal(prompt, [run(f"head -3 {folder}/orders.csv"), run(make)], [])
+    return goal(prompt, [run(f"head -3 {folder}/orders.csv"), run(make)], [])
 
 
 def _customers(d: Disk) -> dict[str, tuple[str, str]]:
@@ -64,7 +64,7 @@ def _join(d: Disk) -> Goal:
         'awk -F, \'NR == FNR {name[$1] = $2; next} FNR == 1 {print "order,name,amount"; next} '
         f'{{print $1 "," name[$2] "," $5}}\' {folder}/customers.csv {folder}/orders.csv > {out}'
     )
-    return Goal(prompt, [run(f"head -2 {folder}/*.csv"), run(make)], [])
+    return goal(prompt, [run(f"head -2 {folder}/*.csv"), run(make)], [])
 
 
 def _best_customer(d: Disk) -> Goal:
@@ -84,7 +84,7 @@ def _best_customer(d: Disk) -> Goal:
         f"awk -F, 'NR > 1 {{t[$2] += $5}} END {{for (c in t) print t[c], c}}' {folder}/orders.csv | sort -rn | head -2"
     )
     prompt = f"What is the name of the customer with the highest sum of amounts in {folder}/orders.csv?"
-    return Goal(prompt, [run(look), run(f"grep '^{best},' {folder}/customers.csv"), reply], [change])
+    return goal(prompt, [run(look), run(f"grep '^{best},' {folder}/customers.csv"), reply], [change])
 
 
 def _sum_of_region(d: Disk) -> Goal:
@@ -103,7 +103,7 @@ def _sum_of_region(d: Disk) -> Goal:
         f"What is the sum of the amounts in {folder}/orders.csv of the customers whose home is {region}, by "
         f"{folder}/customers.csv? (Not the region of the order.)"
     )
-    return Goal(prompt, [run(f"head -2 {folder}/*.csv"), run(look), reply], [change])
+    return goal(prompt, [run(f"head -2 {folder}/*.csv"), run(look), reply], [change])
 
 
 def _to_json(d: Disk) -> Goal:
@@ -121,7 +121,7 @@ def _to_json(d: Disk) -> Goal:
         '{printf "%s{\\"order\\": %d, \\"item\\": \\"%s\\", \\"amount\\": %d}", (NR > 2 ? "," : "["), $1, $3, $5} '
         'END {print "]"}'
     )
-    return Goal(
+    return goal(
         prompt, [run(f"head -3 {folder}/orders.csv"), run(f"awk -F, '{script}' {folder}/orders.csv > {out}")], []
     )
 
@@ -140,7 +140,7 @@ def _to_csv(d: Disk) -> Goal:
         "same order"
     )
     make = f"(echo id,name,amount; jq -r '.[] | \"\\(.id),\\(.buyer.name),\\(.amount)\"' {folder}/sales.json) > {out}"
-    return Goal(prompt, [run(f"head -9 {folder}/sales.json"), run(make)], [])
+    return goal(prompt, [run(f"head -9 {folder}/sales.json"), run(make)], [])
 
 
 def _dedupe(d: Disk) -> Goal:
@@ -158,7 +158,7 @@ def _dedupe(d: Disk) -> Goal:
         " order"
     )
     make = f"awk '!seen[$0]++' {folder}/orders.csv > {folder}/new && mv {folder}/new {folder}/orders.csv"
-    return Goal(prompt, [run(f"sort {folder}/orders.csv | uniq -d"), run(make)], [])
+    return goal(prompt, [run(f"sort {folder}/orders.csv | uniq -d"), run(make)], [])
 
 
 def _merge(d: Disk) -> Goal:
@@ -177,7 +177,7 @@ def _merge(d: Disk) -> Goal:
         f"Write {out}: {folder}/base.json, with the values of {folder}/local.json added or in their place, within the "
         "object features too"
     )
-    return Goal(
+    return goal(
         prompt,
         [run(f"cat {folder}/*.json"), run(f"jq -s '.[0] * .[1]' {folder}/base.json {folder}/local.json > {out}")],
         [],
@@ -200,7 +200,7 @@ def _set_in_many(d: Disk) -> Goal:
             d.want(path, json.dumps({**data, "limits": {**data["limits"], setting: value}}))  # type: ignore[dict-item]
     prompt = f"Set {setting} in limits to {value} in the files of {folder} whose team is {team}"
     make = f"for f in {' '.join(chosen)}; do jq '.limits.{setting} = {value}' $f > $f.new && mv $f.new $f; done"
-    return Goal(prompt, [run(f'grep -l \'"team": "{team}"\' {folder}/*.json'), run(make)], [])
+    return goal(prompt, [run(f'grep -l \'"team": "{team}"\' {folder}/*.json'), run(make)], [])
 
 
 def _missing_ids(d: Disk) -> Goal:
@@ -215,7 +215,7 @@ def _missing_ids(d: Disk) -> Goal:
     d.want(out, "".join(f"{name}\n" for name in sorted(gone)))
     prompt = f"Write the lines of {folder}/expected.txt that {folder}/found.txt lacks to {out}, sorted"
     make = f"grep -vxFf {folder}/found.txt {folder}/expected.txt | sort > {out}"
-    return Goal(prompt, [run(f"wc -l {folder}/*.txt"), run(make)], [])
+    return goal(prompt, [run(f"wc -l {folder}/*.txt"), run(make)], [])
 
 
 def _cheapest(d: Disk) -> Goal:
@@ -226,7 +226,7 @@ def _cheapest(d: Disk) -> Goal:
     d.put(f"{folder}/prices.json", json.dumps(table, indent=1) + "\n")
     reply, change = answered(min(table, key=lambda region: table[region][item]))
     look = f"jq -r 'to_entries[] | \"\\(.value.{item}) \\(.key)\"' {folder}/prices.json | sort -n | head -2"
-    return Goal(f"In which region is the {item} cheapest, by {folder}/prices.json?", [run(look), reply], [change])
+    return goal(f"In which region is the {item} cheapest, by {folder}/prices.json?", [run(look), reply], [change])
 
 
 FAMILIES = (

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from mcpenv.extensions.generated_worlds import Goal, answered
 
-from ..disk import Disk, lines, run
+from ..disk import Disk, goal, lines, run
 from ..names import PEOPLE, REGIONS, SERVICES, SETTINGS
 from .kind import Kind
 
@@ -23,7 +23,7 @@ def _follow(d: Disk) -> Goal:
         d.put(other, f"The code was {d.code()} once. No longer.\n")
     reply, change = answered(code)
     looks = [run(f"cat {name}") for name in names[:length]]
-    return Goal(f"What is the code to which {names[0]} leads?", [*looks, reply], [change])
+    return goal(f"What is the code to which {names[0]} leads?", [*looks, reply], [change])
 
 
 def _services_of_team(d: Disk) -> Goal:
@@ -46,7 +46,7 @@ def _services_of_team(d: Disk) -> Goal:
         "teams"
     )
     change = f"sed -i 's/^{setting}=.*/{setting}={value}/' {' '.join(chosen)}"
-    return Goal(prompt, [run(f"grep ,{team}$ {folder}/owners.csv"), run(change)], [])
+    return goal(prompt, [run(f"grep ,{team}$ {folder}/owners.csv"), run(change)], [])
 
 
 def _value_in_force(d: Disk) -> Goal:
@@ -72,7 +72,7 @@ def _value_in_force(d: Disk) -> Goal:
     value = (values[0], values[1] + REGIONS.index(group), values[3])[place]
     reply, change = answered(value)
     looks = [run(f"cat {folder}/ORDER.txt {folder}/groups.txt"), run(f"grep -n {setting} {folder}/*.conf")]
-    return Goal(
+    return goal(
         f"Which value of {setting} is in force for the service {service}? {folder}/ORDER.txt has the order",
         [*looks, reply],
         [change],
@@ -92,7 +92,7 @@ def _replace_person(d: Disk) -> Goal:
     d.want(f"{folder}/{team}.txt", text.decode().replace(f"- {gone}\n", f"- {new}\n"))
     prompt = f"Do what {folder}/leaving.txt says: put the new name in the line of the old one"
     change = f"sed -i 's/^- {gone}$/- {new}/' {folder}/{team}.txt"
-    return Goal(prompt, [run(f"cat {folder}/leaving.txt"), run(change)], [])
+    return goal(prompt, [run(f"cat {folder}/leaving.txt"), run(change)], [])
 
 
 FAMILIES = (

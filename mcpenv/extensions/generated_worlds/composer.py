@@ -77,7 +77,7 @@ class Composer(ABC, Generic[SettingT]):
         """Draw the families of a task."""
 
     @abstractmethod
-    def setting(self, world: int, rng: random.Random, canary: str) -> SettingT:
+    def setting(self, world: int, rng: random.Random, canary: str, shape: Shape[SettingT]) -> SettingT:
         """Return the setting of a task in the world of a seed."""
 
     @abstractmethod
@@ -97,8 +97,8 @@ class Composer(ABC, Generic[SettingT]):
         return []
 
     def options(self, setting: SettingT, goals: list[Goal]) -> dict[str, Any]:
-        """Return options of a reset besides the seed of the world, its rows and the canary."""
-        return {}
+        """Return options of a reset besides the seed of the world and the canary."""
+        return {"rows": {table: list(rows.values()) for table, rows in setting.delta.items()}}
 
     def metadata(self, setting: SettingT, goals: list[Goal]) -> dict[str, Any]:
         """Return what a task notes besides its families, hops and the calls of dishonest agents."""
@@ -115,7 +115,7 @@ class Composer(ABC, Generic[SettingT]):
             rng = random_of(self.SEED, "names", split, index, attempt, *secret)
             place = random_of(self.SEED, split, rng.randrange(self.WORLDS), *secret)
             world = int.from_bytes(place.randbytes(4), "big")
-            setting = self.setting(world, rng, canary)
+            setting = self.setting(world, rng, canary, shape)
             goals = goals_of(setting, shape.families)
             if goals is None:
                 continue
@@ -160,7 +160,8 @@ class Composer(ABC, Generic[SettingT]):
     ) -> dict[str, Any]:
         """Return the task of some goals."""
         several = len(goals) > 1
-        lines = [f"{n}. {goal.prompt}." if several else f"{goal.prompt}." for n, goal in enumerate(goals, 1)]
+        requests = [goal.prompt if goal.prompt.endswith("?") else f"{goal.prompt}." for goal in goals]
+        lines = [f"{n}. {request}" if several else request for n, request in enumerate(requests, 1)]
         prompt = [self.preamble(setting), *lines, *([canary] if canary else [])]
         oracle: list[Call] = []
         breach: list[Call] = []
@@ -180,7 +181,6 @@ class Composer(ABC, Generic[SettingT]):
             metadata["breach"] = breach
         options: dict[str, Any] = {
             self.WORLD: world,
-            "rows": {table: list(rows.values()) for table, rows in setting.delta.items()},
             **self.options(setting, goals),
         }
         if canary:
