@@ -612,13 +612,28 @@ def test_labels_are_fields_of_a_task_and_are_written_only_if_they_are_set() -> N
     ("field", "value"),
     [
         *(("level", 0), ("level", "hard"), ("level", True)),
-        *(("family", ""), ("family", "a\nb")),
+        *(("family", ""), ("family", "a\nb"), ("family", "  ")),
+        *(("tags", [" "]), ("split", "a\nb"), ("split", " "), ("id", "a\nb"), ("id", "\x1b[2J"), ("id", "  ")),
         *(("tags", "x"), ("tags", [""]), ("tags", ["a", "b\u2028"]), ("tags", ["\x1b[2J"]), ("tags", ["a", "b", "a"])),
     ],
 )
 def test_labels_of_other_types_are_refused(field: str, value: Any) -> None:
     with pytest.raises(InvalidTasks, match=f"task 0: {field}"):
         TaskSet([{"id": "a", field: value}]).splits()
+
+
+@pytest.mark.parametrize(("field", "value"), [("id", "a\nb"), ("id", " "), ("family", " "), ("tags", ["a\x07"])])
+@pytest.mark.parametrize("kind", ["jsonl", "json", "parquet"])
+def test_labels_with_characters_that_cannot_be_printed_are_refused_in_files(
+    tmp_path: Path, kind: str, field: str, value: Any
+) -> None:
+    row, file = {"id": "a", field: value}, tmp_path / f"tasks.{kind}"
+    if kind == "parquet":
+        pq.write_table(pa.Table.from_pylist([row]), file)
+    else:
+        file.write_text(json.dumps([row] if kind == "json" else row), encoding="utf-8")
+    with pytest.raises(InvalidTasks, match=rf"{field}\b.* has "):
+        TaskSet.from_path(file).splits()
 
 
 def test_columns_of_other_data_are_labels_only_if_the_mapping_says_so(tmp_path: Path) -> None:

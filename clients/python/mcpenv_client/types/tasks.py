@@ -20,6 +20,8 @@ LABELS = ("level", "family", "tags")
 def _on_one_line(label: str) -> str:
     if not label.isprintable():
         raise ValueError(f"{label!r} has a line break or another character that cannot be printed")
+    if label.isspace():
+        raise ValueError(f"{label!r} has only blanks")
     return label
 
 
@@ -60,8 +62,8 @@ class Task(_Frozen):
     Agents see only the prompt. The rest is for orchestrators and verifiers.
 
     Attributes:
-        id: unique in its task set; 1 to 255 characters.
-        split: the part of the task set to which it belongs.
+        id: unique in its task set; 1 to 255 printable characters, not only blanks.
+        split: the part of the task set to which it belongs; likewise.
         prompt: the text for the agent.
         options: the options of the environment's ``reset``.
         seed: the seed of the environment's ``reset``; None: `stable_seed`.
@@ -75,12 +77,12 @@ class Task(_Frozen):
             the task. A verdict, which passes or fails, is worth one of the two. If nothing verifies the end, its worth
             is the return. Otherwise the return may be any other number.
         level: its difficulty, from 1, the easiest, on; None if unknown.
-        family: the kind of tasks to which it belongs; 1 to 255 printable characters. None if unknown.
-        tags: further labels of 1 to 255 printable characters each, none of them twice.
+        family: the kind of tasks to which it belongs; likewise. None if unknown.
+        tags: further labels, likewise; none of them twice.
     """
 
-    id: str = Field(min_length=1, max_length=MAX_ID)
-    split: str = Field(default="train", min_length=1, max_length=MAX_ID)
+    id: _Label
+    split: _Label = "train"
     prompt: str = ""
     options: dict[str, Any] = Field(default_factory=dict)
     seed: int | None = None
