@@ -329,7 +329,6 @@ def test_the_reasons_of_a_verdict_are_for_orchestrators_and_not_for_agents() -> 
             ended = await env.wait()
             assert ended.info["problems"] == [
                 "stock/tea changed from 5 to 3: expected 4",
-                "stock/tea: expected 4, and there is no such change",
                 "a lone \ufffd surrogate",
             ]
             trajectory = await env.trajectory()

@@ -130,9 +130,9 @@ class Changes(Sequence[Change]):
         """
         required = Expected.all_of(require)
         entries = [*required, *Expected.all_of(allowed)]
-        problems = [self._wrong(change, entries) for change in self if not any(map(fits(change), entries))]
+        wrong = [change for change in self if not any(map(fits(change), entries))]
         missing = [entry for entry in required if not any(map(entry.fits, self))]
-        return _verdict([*problems, *map(self._missing, missing)])
+        return self._verdict(wrong, missing, entries)
 
     def expect_exactly(self, expected: Entries) -> Verdict:
         """Check that every change is expected, and that every expected change was made exactly once.
@@ -145,8 +145,7 @@ class Changes(Sequence[Change]):
             ValueError: if a pattern is invalid.
         """
         entries = Expected.all_of(expected)
-        surplus, missing = unmatched_in_turn(self._found, entries)
-        return _verdict([*(self._wrong(change, entries) for change in surplus), *map(self._missing, missing)])
+        return self._verdict(*unmatched_in_turn(self._found, entries), entries)
 
     @overload
     def __getitem__(self, index: int) -> Change: ...
@@ -193,6 +192,18 @@ class Changes(Sequence[Change]):
                 kept[key] = self._without(own, (*path, key), itself)
         return kept
 
+    def _verdict(self, wrong: Sequence[Change], missing: list[Expected], entries: Sequence[Expected]) -> Verdict:
+        problems = []
+        for change in wrong:
+            problems.append(self._wrong(change, entries))
+            if not any(map(fits(change), entries)):  # It names what was expected there, so that one is not missing too.
+                place = next((n for n, each in enumerate(missing) if each.pattern.matches(change.parts)), len(missing))
+                del missing[place : place + 1]
+        problems += map(self._missing, missing)
+        if (further := len(problems) - MAX_PROBLEMS) > 0:
+            problems[MAX_PROBLEMS:] = [f"and {further} more"]
+        return Verdict(not problems, problems)
+
     def _wrong(self, change: Change, entries: Sequence[Expected]) -> str:
         here = [entry for entry in entries if entry.pattern.matches(change.parts)]
         if not here:
@@ -216,13 +227,6 @@ class Changes(Sequence[Change]):
             if change.kind == "added" and any(each.matches(change.parts) for each in above):
                 return f"{text}, because {place} is new; name it as a whole: {_shown({place: change.after})}"
         return text
-
-
-def _verdict(problems: list[str]) -> Verdict:
-    further = len(problems) - MAX_PROBLEMS
-    if further > 0:
-        problems = [*problems[:MAX_PROBLEMS], f"and {further} more"]
-    return Verdict(not problems, problems)
 
 
 def _shown(value: Any) -> str:
