@@ -4,22 +4,38 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from mcpenv.errors import ConfigurationError
 
+_written: dict[Path, tuple[int, int]] = {}
+"""The files that this process wrote, each with its inode and the time of its last change."""
 
-def prepare_ready_file(file: Path) -> None:
-    """Remove the file that an earlier server has left.
+
+@contextmanager
+def ready_file_at(file: Path | None) -> Iterator[None]:
+    """Remove the file that an earlier server has left, and at the end the one that this process wrote.
+
+    A file that another server has written since stays.
 
     Raises:
         ConfigurationError: the file cannot be written.
     """
+    if file is None:
+        yield
+        return
     if not os.access(file.parent, os.W_OK):
         raise ConfigurationError(f"--ready-file {file}: the folder does not exist, or cannot be written to")
     if file.is_dir():
         raise ConfigurationError(f"--ready-file {file}: it is a folder; name a file")
     file.unlink(missing_ok=True)
+    try:
+        yield
+    finally:
+        if file.exists() and _written.pop(file, None) == _identity(file):
+            file.unlink(missing_ok=True)
 
 
 def write_ready_file(file: Path, **addresses: str) -> None:
@@ -31,4 +47,10 @@ def write_ready_file(file: Path, **addresses: str) -> None:
     """
     written = file.with_name(f".{file.name}.{os.getpid()}")
     written.write_text(json.dumps(addresses) + "\n", encoding="utf-8")
+    _written[file] = _identity(written)
     written.replace(file)
+
+
+def _identity(file: Path) -> tuple[int, int]:
+    status = file.stat()
+    return status.st_ino, status.st_mtime_ns

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from mcpenv.errors import ConfigurationError
 
-from .ready_file import prepare_ready_file
+from .ready_file import ready_file_at
 from .run_options import Addresses, Credentials, Flag, Limits, Sessions
 from .run_request import RunOptions, RunRequest
 
@@ -37,8 +37,6 @@ def run(
     """
     if (target is None) == (mcp is None):
         raise ConfigurationError("name one environment: a TARGET, or --mcp with the command or URL of an MCP server")
-    if options.ready_file is not None:
-        prepare_ready_file(options.ready_file)
     request = RunRequest(
         **vars(options),
         target=target if target is not None else f"mcp:{mcp}",
@@ -49,4 +47,5 @@ def run(
     )
     from .serving import serve
 
-    return serve(request)
+    with ready_file_at(options.ready_file):
+        return serve(request)

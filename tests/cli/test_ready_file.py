@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from command_line import Cli, command_lines, write
 
+from mcpenv.cli.ready_file import ready_file_at, write_ready_file
 from mcpenv_client import EnvClient
 
 ENVIRONMENT = "from mcpenv import MCPEnvironment\n\n\nclass Shop(MCPEnvironment):\n    '''Sell.'''\n"
@@ -24,10 +25,13 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFi
 
 
 @pytest.mark.smoke
-def test_the_file_has_the_addresses_of_a_server_that_answers(cli: Cli, tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [[], pytest.param(["--workers", "2"], marks=pytest.mark.extension("workers"))])
+def test_the_file_has_the_addresses_of_a_server_as_long_as_that_answers(
+    cli: Cli, tmp_path: Path, options: list[str]
+) -> None:
     ready = tmp_path / "ready.json"
     ready.write_text("of an earlier server", encoding="utf-8")
-    command = [sys.executable, "-m", "mcpenv", "run", "shop", "--port", "0", "--ready-file", str(ready)]
+    command = [sys.executable, "-m", "mcpenv", "run", "shop", "--port", "0", "--ready-file", str(ready), *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL) as process:
         assert process.stdout is not None
         try:
@@ -39,6 +43,18 @@ def test_the_file_has_the_addresses_of_a_server_that_answers(cli: Cli, tmp_path:
         finally:
             process.terminate()
         assert process.wait(60) == 0
+    assert not ready.exists()
+
+
+def test_a_file_that_another_server_has_written_since_stays(tmp_path: Path) -> None:
+    ready = tmp_path / "ready.json"
+    with ready_file_at(ready):
+        write_ready_file(ready, url="http://127.0.0.1:1")
+        ready.unlink()  # as another server does at its start
+        ready.write_text("of another server", encoding="utf-8")
+    assert ready.read_text(encoding="utf-8") == "of another server"
+    with ready_file_at(ready), pytest.raises(FileNotFoundError):
+        ready.read_text(encoding="utf-8")
 
 
 def test_a_file_that_cannot_be_written_is_refused_before_the_start(cli: Cli, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from mcpenv.cli.output import Page
-from mcpenv.cli.ready_file import prepare_ready_file, write_ready_file
+from mcpenv.cli.ready_file import ready_file_at, write_ready_file
 from mcpenv.errors import ConfigurationError
 from mcpenv.extensions.evaluation.run_listing import RunListing
 from mcpenv.server.logs import configure_logging
@@ -45,8 +45,6 @@ def console(
     """
     if not 0 <= port <= 65535:
         raise ConfigurationError(f"--port is {port}; it must be from 0 to 65535")
-    if ready_file is not None:
-        prepare_ready_file(ready_file)
     runs = RunListing(directory)
     evaluations = runs if runs.names() else None
     record = None if evaluations is not None and not has_record(directory) else record_in(directory)
@@ -72,5 +70,6 @@ def console(
         if open_page:
             threading.Thread(target=webbrowser.open, args=(ready["console"],), daemon=True).start()
 
-    serve_viewer(viewer(record, directory.resolve().name, evaluations), port, started)
+    with ready_file_at(ready_file):
+        serve_viewer(viewer(record, directory.resolve().name, evaluations), port, started)
     return 0

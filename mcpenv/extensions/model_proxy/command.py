@@ -12,7 +12,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from mcpenv.cli.output import Page
-from mcpenv.cli.ready_file import prepare_ready_file, write_ready_file
+from mcpenv.cli.ready_file import ready_file_at, write_ready_file
 from mcpenv.cli.tool_arguments import json_object
 from mcpenv.errors import ConfigurationError
 from mcpenv.server.logs import configure_logging
@@ -53,8 +53,6 @@ def model_proxy(
     """
     if not 0 <= port <= 65535:
         raise ConfigurationError(f"--port is {port}; it must be from 0 to 65535")
-    if ready_file is not None:
-        prepare_ready_file(ready_file)
     upstream = Upstream(base_url, api_key_env, json_object("--request-fields", request_fields))
     configure_logging("debug" if debug else "warning")
     with listen(HOST, port) as door, contextlib.closing(TurnFile(out)) as file:
@@ -68,7 +66,8 @@ def model_proxy(
             else:
                 _show(Page(sys.stdout), ready, upstream)
 
-        asyncio.run(serve(upstream, file, door, started))
+        with ready_file_at(ready_file):
+            asyncio.run(serve(upstream, file, door, started))
     return 0
 
 

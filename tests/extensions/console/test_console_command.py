@@ -53,6 +53,7 @@ def test_the_episodes_of_a_record_are_shown_without_their_environment(tmp_path: 
         for path in ("/records", "/records/e1", "/console/", "/console/api/session", "/console/frame.html"):
             assert httpx.get(url + path, headers={"Host": "evil.example"}).status_code == 421
             assert httpx.get(url + path, headers={"Origin": "http://evil.example"}).status_code == 403
+    assert not ready.exists()
 
 
 def test_of_the_folder_of_an_evaluation_the_record_is_shown(tmp_path: Path) -> None:

@@ -43,6 +43,7 @@ def asked(model: ScriptedModel, turns: Path, folder: Path) -> dict[str, Any]:
             proxy.send_signal(signal.SIGINT)
         out, err = proxy.communicate(timeout=WAIT_S)
         assert (proxy.returncode, out, err) == (0, "", "")
+    assert not ready.exists()
     return dict(answer.json())
 
 
