@@ -157,7 +157,7 @@ class AgentDojoEnvironment(MCPEnvironment):
     DYNAMIC_TOOLS = True
     EXPOSED_NAME = "agentdojo"
     VERSION = "0.1.35"
-    tasks = TaskSet(tasks())
+    tasks = TaskSet(tasks()).with_licence("MIT", source="agentdojo 0.1.35")
 
     def __init__(self, attack: str = USUAL_ATTACK) -> None:
         if attack not in USABLE:

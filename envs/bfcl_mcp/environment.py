@@ -233,7 +233,7 @@ class BFCLEnvironment(MCPEnvironment):
     DYNAMIC_TOOLS = True
     EXPOSED_NAME = "bfcl"
     VERSION = "2026.3.23"
-    tasks = TaskSet(tasks())
+    tasks = TaskSet(tasks()).with_licence("Apache-2.0", source="bfcl-eval 2026.3.23")
 
     def __init__(self) -> None:
         self._start(BY_ID["multi_turn_base_0"])

@@ -120,7 +120,7 @@ class LedgerEnvironment(MCPEnvironment):
     SUPPORTS_CONCURRENT_SESSIONS = True
     EXPOSED_NAME = "ledger"
     VERSION = "1.0.0"
-    tasks = TaskSet.from_jsonl("tasks.jsonl")
+    tasks = TaskSet.from_jsonl("tasks.jsonl").with_licence("Apache-2.0")
 
     def __init__(self) -> None:
         # Calls run one at a time, but in changing threads. (THREAD_AFFINE = True would give each instance one thread.)

@@ -211,7 +211,7 @@ class MazeEnvironment(MCPEnvironment):
     EXPOSED_NAME = "maze"
     VERSION = "1.0.0"
     state_type = MazeState
-    tasks = TaskSet.generate(make_task, seed=2026, sizes={"train": 15, "test": 6})
+    tasks = TaskSet.generate(make_task, seed=2026, sizes={"train": 15, "test": 6}).with_licence("Apache-2.0")
 
     mcp_provider = view_provider()
 

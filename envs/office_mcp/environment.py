@@ -56,7 +56,7 @@ class OfficeEnvironment(MCPEnvironment):
     DYNAMIC_TOOLS = True
     EXPOSED_NAME = "office"
     VERSION = "1.0.0"
-    tasks = OfficeTasks().tasks()
+    tasks = OfficeTasks().tasks().with_licence("Apache-2.0")
 
     def __init__(self) -> None:
         self.db = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)

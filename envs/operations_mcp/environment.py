@@ -58,7 +58,7 @@ class OperationsEnvironment(MCPEnvironment):
     SUPPORTS_CONCURRENT_SESSIONS = True
     EXPOSED_NAME = "operations"
     VERSION = "1.0.0"
-    tasks = OperationsTasks().tasks()
+    tasks = OperationsTasks().tasks().with_licence("Apache-2.0")
 
     def __init__(self) -> None:
         self.db = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)

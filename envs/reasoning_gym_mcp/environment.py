@@ -74,7 +74,9 @@ class ReasoningGymEnvironment(MCPEnvironment):
     SUPPORTS_CONCURRENT_SESSIONS = True
     EXPOSED_NAME = "reasoning_gym"
     VERSION = "0.1.25"
-    tasks = TaskSet.generate(make_task, seed=2026, sizes={"train": 10_500, "test": 1_050})
+    tasks = TaskSet.generate(make_task, seed=2026, sizes={"train": 10_500, "test": 1_050}).with_licence(
+        "Apache-2.0", source="reasoning-gym 0.1.25"
+    )
 
     def __init__(self) -> None:
         self.generator, self.seed = "leg_counting", 0

@@ -90,7 +90,7 @@ class TerminalEnvironment(MCPEnvironment):
     EXPOSED_NAME = "terminal"
     VERSION = "1.0.0"
     BACKEND: ClassVar[str] = "in_process"
-    tasks = TerminalTasks().tasks()
+    tasks = TerminalTasks().tasks().with_licence("Apache-2.0")
 
     def __init__(self) -> None:
         self._sandbox = make_sandbox(self.BACKEND)

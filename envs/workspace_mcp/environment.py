@@ -77,7 +77,7 @@ class WorkspaceEnvironment(MCPEnvironment):
     SUPPORTS_CONCURRENT_SESSIONS = True
     EXPOSED_NAME = "workspace"
     VERSION = "1.0.0"
-    tasks = TaskSet(TASKS)
+    tasks = TaskSet(TASKS).with_licence("Apache-2.0")
 
     world: FilesWorld
 

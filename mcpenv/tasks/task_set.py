@@ -232,12 +232,11 @@ class TaskSet:
         return licensed
 
     def origin(self) -> dict[str, str | None]:
-        """Return licence, source and version of the tasks. Nothing is read for it.
+        """Return licence, source and version of the tasks. They are read for it, as in `version`.
 
-        A source that is a file of this machine is left out, and so is the version of tasks that were not read yet.
+        A source that is a file of this machine is left out.
         """
-        version = None if self._made is None else self._made.version
-        return {"licence": self.licence, "source": self._given_source, "version": version}
+        return {"licence": self.licence, "source": self._given_source, "version": self.version}
 
     @property
     def source(self) -> str:

@@ -589,11 +589,11 @@ def test_a_task_set_may_have_a_licence_and_words_for_its_source(tmp_path: Path) 
     (tmp_path / "tasks.jsonl").write_text('{"id": "a"}\n')
     bare = TaskSet.from_jsonl(tmp_path / "tasks.jsonl")
     tasks = bare.with_licence("MIT", source="quizzes 1.2")
-    assert tasks.origin() == {"licence": "MIT", "source": "quizzes 1.2", "version": None}
-    assert tasks.version == bare.version == tasks.origin()["version"]
+    assert tasks.origin() == {"licence": "MIT", "source": "quizzes 1.2", "version": bare.version}
+    assert tasks.version == bare.version
     selected = tasks.select(split="train")
-    assert selected.origin() == {**tasks.origin(), "version": None}
-    assert selected.version == selected.origin()["version"] == f"{bare.version}/train"
+    assert selected.origin() == {**tasks.origin(), "version": f"{bare.version}/train"}
+    assert selected.version == f"{bare.version}/train"
     assert bare.origin() == {"licence": None, "source": None, "version": bare.version}
     assert (tasks.source, bare.source) == ("quizzes 1.2", str(tmp_path / "tasks.jsonl"))
     assert bare.with_licence("MIT").source == bare.source

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .types.tasks import Task
+from .types.tasks import LABELS, Task
 
 COLUMNS = ("task", "split", "index", "seed", "options")
 """The columns of a row that name an episode. Others are the trainer's own."""
@@ -33,6 +33,11 @@ def rows_of(tasks: Sequence[Task], start: int = 0) -> list[dict[str, Any]]:
         }
         for index, task in enumerate(tasks, start)
     ]
+
+
+def labels_of(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the labels of a row for a trainer's own columns: ``level``, ``family`` and ``tags``, those that it has."""
+    return {name: row[name] for name in LABELS if row.get(name)}
 
 
 def reset_options_of(row: Task | str | Mapping[str, Any] | None) -> dict[str, Any]:

@@ -23,8 +23,10 @@ METHOD = (
 )
 FAMILIES = 4
 """Maximum families that are learned."""
-LEAST = 4
+LEAST = 2
 """Minimum tasks of a family."""
+WITHOUT_FAMILIES = 8
+"""Maximum tasks that are learned where no family has several."""
 LONGEST = 4
 """Maximum calls of a solution that is to be learned."""
 STOP = ""
@@ -110,7 +112,7 @@ def learned(bench: Bench, tasks: Sequence[Task], episodes: int, on_step: Step) -
         seen = [task for found in of_family.values() for task in found[::2]]
         unseen = [task for found in of_family.values() for task in found[1::2]]
     else:
-        seen = unseen = fit[: 2 * LEAST]
+        seen = unseen = fit[:WITHOUT_FAMILIES]
     used = {call.tool_name: (call.tool_name, call.arguments) for task in seen for call in task.oracle or ()}
     horizon = max(len(task.oracle or ()) for task in seen)
     rng = random.Random(0)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib.metadata import version
+from itertools import combinations
 from typing import Any
 
 from mcpenv.cli.instance import own_instances
@@ -34,7 +35,7 @@ from mcpenv_client.types.tasks import Task
 
 from .fingerprint import fingerprint_of
 from .learner import learned
-from .plays import IDLE, SOLUTION, Step, by_heart, by_levels, has_canary, outcomes, players
+from .plays import IDLE, SOLUTION, Step, by_heart, by_levels, definition_of, has_canary, outcomes, players
 
 FORMAT = 1
 VARIANTS = "_variants"
@@ -233,10 +234,10 @@ def _of_model(target: str, model: Agent, split: str, number: int, stage: Stage) 
 
 
 def _contamination(bench: Bench, looked_at: Mapping[str, Sequence[Task]], number: int, stage: Stage) -> dict[str, Any]:
-    """Return the score of an agent that replays solutions of one split on another, and prompts that two share."""
+    """Return the score of an agent that replays solutions of one split on another, and the tasks that two share."""
     if not looked_at:
         return _no_tasks()
-    prompts = {split: {task.prompt for task in tasks} for split, tasks in looked_at.items()}
+    defined = {split: set(map(definition_of, tasks)) for split, tasks in looked_at.items()}
     main = next(iter(looked_at))
     replays: list[dict[str, Any]] = []
     for split, tasks in looked_at.items():
@@ -258,11 +259,10 @@ def _contamination(bench: Bench, looked_at: Mapping[str, Sequence[Task]], number
     return {
         "canary": {split: sum(map(has_canary, tasks)) / len(tasks) for split, tasks in looked_at.items() if tasks},
         "variants": [split for split in looked_at if split.endswith(VARIANTS)],
-        "same_prompts": [
-            {"splits": [one, other], "prompts": shared}
-            for at, one in enumerate(prompts)
-            for other in [*prompts][at + 1 :]
-            if (shared := len(prompts[one] & prompts[other]))
+        "shared": [
+            {"splits": [one, other], "tasks": shared}
+            for one, other in combinations(defined, 2)
+            if (shared := len(defined[one] & defined[other]))
         ],
         "by_heart": replays,
     }
@@ -330,9 +330,9 @@ def _findings(card: Mapping[str, Any]) -> Iterator[str]:
     for each in card["contamination"].get("by_heart", ()):
         if each["variants"] and (each["solved"] or 0) > BY_HEART:
             yield f"contamination: solutions of {each['known']} solve {each['solved']:.0%} of {each['played']}"
-    for each in card["contamination"].get("same_prompts", ()):
+    for each in card["contamination"].get("shared", ()):
         one, other = each["splits"]
-        yield f"contamination: {one} and {other} share {number_of(each['prompts'], 'prompt')}"
+        yield f"contamination: {one} and {other} share {number_of(each['tasks'], 'task')}"
 
 
 def levels_of(card: Mapping[str, Any]) -> list[str]:

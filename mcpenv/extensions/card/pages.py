@@ -201,7 +201,7 @@ def _contamination(part: Mapping[str, Any]) -> Iterator[Block]:
         [
             ("canary in every task", ", ".join(marked) or "in no split"),
             ("variants", ", ".join(part["variants"]) or "none"),
-            ("prompts in two splits", str(sum(each["prompts"] for each in part["same_prompts"]))),
+            ("tasks in two splits", str(sum(each["tasks"] for each in part["shared"]))),
         ],
     )
     if not part["by_heart"]:

@@ -133,5 +133,11 @@ def has_canary(task: Task) -> bool:
     return "canary" in json.dumps(shown).casefold()
 
 
+def definition_of(task: Task) -> str:
+    """Return what makes a task another one: its prompt, start and verifier."""
+    own = task.model_dump(mode="json", include={"prompt", "options", "seed", "verifier", "metadata"})
+    return json.dumps(own, sort_keys=True)
+
+
 def _words(text: str) -> frozenset[str]:
     return frozenset(re.findall(r"\w+", text.casefold()))

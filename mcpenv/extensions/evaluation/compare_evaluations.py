@@ -14,7 +14,7 @@ from mcpenv.cli.output import Page, note, print_json, print_table, printable
 from mcpenv.errors import ConfigurationError
 
 from .comparison import Comparison, LeftOut, compare
-from .comparison_tables import FIGURES, figure_row, left_out_by_reason, p_text
+from .comparison_tables import FIGURES, LABELS, figure_row, label_row, left_out_by_reason, p_text
 from .flip import Flip
 from .settings import shown
 from .stored_run import StoredRun
@@ -41,7 +41,8 @@ def compare_command(
     """Compare two evaluations on the tasks that both have, and say whether they differ by more than chance.
 
     pass@1 decides, or the mean return if no episode can pass, unless --metric names another figure. Tasks that have
-    changed between the evaluations, or that only one of them has, are omitted and named.
+    changed between the evaluations, or that only one of them has, are omitted and named. The figure that decides is
+    shown for each level, family and tag too.
 
     Exit status 0: no significant change. 1: a significant change. 2: the two cannot be compared.
 
@@ -85,6 +86,11 @@ def _show(page: Page, found: Comparison) -> None:
         page.line(line, indent=2)
     page.line()
     print_table(page, FIGURES, [figure_row(each) for each in found.figures.values()], right=FIGURES[1:])
+    if found.labels:
+        page.line()
+        page.line(f"{found.primary.name} by label")
+        of_labels = [[*map(printable, label_row(each))] for each in found.labels]
+        print_table(page, LABELS, of_labels, right=LABELS[1:])
     if "pass@1" in found.figures:
         page.line()
         _show_flips(page, found)

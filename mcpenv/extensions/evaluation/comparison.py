@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -17,6 +17,7 @@ from .results import EpisodeResult
 from .settings import Difference, differences
 from .statistics import ks_shown, pass_at_k, pass_hat_k
 from .stored_run import StoredRun, Unit, read_run
+from .summary import by_label
 
 MEAN_RETURN = "mean return"
 
@@ -44,6 +45,20 @@ class Figure:
     def better(self) -> bool:
         """True if the candidate's value is better: lower for costs, else higher."""
         return (self.difference.value < 0.0) == (self.name in COSTS) and self.difference.value != 0.0
+
+
+@dataclass(frozen=True)
+class LabelFigure:
+    """The figure that decides, over the compared tasks with one label.
+
+    Attributes:
+        kind: ``level``, ``family`` or ``tag``.
+        label: the label, as text.
+    """
+
+    kind: str
+    label: str
+    figure: Figure
 
 
 @dataclass(frozen=True)
@@ -80,6 +95,7 @@ class Comparison:
         flips: the tasks with different pass rates, the largest losses first. Empty without a threshold.
         pass_threshold: minimum return of an episode that passes; None for each task's full reward.
         metric: the name of the figure that was chosen to decide; None if none was chosen.
+        labels: the figure that decides, by level, family and tag, as the candidate's tasks have them.
     """
 
     baseline: StoredRun
@@ -92,13 +108,12 @@ class Comparison:
     flips: list[Flip]
     pass_threshold: float | None
     metric: str | None = None
+    labels: list[LabelFigure] = field(default_factory=list)
 
     @property
     def primary(self) -> Figure:
         """The figure that decides: the chosen one, else pass@1, or the mean return if no episode can pass."""
-        if self.metric is not None:
-            return self.figures[self.metric]
-        return self.figures.get("pass@1") or self.figures[MEAN_RETURN]
+        return self.figures[_deciding(self.figures, self.metric)]
 
     def to_plain(self) -> dict[str, Any]:
         """Return the comparison as plain JSON data."""
@@ -111,6 +126,7 @@ class Comparison:
             "pass_threshold": self.pass_threshold,
             "figures": {name: _figure(figure) for name, figure in self.figures.items()},
             "flips": [flip.to_plain() for flip in self.flips],
+            "labels": [{"kind": each.kind, "label": each.label, **_figure(each.figure)} for each in self.labels],
             "primary": self.primary.name,
             "significant": self.primary.difference.significant,
         }
@@ -161,6 +177,7 @@ def compare(
         flips=_flips(common, pairs, pass_threshold),
         pass_threshold=pass_threshold,
         metric=metric,
+        labels=_labels(pairs, pass_threshold, _deciding(figures, metric)),
     )
 
 
@@ -281,6 +298,24 @@ def _figure_of(name: str, baseline: Sequence[float], candidate: Sequence[float])
     difference = paired_difference([0.0 if equal(before, after) else after - before for before, after in pairs])
     if difference is not None:
         yield Figure(name, fmean(baseline), fmean(candidate), difference)
+
+
+def _deciding(figures: Mapping[str, Figure], metric: str | None) -> str:
+    """Return the name of the figure that decides."""
+    return metric or ("pass@1" if "pass@1" in figures else MEAN_RETURN)
+
+
+def _labels(pairs: Sequence[tuple[Results, Results]], threshold: float | None, name: str) -> list[LabelFigure]:
+    """Return the figure of that name for each label; labels whose tasks do not have it are left out."""
+    before = {id(candidate): baseline for baseline, candidate in pairs}
+    found = []
+    for kind, labels in by_label([candidate for _, candidate in pairs]).items():
+        for label, units in labels.items():
+            figures = _figures([(before[id(unit)], unit) for unit in units], threshold)
+            figure = next((figure for figure in figures if figure.name == name), None)
+            if figure is not None:
+                found.append(LabelFigure(kind, label, figure))
+    return found
 
 
 def _flips(units: Sequence[Unit], pairs: Sequence[tuple[Results, Results]], threshold: float | None) -> list[Flip]:

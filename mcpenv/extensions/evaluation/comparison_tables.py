@@ -6,11 +6,13 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from .comparison import Comparison, Figure, LeftOut, name_of
+from .comparison import Comparison, Figure, LabelFigure, LeftOut, name_of
 from .results import EpisodeResult
 from .settings import shown
 
 FIGURES = ("", "baseline", "candidate", "change", "95 % interval", "p", "tasks")
+
+LABELS = ("label", *FIGURES[1:])
 
 _TASKS = ("task", "baseline", "candidate", "change", "", "p")
 _NUMBERS = {"style": "number"}
@@ -33,6 +35,11 @@ def figure_row(figure: Figure) -> tuple[str, ...]:
         p_text(difference.p),
         str(difference.tasks),
     )
+
+
+def label_row(of_label: LabelFigure) -> tuple[str, ...]:
+    """Return the figure of a label as a row under `LABELS`."""
+    return (f"{of_label.kind} {of_label.label}", *figure_row(of_label.figure)[1:])
 
 
 def p_text(value: float) -> str:
@@ -61,6 +68,9 @@ def tables_of(found: Comparison) -> list[dict[str, Any]]:
         {"title": "Figures", "heads": FIGURES, "rows": [*map(figure_row, found.figures.values())], **_NUMBERS},
         {"title": f"{len(tasks)} tasks: {counts}", "heads": _TASKS, "rows": tasks, **_NUMBERS},
     ]
+    if found.labels:
+        title = f"{found.primary.name} by label"
+        tables.insert(1, {"title": title, "heads": LABELS, "rows": [*map(label_row, found.labels)], **_NUMBERS})
     left_out = [(name, why) for why, names in left_out_by_reason(found.left_out) for name in names]
     if left_out:
         tables.append({"title": f"{len(left_out)} tasks left out", "heads": ("task", "why"), "rows": left_out})

@@ -215,5 +215,8 @@ def with_private_tasks(
 
 @functools.cache
 def _derived(environment: type[Any], composer: type[Composer[Any]], secret: str) -> type[Any]:
-    members = {"tasks": composer(secret).tasks(), "__module__": environment.__module__, "__doc__": environment.__doc__}
+    tasks = composer(secret).tasks()
+    if environment.tasks.licence is not None:
+        tasks = tasks.with_licence(environment.tasks.licence)
+    members = {"tasks": tasks, "__module__": environment.__module__, "__doc__": environment.__doc__}
     return type(environment.__name__, (environment,), members)

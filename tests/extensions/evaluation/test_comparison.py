@@ -16,6 +16,7 @@ from evaluate_world import Counting
 from mcpenv import ConfigurationError
 from mcpenv.extensions.evaluation import EpisodeResult, Failure, ModelAgent, evaluate
 from mcpenv.extensions.evaluation.comparison import Comparison, compare
+from mcpenv.extensions.evaluation.comparison_tables import tables_of
 from mcpenv.extensions.evaluation.results import RESULTS, ResultsFile
 from mcpenv.extensions.evaluation.run_directory import SUMMARY
 from mcpenv.extensions.evaluation.settings import SETTINGS
@@ -34,7 +35,7 @@ def stored(tmp_path: Path) -> Stored:
         folder = tmp_path / name
         folder.mkdir()
         environment = {"name": more.pop("environment", "World"), "version": more.pop("version", "1")}
-        digests, model = more.pop("digests", {}), more.pop("model", name)
+        digests, model, labels = more.pop("digests", {}), more.pop("model", name), more.pop("labels", {})
         settings = {"format": 1, "environment": environment, "agent": {"model": model}, "set": [], **more}
         (folder / SETTINGS).write_text(json.dumps(settings))
         file = ResultsFile(folder)
@@ -45,6 +46,7 @@ def stored(tmp_path: Path) -> Stored:
                 result = EpisodeResult(
                     "test", task, 1, sample, score=score, full_reward=1.0, digest=digest, failure=failure, steps=3
                 )
+                result = replace(result, **labels.get(task, {}))
                 file.append(result)
         file.close()
         count = sum(map(len, returns.values())) if planned is None else planned
@@ -100,6 +102,28 @@ def test_a_whole_change_is_significant_and_pass_at_1_decides(stored: Stored) -> 
     found = compare(stored("one", many(0.0)), stored("other", many(1.0)))
     assert found.primary.name == "pass@1" and found.primary.difference.significant
     assert found.primary.difference.p == pytest.approx(2 / 2**8)
+
+
+def test_the_figure_that_decides_is_given_for_each_label(cli: Cli, stored: Stored) -> None:
+    labels = {f"task-{number}": {"level": 1 + number % 2, "tags": ["trap"] if number else []} for number in range(8)}
+    one = stored("one", many(0), labels=labels)
+    other = stored("other", {**many(0), "task-0": [1], "task-2": [1]}, labels=labels)
+    found = compare(one, other)
+    rows = [(each.kind, each.label, each.figure.name, each.figure.candidate) for each in found.labels]
+    assert rows == [
+        ("level", "1", "pass@1", 0.5),
+        ("level", "2", "pass@1", 0.0),
+        ("tag", "trap", "pass@1", pytest.approx(1 / 7)),
+    ]
+    assert [each.figure.difference.tasks for each in found.labels] == [4, 4, 7]
+    plain = found.to_plain()["labels"]
+    assert (plain[0]["kind"], plain[0]["label"], plain[0]["difference"]) == ("level", "1", 0.5)
+    assert [each.figure.name for each in compare(one, other, metric="steps").labels] == ["steps"] * 3
+    assert tables_of(found)[0]["title"] == "Figures" and tables_of(found)[1]["title"] == "pass@1 by label"
+    lines = [line.split()[:5] for line in cli(str(one), str(other)).out.splitlines()]
+    assert ["level", "1", "0.000", "0.500", "+0.500"] in lines
+    bare = compare(stored("bare", many(0)), stored("bare too", many(1), model="bare"))
+    assert bare.labels == [] and [each["title"][:7] for each in tables_of(bare)] == ["Figures", "8 tasks"]
 
 
 def test_flips_name_tasks_whose_pass_rate_differs_first_those_that_lost_most(stored: Stored) -> None:

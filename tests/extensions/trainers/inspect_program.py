@@ -28,6 +28,7 @@ def seen(log: EvalLog) -> dict[str, Any]:
         {
             "id": sample.id,
             "input": sample.input,
+            "metadata": sample.metadata,
             "score": next(iter((sample.scores or {}).values())).value if sample.scores else None,
             "status": next(iter(sample.scores.values())).metadata["status"] if sample.scores else None,
             "error": sample.error.message if sample.error else None,

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from door_player import DoorPlayer
 from served import served
-from trainer_worlds import Diary, Doors, Odd, Shop
+from trainer_worlds import COLOURS, Diary, Doors, Odd, Shop
 
 from mcpenv.server.app import create_app
 from mcpenv.server.security.agent_auth import agent_auth_from
@@ -66,6 +66,10 @@ def test_samples_have_the_return_and_failed_ones_an_error(found: dict[str, Any])
     assert plain["status"] == "success" and plain["metrics"]["mean"] == 1.25
     assert sorted(sample["id"] for sample in plain["samples"]) == ["blue", "blue", "green", "green", "red", "red"]
     for sample in plain["samples"]:
+        named = {"split": "train", "index": COLOURS.index(sample["id"])}
+        labels = {name: value for name, value in sample["metadata"].items() if name not in named}
+        assert sample["metadata"].items() >= named.items()
+        assert labels == {"level": 1 + named["index"], "tags": ["door"]}
         if sample["id"] == "blue":
             assert sample["score"] is None and "its status is judge_error" in sample["error"]
         else:

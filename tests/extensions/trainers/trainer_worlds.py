@@ -23,7 +23,10 @@ class Doors(MCPEnvironment):
 
     SUPPORTS_CONCURRENT_SESSIONS = True
     tasks = TaskSet(
-        [{"id": colour, "prompt": f"Number {at}.", "options": {"door": colour}} for at, colour in enumerate(COLOURS)]
+        [
+            {"id": colour, "prompt": f"Number {at}.", "options": {"door": colour}, "level": 1 + at, "tags": ["door"]}
+            for at, colour in enumerate(COLOURS)
+        ]
         + [{"id": f"test-{colour}", "split": "test", "options": {"door": colour}} for colour in COLOURS]
     )
 

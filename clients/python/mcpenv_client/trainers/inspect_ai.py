@@ -16,6 +16,8 @@ from inspect_ai.solver import Generate, Solver, TaskState, solver
 from inspect_ai.tool import mcp_connection
 from inspect_ai.util import store
 
+from mcpenv_client.rows import labels_of
+
 from .failures import UNSCORED, refuse_names, reward_of
 from .inspect_tools import KEY, EpisodeTools, SampleEpisode, current, left_out
 from .sessions import Sessions
@@ -91,7 +93,7 @@ def mcpenv(
     solver: Solver | None = None,
     client: dict[str, Any] | None = None,
 ) -> Task:
-    """Return a task with one sample for each task of an environment.
+    """Return a task with one sample for each task of an environment, whose metadata has the task's labels.
 
     Args:
         url: the server.
@@ -114,7 +116,8 @@ def mcpenv(
     for row in rows:
         named = {name: row[name] for name in ("split", "index", "seed") if name in row}
         text = row["prompt"][0]["content"] if row.get("prompt") else "The prompt comes with the episode."
-        samples.append(Sample(input=text, id=row.get("task_id", row.get("seed")), metadata=named))
+        about: dict[str, Any] = named | labels_of(row)
+        samples.append(Sample(input=text, id=row.get("task_id", row.get("seed")), metadata=about))
     return Task(
         dataset=MemoryDataset(samples, name=url),
         setup=begin(url, client),

@@ -18,7 +18,7 @@ from mcpenv_client.client import EnvClient
 from mcpenv_client.conversation import Conversation
 from mcpenv_client.errors import ToolNotExpressible
 from mcpenv_client.formats.text_calls import TextCalls
-from mcpenv_client.rows import COLUMNS
+from mcpenv_client.rows import COLUMNS, labels_of
 from mcpenv_client.types.turns import NOT_BEGUN, Opening
 
 from .attempts import begun
@@ -152,6 +152,8 @@ class McpenvLoop(ToolAgentLoop):
 def rows(url: str, split: str | None = "train", num_tasks: int | None = None, **options: Any) -> list[dict[str, Any]]:
     """Return the rows of a dataset, one for each task or seed. verl plays a row ``rollout.n`` times as one group.
 
+    ``extra_info`` has the row's index and the labels of its task.
+
     Args:
         url: the server.
         split: the split; None: rows have seeds.
@@ -169,7 +171,7 @@ def rows(url: str, split: str | None = "train", num_tasks: int | None = None, **
             "data_source": "mcpenv",
             "agent_name": "mcpenv",
             "episode": {name: row[name] for name in COLUMNS if row.get(name) is not None},
-            "extra_info": {"index": at},
+            "extra_info": {"index": at, **labels_of(row)},
         }
         for at, row in enumerate(found)
     ]
