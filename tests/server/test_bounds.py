@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import os
@@ -21,7 +22,7 @@ from websockets.sync.client import connect
 from mcpenv import MCPEnvironment
 from mcpenv.server import uvicorn_server
 from mcpenv.server.config import ServerConfig
-from mcpenv.server.http import http_protocol
+from mcpenv.server.http import file_limits, http_protocol
 from mcpenv.server.http.websocket_protocol import PIECE, WebSocketProtocol
 from mcpenv.server.mcp.connections import MAX_FIRST_BYTES, MAX_PLAIN_BYTES, HandshakeConnections
 from mcpenv.server.serve import serving
@@ -213,6 +214,37 @@ def test_silent_connections_do_not_keep_a_new_client_out(monkeypatch: pytest.Mon
         open_gates()
         assert answer_on(held).text == "held"
         is_answered(orchestrator)
+
+
+def test_the_log_counts_connections_that_were_closed_for_new_ones(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(file_limits, "TOLD_EVERY_S", 0.0)
+    monkeypatch.setattr(uvicorn_server, "connections_allowed", lambda: 20)
+    with serving(Held, max_concurrent_envs=4) as url, ExitStack() as stack:
+        silent = [stack.enter_context(connection(url)) for _ in range(40)]
+        assert [is_closed(wire) for wire in silent[:20]] == [True] * 20
+        while sum(closed_for_room(caplog)) < 20:
+            assert httpx.get(f"{url}/health").status_code == 200
+
+
+def test_the_log_counts_them_in_one_line_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        closed = file_limits.ClosedForRoom()
+        for _ in range(2):
+            for _ in range(20):
+                closed.add()
+            while not closed_for_room(caplog):
+                await asyncio.sleep(0.01)
+        await asyncio.sleep(2 * file_limits.TOLD_AFTER_S)
+
+    asyncio.run(main())
+    assert closed_for_room(caplog) == [20]
+
+
+def closed_for_room(caplog: pytest.LogCaptureFixture) -> list[int]:
+    lines = [record.getMessage() for record in caplog.records]
+    return [int(line.split()[1]) for line in lines if line.startswith("closed ") and "(ulimit -n)" in line]
 
 
 def is_answered(orchestrator: socket.socket) -> None:

@@ -13,7 +13,7 @@ import socket
 from collections import deque
 from collections.abc import Callable
 
-from mcpenv.server.http.file_limits import connections_allowed
+from mcpenv.server.http.file_limits import ClosedForRoom, connections_allowed
 from mcpenv.server.uvicorn_server import KEEP_ALIVE_S
 
 from .routing import ANYBODY, Destination, destination_of_head
@@ -115,6 +115,7 @@ class Acceptor:
         self._pass_on = pass_on
         self._silent: dict[int, tuple[socket.socket, asyncio.TimerHandle]] = {}
         self._most_silent = connections_allowed() // 2
+        self._for_room = ClosedForRoom()
         self._loop = asyncio.get_running_loop()
         self._open = False
 
@@ -155,6 +156,7 @@ class Acceptor:
             self._loop.add_reader(number, self._readable, number)
             if len(self._silent) > self._most_silent:
                 self._drop(next(iter(self._silent)))
+                self._for_room.add()
 
     def _drop(self, number: int) -> None:
         """Close a connection that has sent nothing."""

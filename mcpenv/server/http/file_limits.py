@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import sys
+import time
 
 logger = logging.getLogger("mcpenv")
 
@@ -12,6 +14,32 @@ PER_SESSION = 2
 
 BESIDE = 256
 """The number of files for everything else."""
+
+TOLD_AFTER_S, TOLD_EVERY_S = 1.0, 60.0
+"""Seconds in which closed connections are counted before they are logged, and between two such lines."""
+
+
+class ClosedForRoom:
+    """The connections that this process closed to make room for others. It logs their number, at most once a minute."""
+
+    def __init__(self) -> None:
+        self._number = 0
+        self._told_at = -TOLD_EVERY_S
+
+    def add(self) -> None:
+        """Count one. Call it on the event loop."""
+        self._number += 1
+        if self._number == 1:
+            wait_s = max(TOLD_AFTER_S, self._told_at + TOLD_EVERY_S - time.monotonic())
+            asyncio.get_running_loop().call_later(wait_s, self._tell)
+
+    def _tell(self) -> None:
+        logger.warning(
+            "closed %d connections that waited for their clients, to make room for new ones; allow this process more "
+            "open files (ulimit -n), and set a control token, so that others open no WebSockets",
+            self._number,
+        )
+        self._number, self._told_at = 0, time.monotonic()
 
 
 def allow_many(sessions: int) -> None:

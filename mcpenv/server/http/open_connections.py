@@ -10,6 +10,8 @@ from __future__ import annotations
 import time
 from typing import Final, Protocol
 
+from .file_limits import ClosedForRoom
+
 UNFINISHED_BODIES = 64
 """The size of all unfinished bodies and frames together, as a multiple of the largest body."""
 
@@ -48,6 +50,7 @@ class OpenConnections:
         self._listening: dict[OpenConnection, None] = {}
         self._unfinished: dict[OpenConnection, int] = {}
         self._bytes = 0
+        self._for_room = ClosedForRoom()
 
     def opened(self, connection: OpenConnection) -> None:
         """Add a connection. At the limit, close the one that has waited longest, if any waits."""
@@ -60,6 +63,7 @@ class OpenConnections:
                 longest = next(iter(self._idle or self._listening or self._silent))
             self.answering(longest)
             longest.drop()
+            self._for_room.add()
 
     def closed(self, connection: OpenConnection) -> None:
         """Remove a connection."""
