@@ -80,11 +80,16 @@ def push(
     if not dry_run:
         build_image(plan, files, program, destination, wheels or [], build_options or [], base, show=not as_json)
         program.push(destination, show=not as_json)
+    sent = [file.path for file in files.image]
     if as_json:
-        print_json({"image": destination, "engine": program.name, "pushed": not dry_run})
-    else:
-        does = "would be built and pushed" if dry_run else "is pushed"
-        Page(sys.stdout).line((destination, "bold"), f" {does} by {program.name}")
+        print_json({"image": destination, "engine": program.name, "pushed": not dry_run, "files": sent})
+        return 0
+    page = Page(sys.stdout)
+    does = "would be built and pushed" if dry_run else "is pushed"
+    page.line((destination, "bold"), f" {does} by {program.name}")
+    if dry_run:
+        page.line(f"{'files':10}", (", ".join(sent), "dim"), indent=2)
+        page.line(f"{'secrets':10}", "none: an image gets them where it runs", indent=2)
     return 0
 
 

@@ -59,16 +59,34 @@ def test_a_check_refuses_keys(cli: Cli) -> None:
     assert built.status == 2 and "not built, because these would be in it: server.key" in built.err
 
 
-def test_the_error_of_a_build_that_fails_has_the_end_of_its_output(
-    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for wheel in WHEELS:
-        (tmp_path / wheel).touch()
+@pytest.fixture
+def broken_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The only engine of this machine: podman, which answers, but builds and pushes nothing."""
     engine = tmp_path / "bin" / "podman"
     engine.parent.mkdir()
     engine.write_text(BROKEN_ENGINE, encoding="utf-8")
     engine.chmod(0o755)
     monkeypatch.setenv("PATH", str(engine.parent))
+
+
+@pytest.mark.usefixtures("broken_engine")
+def test_a_dry_run_of_a_push_shows_what_the_image_would_have_and_writes_nothing(cli: Cli) -> None:
+    Path("shop/.env").write_text("KEY=env-secret", encoding="utf-8")
+    shown = cli("share", "push", "shop", "registry.example/team/shop:1", "--dry-run")
+    assert (shown.status, shown.err) == (0, "")
+    assert shown.out.splitlines()[:2] == [
+        "registry.example/team/shop:1 would be built and pushed by podman",
+        "  files     environment.py",
+    ]
+    document = json.loads(cli("share", "push", "shop", "registry.example/team/shop:1", "--dry-run", "--json").out)
+    assert (document["pushed"], document["files"]) == (False, ["environment.py"])
+    assert sorted(path.name for path in Path("shop").iterdir()) == [".env", "environment.py"]
+
+
+@pytest.mark.usefixtures("broken_engine")
+def test_the_error_of_a_build_that_fails_has_the_end_of_its_output(cli: Cli, tmp_path: Path) -> None:
+    for wheel in WHEELS:
+        (tmp_path / wheel).touch()
     done = cli("build", "shop", "--json", *(f"--wheel={wheel}" for wheel in WHEELS))
     error = json.loads(done.out)["error"]
     assert (done.status, error["exit_status"], done.err) == (2, 2, f"error: {error['message']}\n")

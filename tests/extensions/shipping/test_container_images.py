@@ -215,7 +215,8 @@ def test_an_image_is_pushed_to_a_registry_and_pulled_from_it(built: Built, tmp_p
         image = f"{address}/team/shop:1"
         done = mcpenv("share", "push", str(built.folder), image, *engine_options("podman"), "--json")
         assert done.returncode == 0, done.stderr
-        assert json.loads(done.stdout) == {"image": image, "engine": "podman", "pushed": True}
+        document = json.loads(done.stdout)
+        assert (document["image"], document["engine"], document["pushed"]) == (image, "podman", True)
         podman("image", "rm", image)
         with EnvClient.from_docker_image(image).sync() as env:
             env.reset(split="train", index=0)
