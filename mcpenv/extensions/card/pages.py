@@ -51,7 +51,7 @@ def blocks_of(card: Mapping[str, Any]) -> Iterator[Block]:
     verdict = "sound" if card["soundness"]["sound"] else "not known to be sound"
     if any(part["verdict"] == "failed" for part in card["soundness"]["parts"]):
         verdict = "unsound"
-    yield Heading(f"{environment['name']} {environment['version'] or ''}".strip(), 1)
+    yield Heading(f"Card of {environment['name']} {environment['version'] or ''}".strip(), 1)
     yield Paragraph(environment["description"])
     for text in findings:
         yield Paragraph(f"Finding: {text}", warning=True)

@@ -101,9 +101,11 @@ def test_a_card_is_reproduced_but_for_its_cost_and_its_hash_covers_all_of_it(
 
 def test_the_pages_have_the_same_figures(lamps: dict[str, Any]) -> None:
     text, page = markdown(lamps), html(lamps)
-    assert text.startswith("# lamps 2.1.0\n\nLamps of a house.\n")
+    assert text.startswith("# Card of lamps 2.1.0\n\nLamps of a house.\n")
     assert "| solution | 1.00 | 0.51 to 1.00 | 1.00 | 1.00 | 1.00 |" in text
-    assert "<h1>lamps 2.1.0</h1>" in page and '<th scope="row">solution</th><td class="number">1.00</td>' in page
+    assert (
+        "<h1>Card of lamps 2.1.0</h1>" in page and '<th scope="row">solution</th><td class="number">1.00</td>' in page
+    )
     for shown in (text, page):
         assert lamps["hash"] in shown and lamps["fingerprint"] in shown
     assert "<script" not in page and "http://" not in page and "https://" not in page
@@ -166,7 +168,7 @@ def test_a_card_in_a_readme_is_older_after_the_environment_has_changed(
     assert execute(["card", str(folder), "--readme", "-n", "2", "--quick"]) == 0
     text = (folder / "README.md").read_text()
     assert text.startswith(before) and text.count(BEGIN) == text.count(END) == 1
-    assert "## ledger 1.0.0" in text and "### Difficulty" in text
+    assert "## Card of ledger 1.0.0" in text and "### Difficulty" in text
     assert execute(check) == 0
 
     (folder / "README.md").write_text(text + "\nMore words.\n")
