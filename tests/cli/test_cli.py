@@ -343,6 +343,7 @@ def test_stdio_ends_with_its_input(tmp_path: Path, world: str) -> None:
     assert process.out == []
 
 
+@pytest.mark.extension("reload")
 @pytest.mark.slow
 def test_reload_waits_for_a_broken_file_to_change(tmp_path: Path) -> None:
     text = 'from mcpenv import MCPEnvironment\nclass First(MCPEnvironment):\n    """One."""\n'

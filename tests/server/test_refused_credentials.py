@@ -107,6 +107,7 @@ def test_a_token_that_cannot_be_sent_is_refused_without_showing_it() -> None:
         EnvClient("http://127.0.0.1:9", token=TOKEN, headers={"Authorization": "Bearer x"})
 
 
+@pytest.mark.extension("sessions")
 @pytest.mark.process
 def test_an_agents_token_is_told_apart_from_a_wrong_one(caplog: pytest.LogCaptureFixture) -> None:
     agents = AgentTokens({"solver": "the-token-of-an-agent"})
