@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import stat
+import sys
 import threading
 import time
 import weakref
@@ -20,8 +21,8 @@ except ImportError as error:
     raise ConfigurationError("the backend 'in_process' needs bashkit: pip install 'mcpenv[terminal]'") from error
 
 MAX_AWAKE = 1000
-"""Maximum shells of a process that are live objects. Each has three file descriptors and some 75 kB; further ones are
-kept as their saved state, and continue when they are used."""
+"""Maximum shells of a process that are live objects, of which each has three file descriptors. Further ones are kept as
+their saved state, and continue when they are used. They take half of the files that the process may open at most."""
 
 _MAX_COMMANDS = 100_000
 _TYPES = {"file": stat.S_IFREG, "directory": stat.S_IFDIR, "symlink": stat.S_IFLNK}
@@ -160,6 +161,15 @@ def _walk(files: bashkit.FileSystem, inside: str) -> Iterator[Entry]:
             yield from _walk(files, path)
 
 
+def _most_awake() -> int:
+    if sys.platform == "win32":
+        return MAX_AWAKE
+    import resource  # not on Windows
+
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)  # each time, because a server raises it
+    return MAX_AWAKE if files == resource.RLIM_INFINITY else min(MAX_AWAKE, files // 6)
+
+
 class _Awake:
     """The sandboxes of this process that have a live shell, the least recently used first."""
 
@@ -172,7 +182,7 @@ class _Awake:
         with self._lock:
             self._order.pop(id(sandbox), None)
             self._order[id(sandbox)] = weakref.ref(sandbox)
-            extra = list(self._order.items())[: max(len(self._order) - MAX_AWAKE, 0)]
+            extra = list(self._order.items())[: max(len(self._order) - _most_awake(), 0)]
         for key, reference in extra:
             found = reference()
             if found is None or found.sleep():

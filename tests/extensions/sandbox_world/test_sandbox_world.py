@@ -223,6 +223,23 @@ def test_more_shells_than_are_kept_live_keep_their_files(monkeypatch: pytest.Mon
         sandbox.close()
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="it counts open files in /proc")
+def test_shells_leave_half_of_the_files_that_the_process_may_open() -> None:
+    resource = pytest.importorskip("resource")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    allowed = 3 * max(map(int, os.listdir("/proc/self/fd"))) + 60
+    resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+    try:
+        many = [make_sandbox() for _ in range(allowed // 3 + 10)]
+        for number, sandbox in enumerate(many):
+            assert sandbox.run(f"echo {number} > mine.txt").exit_code == 0
+        assert many[0].run("cat mine.txt").stdout == "0\n"
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    for sandbox in many:
+        sandbox.close()
+
+
 def test_random_numbers_are_the_same_in_each_episode() -> None:
     sandbox = make_sandbox()
     first = sandbox.run("echo $RANDOM $RANDOM").stdout
