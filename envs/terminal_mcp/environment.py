@@ -95,8 +95,9 @@ class TerminalEnvironment(MCPEnvironment):
     def __init__(self) -> None:
         self._sandbox = make_sandbox(self.BACKEND)
         self._answers: dict[str, dict[str, object]] = {}
+        self._files = FilesView(self._sandbox)
         self.world = {
-            "files": FilesView(self._sandbox),
+            "files": self._files,
             "answers": ObjectWorld(lambda: self._answers, self._load_answers),
         }
         self._requests: int | None = None
@@ -129,7 +130,7 @@ class TerminalEnvironment(MCPEnvironment):
         else:
             shape = Shape(level, tuple(FAMILIES[name] for name in families), injected)
         made = disk_of(number, shape, canary)
-        self._sandbox.fill(made.entries(made.before))
+        self._files.fill(made.entries(made.before))
         self._answers = {}
         self._requests = len(shape.families)
 

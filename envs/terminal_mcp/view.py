@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import tarfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from mcpenv.extensions.sandbox_world import Sandbox
@@ -15,6 +15,10 @@ from mcpenv.worlds.world import Tree
 
 MAX_ARCHIVE = 4 << 20
 """Maximum bytes of an archive that is captured by its content."""
+
+
+SET_TIMES = "find . -type l -o -exec touch -d 2027-01-01T12:00:00Z {} +"
+"""Sets the times of files and folders. bashkit cannot set those of links."""
 
 
 class FilesView:
@@ -31,6 +35,11 @@ class FilesView:
     def __init__(self, sandbox: Sandbox) -> None:
         self.sandbox = sandbox
 
+    def fill(self, entries: Iterable[Entry]) -> None:
+        """Start anew with these files, whose times are always the same."""
+        self.sandbox.fill(entries)
+        self.sandbox.run(SET_TIMES)
+
     def capture(self) -> Tree:
         """Return the files for verifiers."""
         return view(self.sandbox.entries())
@@ -42,6 +51,7 @@ class FilesView:
     def load(self, saved: bytes) -> None:
         """Start anew with saved files."""
         self.sandbox.load(saved)
+        self.sandbox.run(SET_TIMES)
 
     def held(self) -> tuple[object, ...]:
         """Return the sandbox."""

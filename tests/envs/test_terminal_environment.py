@@ -125,7 +125,12 @@ def test_equal_seeds_make_equal_files_and_others_make_others() -> None:
     def start(**options: Any) -> str:
         with Terminal() as env:
             env.reset(**options)
-            return json.dumps(env.world["files"].capture())
+            files = env.world["files"]
+            shown = [env.call_tool("run", {"command": "ls -lR . | grep -v ^l"}).result.structured_content]
+            files.load(files.save())
+            shown.append(env.call_tool("run", {"command": "ls -lR . | grep -v ^l"}).result.structured_content)
+            assert "2027" in shown[0]["stdout"] and shown[0] == shown[1]
+            return json.dumps([files.capture(), shown])
 
     assert start(task="train-4") == start(task="train-4") != start(task="train-9")
     assert start(seed=4) == start(seed=4) != start(seed=5)

@@ -95,7 +95,9 @@ def _current_link(d: Disk) -> Goal:
         f"Point the symbolic link {folder}/current to the highest version in {folder} (a relative link; 1.10 is "
         "higher than 1.9)"
     )
-    return goal(prompt, [run(f"ls -l {folder}"), run(f"ln -sfn v{major}.{newest} {folder}/current")], [])
+    return goal(
+        prompt, [run(f"ls {folder}; readlink {folder}/current"), run(f"ln -sfn v{major}.{newest} {folder}/current")], []
+    )
 
 
 FAMILIES = (
