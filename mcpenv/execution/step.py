@@ -18,12 +18,14 @@ from mcpenv.errors import Misuse
 from mcpenv.failures import environment_failure, step_status
 from mcpenv.tasks.assignment import Wanted
 from mcpenv.tracing import StepTrace
-from mcpenv_client.errors import EpisodeDone, ErrorCode, ExecutionError, WireError
+from mcpenv_client.errors import EpisodeDone, ErrorCode, ExecutionError, InvalidMessage, NotSerializable, WireError
 from mcpenv_client.types.actions import Action
+from mcpenv_client.types.json_types import SCALARS
 from mcpenv_client.types.observations import Observation
 from mcpenv_client.types.records import Plane, StepRecord, ToolCall, ToolOutcome
 from mcpenv_client.types.status import TOOL_RAISED, Stage, Status, StatusCode
 from mcpenv_client.types.tools import ToolErrorType, ToolFailure
+from mcpenv_client.types.values import refuse_unrecordable
 from mcpenv_client.wire.protocol import EpisodeState, Event, next_state
 
 from .current_step import NOT_SCORED, Step, current, inside
@@ -72,6 +74,7 @@ async def step(
 
     Raises:
         Misuse: the caller is code of this environment.
+        InvalidMessage: the arguments are nested too deep for a record.
         RateLimited: too many calls wait already.
         SessionLost: the session ends.
         EpisodeDone: the episode is over, or is not ``episode_id``.
@@ -79,6 +82,11 @@ async def step(
         InputRequired, MCPError: the MCP client must be asked; there was no step.
     """
     shared = shared or (at.env.CONCURRENT_CALLS and not at.episode.orchestrated)
+    if not SCALARS.issuperset(map(type, arguments.values())):
+        try:
+            refuse_unrecordable(arguments, "arguments")
+        except NotSerializable as error:
+            raise InvalidMessage(str(error)) from None
     admit(at, Event.STEP)
     with await at.lock.hold(shared=shared, limit=at.max_calls):
         if at.user_code.abandoned:  # while this call waited

@@ -172,6 +172,19 @@ def test_calls_that_cannot_be_read_are_answered_and_are_no_steps(run: Any) -> No
     run(body)
 
 
+def test_a_call_that_is_nested_deeper_than_a_step_takes_is_the_models_failure(run: Any) -> None:
+    async def body(env: Any) -> None:
+        conversation = Conversation(env)
+        await conversation.begin("red")
+        turn = await conversation.act(says(call("doors_open", '{"colour": ' + "[" * 185 + "]" * 185 + "}")))
+        assert "nested too deeply" in turn.messages[0]["content"]
+        assert (conversation.steps, conversation.malformed_calls, turn.done) == (0, 1, False)
+        await conversation.act(says(call("doors_open", {"colour": "red"})))
+        assert conversation.steps == 1
+
+    run(body)
+
+
 def test_calls_after_the_end_are_not_made(run: Any) -> None:
     async def body(env: Any) -> None:
         conversation = Conversation(env)

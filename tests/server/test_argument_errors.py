@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
+import httpx
 import pytest
 from fastmcp import FastMCP
 
 from mcpenv import MCPEnvironment
 from mcpenv.server.serve import serving
-from mcpenv_client import EnvClient, Trajectory
-from mcpenv_client.types.values import to_plain
+from mcpenv_client import EnvClient, InvalidMessage, Trajectory
+from mcpenv_client.types.values import MAX_NESTING, to_plain
 
 
 def weigh(boxes: list[int], unit: str) -> str:
@@ -53,3 +55,30 @@ def test_a_record_has_the_message_and_not_the_faults() -> None:
     error = trajectory.steps[0].outcome.error
     assert error is not None and error.errors is None
     assert "errors" not in json.dumps(to_plain(error))
+
+
+def nested(levels: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(levels - 1):
+        value = [value]
+    return value
+
+
+def test_arguments_nested_too_deep_for_a_record_are_refused_and_are_no_step() -> None:
+    """A reply and a record nest them some levels deeper, and readers of JSON end at 200 levels."""
+    deep = {"boxes": nested(MAX_NESTING + 5), "unit": "kg"}
+    action = {"type": "call_tool", "tool_name": "weigh", "arguments": deep}
+    with serving(Own) as url:
+        with EnvClient(url).sync() as env:
+            env.reset()
+            with pytest.raises(InvalidMessage, match="nested too deeply"):
+                env.call_tool("weigh", deep)
+            assert env.call_tool("weigh", {**deep, "boxes": nested(MAX_NESTING)}).error is not None
+            trajectory: Trajectory = env.trajectory()
+            assert [len(json.dumps(step.call.arguments["boxes"])) for step in trajectory.steps] == [2 * MAX_NESTING]
+        assert httpx.post(url + "/step", json={"action": action}, timeout=30).status_code == 422
+    here = Own()
+    here.reset()
+    with pytest.raises(InvalidMessage, match="nested too deeply"):
+        here.call_tool("weigh", deep)
+    here.close()

@@ -527,6 +527,7 @@ HEADS = {
     "a field without end": [b"X-A: ", *([b"y" * 65536] * 200)],
     "a name without end": [b"y" * 65536] * 200,
     "just above the limit": [b"X-A: %s\r\n" % (b"y" * MAX_HEAD_BYTES), b"\r\n"],
+    "short fields, above the limit with their separators": [b"X: y\r\n" * (MAX_HEAD_BYTES // 6), b"\r\n"],
 }
 
 

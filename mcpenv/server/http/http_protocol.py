@@ -99,7 +99,8 @@ class HTTPProtocol(HttpToolsProtocol):
         """Check the size of a whole head."""
         self._in_head, self._unfinished, self._body_bytes, self._body_due = False, 0, 0, MIN_BODY_BYTES
         self._end_deadline()
-        if len(self.url) + sum(len(name) + len(value) for name, value in self.headers) > MAX_HEAD_BYTES:
+        # With ": " and the end of the line. The method, the version and blanks around values are not counted.
+        if len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers) > MAX_HEAD_BYTES:
             self._too_large = True
             raise ValueError("the head of a request is too large")  # ends the parsing
         super().on_headers_complete()

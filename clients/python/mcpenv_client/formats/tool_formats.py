@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, get_args
 
-from mcpenv_client.errors import MalformedToolCall, ToolNotExpressible
+from mcpenv_client.errors import MalformedToolCall, NotSerializable, ToolNotExpressible
 from mcpenv_client.types.actions import CallToolAction
 from mcpenv_client.types.tools import Tool
-from mcpenv_client.types.values import decode
+from mcpenv_client.types.values import decode, to_recorded
 
 from .names import GEMINI, WORDS, NameMap, NameRule
 from .references import Unresolvable, inlined
@@ -151,7 +151,7 @@ def read_arguments(name: str, arguments: str | bytes | Mapping[str, Any] | None)
     """Return the arguments of a model's call as an object.
 
     Raises:
-        MalformedToolCall: they are not a JSON object.
+        MalformedToolCall: they are not a JSON object, or nested deeper than a call may be.
     """
     if isinstance(arguments, str | bytes):
         if not arguments.strip():
@@ -164,7 +164,12 @@ def read_arguments(name: str, arguments: str | bytes | Mapping[str, Any] | None)
         value = {} if arguments is None else arguments
     if not isinstance(value, Mapping):
         raise MalformedToolCall(name, f"Its arguments are not a JSON object: {_quoted(arguments)}")
-    return dict(value)
+    made = dict(value)
+    try:
+        to_recorded(made, "arguments")
+    except NotSerializable as error:  # also if they are nested deeper than a step takes
+        raise MalformedToolCall(name, f"Its arguments cannot be sent ({error}).") from error
+    return made
 
 
 def _quoted(arguments: object) -> str:
