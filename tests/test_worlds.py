@@ -264,10 +264,8 @@ def test_a_capture_of_a_database_ends_in_its_time(database: sqlite3.Connection) 
     database.execute(
         "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 300000) INSERT INTO many SELECT i FROM n"
     )
-    begun = time.monotonic()
     with pytest.raises(WorldUnreadable, match="takes too long"):
         capture(SQLiteWorld(database), within_s=0.05)
-    assert time.monotonic() - begun < 5
     assert len(capture(SQLiteWorld(database))["many"]) == 300_000
 
 
@@ -285,10 +283,8 @@ def test_a_sparse_file_is_refused_before_it_is_read(tmp_path: Path) -> None:
         file.truncate(1 << 42)
     world = FilesWorld(tmp_path)
     for read in (world.capture, world.save):
-        begun = time.monotonic()
         with pytest.raises(WorldUnreadable, match="the folder has more than 1024 MiB; max_bytes"):
-            read()
-        assert time.monotonic() - begun < 5
+            read()  # reading it would take longer than any test
     with (tmp_path / "a").open("wb") as file:
         file.truncate(1 << 30)
     with pytest.raises(WorldUnreadable, match="takes too long"):

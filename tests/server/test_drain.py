@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -91,9 +90,7 @@ def test_at_sigterm_every_running_episode_comes_to_its_end(tmp_path: Path, worke
 
     with served(tmp_path, "--workers", str(workers), "--drain-s", "60") as (process, url):
         asyncio.run(main(process, url))
-        began = time.monotonic()
         assert process.end() == 0
-        assert time.monotonic() - began < 15
     said = "".join(process.err)
     assert said.count("draining: waiting up to 60 s for the episodes of") == workers
     assert said.count("draining: all episodes ended after") == workers

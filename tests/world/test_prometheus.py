@@ -157,7 +157,7 @@ def test_the_text_of_metrics_has_no_fault(tmp_path: Path) -> None:
     with started(tmp_path, "run", "world", "--port", "0", "--no-access-log") as process:
         url = process.url()
         asyncio.run(act(url, Counter()))
-        text = httpx.get(f"{url}/metrics").text
+        text = httpx.get(f"{url}/metrics", timeout=TIMEOUT_S).text
     ended = subprocess.run(
         ["promtool", "check", "metrics"], input=text, capture_output=True, text=True, timeout=TIMEOUT_S
     )

@@ -259,10 +259,10 @@ def test_haproxy_sends_an_agent_to_its_server_before_it_has_seen_that_it_is_back
         servers, address = [process.url()] * 2, free_address()
         url = stack.enter_context(in_front("haproxy", address, servers, tmp_path, changes))
         limit = time.monotonic() + PATIENCE_S
-        while httpx.get(f"{url}/down").status_code != 200 and time.monotonic() < limit:
+        while httpx.get(f"{url}/down", timeout=PATIENCE_S).status_code != 200 and time.monotonic() < limit:
             time.sleep(0.05)  # until the checks have failed
-        assert httpx.get(f"{url}/down").status_code == 200
-        assert httpx.get(f"{url}/s0/health").status_code == 200
+        assert httpx.get(f"{url}/down", timeout=PATIENCE_S).status_code == 200
+        assert httpx.get(f"{url}/s0/health", timeout=PATIENCE_S).status_code == 200
 
 
 def test_the_configuration_of_haproxy_has_no_warnings() -> None:

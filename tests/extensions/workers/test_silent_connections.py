@@ -8,6 +8,7 @@ import httpx
 import pytest
 from attack_bench import connection
 from attack_worlds import Vault
+from cluster_bench import PATIENCE_S
 
 from mcpenv.extensions.workers import acceptor
 from mcpenv.server.serve import serving
@@ -17,7 +18,7 @@ def test_a_silent_connection_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(acceptor, "KEEP_ALIVE_S", 0.5)
     with serving(Vault, workers=2) as url, connection(url) as silent:
         assert silent.recv(1) == b""
-        assert httpx.get(f"{url}/health").status_code == 200
+        assert httpx.get(f"{url}/health", timeout=PATIENCE_S).status_code == 200
 
 
 def test_the_oldest_silent_connections_are_closed_for_new_ones(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -27,4 +28,4 @@ def test_the_oldest_silent_connections_are_closed_for_new_ones(monkeypatch: pyte
         assert [wire.recv(1) for wire in silent[:20]] == [b""] * 20
         silent[-1].sendall(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
         assert silent[-1].recv(65536).startswith(b"HTTP/1.1 200")
-        assert httpx.get(f"{url}/health").status_code == 200
+        assert httpx.get(f"{url}/health", timeout=PATIENCE_S).status_code == 200

@@ -34,6 +34,9 @@ NOBODY_WAITS_S = 15.0
 
 Who waited for that worker would wait for `hub.KILLED_S`, 30 s."""
 
+ENDS_S = 25.0
+"""The longest that a server takes to end after limits of 1 or 2 s: less than `KILLED_S` and `STARTED_S`."""
+
 VICTIMS: dict[str, Callable[[Server], set[int]]] = {
     "fork server": lambda server: {
         each for each in children_of(server.process.pid) if children_of(each) == server.workers()
@@ -89,7 +92,10 @@ def test_new_clients_and_figures_do_without_a_stopped_worker_until_it_goes_on() 
                 victim = (await agent.call_tool("process")).data
             with stopped(victim):
                 until(lambda: said(server, f"(process {victim}) does not answer"), "a word about it")
+                noticed = time.monotonic()
                 for _ in range(4):
+                    if time.monotonic() - noticed > hub_module.KILLED_S / 2:
+                        break  # on a loaded machine, before it is killed
                     async with asyncio.timeout(NOBODY_WAITS_S), sessions(server.url, 1) as (new,):
                         assert await process_of(new) != victim
                     async with asyncio.timeout(NOBODY_WAITS_S):
@@ -121,16 +127,16 @@ def test_new_clients_and_figures_do_without_a_stopped_worker_until_it_goes_on() 
 
 @pytest.mark.slow
 def test_clients_that_came_before_it_was_noticed_are_served_by_the_others() -> None:
-    async def connect(server: Server) -> float:
-        began = time.monotonic()
+    async def connect(server: Server) -> int:
         async with sessions(server.url, 1) as (client,):
-            await client.call_tool("add")
-        return time.monotonic() - began
+            return await process_of(client)
 
     async def main(server: Server) -> None:
-        with stopped(min(server.workers())):
-            waited = await asyncio.gather(*(connect(server) for _ in range(16)))
-        assert max(waited) < NOBODY_WAITS_S, waited
+        (victim, other) = sorted(server.workers())
+        with stopped(victim):
+            homes = await asyncio.gather(*(connect(server) for _ in range(16)))
+        # Not by one that replaced it: that would have been after `KILLED_S`.
+        assert set(homes) == {other} and not said(server, "and is killed")
 
     with served() as server:
         run(main(server))
@@ -171,7 +177,7 @@ def test_the_server_ends_with_all_its_processes_whatever_is_stopped_or_killed(
             os.kill(victim, fault)
         for number in numbers:
             server.process.send_signal(number)
-        assert server.process.wait(15) == 0
+        assert server.process.wait(ENDS_S) == 0
         for process in processes:
             until(functools.partial(is_over, process), f"the end of {process}")
 
@@ -195,7 +201,7 @@ def test_the_server_ends_though_the_event_loop_of_a_worker_is_in_c_for_ever(
         until((tmp_path / "gate.waiting").exists, "the call")
         for number in numbers:
             server.process.send_signal(number)
-        assert server.process.wait(15) == 0
+        assert server.process.wait(ENDS_S) == 0
         for process in processes:
             until(functools.partial(is_over, process), f"the end of {process}")
 
@@ -211,7 +217,7 @@ def test_a_stopped_fork_server_is_replaced_when_a_worker_is_to_be(ends: bool) ->
         until(lambda: said(server, "ended unexpectedly"), "a word about it")
         if ends:
             server.process.send_signal(signal.SIGTERM)
-            assert server.process.wait(15) == 0
+            assert server.process.wait(ENDS_S) == 0
             assert is_over(forking)
             return
         began = time.monotonic()
@@ -227,10 +233,8 @@ def test_sigterm_does_not_wait_for_a_stopped_worker_without_sessions() -> None:
     with served("--shutdown-timeout-s", "60") as server:
         victim = min(server.workers())
         os.kill(victim, signal.SIGSTOP)
-        began = time.monotonic()
         server.process.send_signal(signal.SIGTERM)
-        assert server.process.wait(60) == 0
-        assert time.monotonic() - began < 15
+        assert server.process.wait(PATIENCE_S) == 0  # not after `--shutdown-timeout-s`
         assert is_over(victim)
 
 
@@ -280,7 +284,7 @@ def test_the_server_ends_at_its_limit_though_a_worker_is_stopped(number: signal.
         if noticed:
             until(lambda: said(server, "does not answer"), "a word about it")
         server.process.send_signal(number)
-        assert server.process.wait(15) == 0
+        assert server.process.wait(ENDS_S) == 0
         assert is_over(victim)
 
 
@@ -289,11 +293,12 @@ def test_in_the_moment_without_a_worker_clients_wait_for_one() -> None:
     async def main(server: Server) -> None:
         for worker in server.workers():
             os.kill(worker, signal.SIGKILL)
-        async with asyncio.timeout(20), httpx.AsyncClient(base_url=server.url, timeout=NOBODY_WAITS_S) as http:
+        # A connection waits for a worker for 4 s before it is refused.
+        async with httpx.AsyncClient(base_url=server.url, timeout=PATIENCE_S) as http:
             answers = await asyncio.gather(*(http.get("/health") for _ in range(8)))
         assert {each.status_code for each in answers} <= {200, 503}
         assert all(int(each.headers["retry-after"]) > 0 for each in answers if each.status_code == 503)
-        until(lambda: httpx.get(server.url + "/ready").is_success, "another worker")
+        until(lambda: httpx.get(server.url + "/ready", timeout=PATIENCE_S).is_success, "another worker")
 
     with served() as server:
         run(main(server))
@@ -345,7 +350,7 @@ def test_a_connection_for_which_no_worker_comes_is_refused(tmp_path: Path, monke
             async with hub.running():
                 acceptor = Acceptor(0, door, hub._pass_on)
                 acceptor.open()
-                async with httpx.AsyncClient(timeout=10) as http:
+                async with httpx.AsyncClient(timeout=PATIENCE_S) as http:
                     answer = await http.get(f"http://127.0.0.1:{door.getsockname()[1]}/health")
                 acceptor.close()
         assert (answer.status_code, answer.json()["code"]) == (503, "CAPACITY_REACHED")

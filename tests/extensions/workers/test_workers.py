@@ -46,7 +46,7 @@ def run(main: Any) -> Any:
 
 async def no_longer_ready(url: str) -> None:
     """Wait until a worker says that it drains; one without sessions has ended by then, or ends at the request."""
-    async with httpx.AsyncClient(base_url=url) as http:
+    async with httpx.AsyncClient(base_url=url, timeout=PATIENCE_S) as http:
         with contextlib.suppress(httpx.TransportError):
             while (await http.get("/ready")).status_code == 200:
                 await asyncio.sleep(0.01)
@@ -113,7 +113,7 @@ def test_sessions_over_http_are_spread_evenly_though_they_come_by_one_connection
 @pytest.mark.slow
 def test_every_connection_is_without_delay() -> None:
     async def main(url: str) -> None:
-        async with sessions(url, 4) as clients, httpx.AsyncClient(base_url=url) as http:
+        async with sessions(url, 4) as clients, httpx.AsyncClient(base_url=url, timeout=PATIENCE_S) as http:
             await http.get("/health")
             seen = [json.loads((await client.call_tool("delays")).text) for client in clients]
         assert all(each and set(each) == {1} for each in seen), seen
@@ -277,7 +277,7 @@ async def hear(reader: asyncio.StreamReader) -> dict[str, Any]:
 
 def test_a_socket_that_reaches_the_wrong_worker_is_carried_to_its_own(two: Server) -> None:
     async def main() -> None:
-        async with httpx.AsyncClient(base_url=two.url) as http:
+        async with httpx.AsyncClient(base_url=two.url, timeout=PATIENCE_S) as http:
             ids = [(await http.post("/reset")).json()["session_id"] for _ in range(4)]
             for number, each in enumerate(ids):
                 reader, writer = await in_pieces(two.url, f"?session_id={each}", {})
@@ -294,7 +294,7 @@ def test_a_socket_that_reaches_the_wrong_worker_is_carried_to_its_own(two: Serve
 
 def test_a_socket_may_join_a_session_from_anywhere(two: Server) -> None:
     async def main() -> None:
-        async with httpx.AsyncClient(base_url=two.url) as http:
+        async with httpx.AsyncClient(base_url=two.url, timeout=PATIENCE_S) as http:
             for _ in range(4):
                 session_id = (await http.post("/reset")).json()["session_id"]
                 async with control(two.url, f"?session_id={session_id}") as socket:
@@ -386,7 +386,7 @@ def test_anonymous_clients_have_what_they_have_with_one_worker(two: Server, era:
             assert (await http.delete("/sessions/service")).status_code == 200
 
     async def with_http() -> None:
-        async with httpx.AsyncClient(base_url=two.url) as http:
+        async with httpx.AsyncClient(base_url=two.url, timeout=PATIENCE_S) as http:
             await main(http)
 
     run(with_http())
@@ -468,7 +468,7 @@ def test_there_are_never_more_sessions_than_the_server_takes_and_who_waits_is_se
             tasks = []
             for number in range(4):
                 tasks.append(asyncio.create_task(waiting(number)))
-                async with httpx.AsyncClient(base_url=server.url) as http:
+                async with httpx.AsyncClient(base_url=server.url, timeout=PATIENCE_S) as http:
                     while (await http.get("/capacity")).json()["waiting"] <= number:
                         assert not tasks[-1].done()
             assert server.capacity()["active_sessions"] == 3
@@ -536,7 +536,7 @@ def test_when_a_worker_is_killed_its_sessions_are_lost_and_the_others_notice_not
                     await agents[number].call_tool("add")
             dead = urlsplit(urls[lost[0]]).path
             body, headers = modern("tools/call", {"name": "add", "arguments": {}})
-            async with httpx.AsyncClient(base_url=server.url) as fresh:
+            async with httpx.AsyncClient(base_url=server.url, timeout=PATIENCE_S) as fresh:
                 answer = await fresh.post(dead, json=body, headers=headers)
                 assert (answer.status_code, answer.json()["code"]) == (404, "SESSION_LOST")
                 for each, home in zip(ids, homes, strict=True):
