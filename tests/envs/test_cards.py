@@ -1,0 +1,22 @@
+"""The cards in the README of each environment: none is older than the environment's files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mcpenv.extensions.card.fingerprint import stale
+
+ENVS = Path(__file__).parents[2] / "envs"
+
+NOT_PLAYED_HERE = {"agentdojo_mcp", "bfcl_mcp", "browser_mcp", "reasoning_gym_mcp"}
+"""Environments whose tasks, or whose browser, are not among what mcpenv installs. They have no card yet."""
+
+CARDED = sorted(file.parent.name for file in ENVS.glob("*/README.md") if file.parent.name not in NOT_PLAYED_HERE)
+
+
+@pytest.mark.parametrize("name", CARDED)
+def test_the_card_of_an_environment_is_that_of_its_files(name: str) -> None:
+    reason = stale(ENVS / name)
+    assert reason is None, f"{reason}. Run: mcpenv card envs/{name} --readme -n 30"
