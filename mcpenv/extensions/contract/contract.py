@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import time
 import unittest
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
 import jsonschema  # type: ignore[import-untyped]
+from fastmcp.tools.function_tool import FunctionTool
 
 from mcpenv.environment import MCPEnvironment
 from mcpenv.execution.mounted.mounted_server import MountedServer
@@ -368,10 +369,14 @@ class Contract:
         """Check that FastMCP parses tools and servers once for the class, not once per instance."""
         with self.subject.instance() as one, self.subject.instance() as other:
             mine, theirs = one._execution, other._execution
-            if mine.server is not None and mine.server is not theirs.server:
+            functions = [
+                set() if each.mounted is None else each.blocking.run(_functions_of(each.mounted))
+                for each in (mine, theirs)
+            ]
+            if functions[0] - functions[1]:
                 raise ContractWarning(
-                    "every instance mounts a FastMCP server of its own, which FastMCP's caches never release (20 KiB "
-                    "each)",
+                    "every instance mounts a FastMCP server with functions of its own, which FastMCP parses again and "
+                    "keeps in its caches (20 KiB each)",
                     "Build one per class or module, or register tools with self.tool",
                 )
             anew = [
@@ -631,6 +636,11 @@ def _expect_plain(value: Any, what: str) -> None:
 async def _names_of(mounted: MountedServer) -> set[str]:
     await mounted.enter()
     return {tool.name for tool in await mounted.server.list_tools()}
+
+
+async def _functions_of(mounted: MountedServer) -> set[Callable[..., Any]]:
+    await mounted.enter()
+    return {tool.fn for tool in await mounted.server.list_tools() if isinstance(tool, FunctionTool)}
 
 
 def _is_checked_elsewhere(served: Served, mode: Mode, tool: Tool) -> bool:

@@ -59,7 +59,6 @@ _REMEDIES = {
     "bad_calls": "The API accepts such calls. Let the document say so, or report it to the API's operators",
     "reach": "The API opens what it is told to. Leave the operation out by --set operations=[...]",
     "scoring tools": "Leave the operation out by --set operations=[...], if it shows how an episode is scored",
-    "sharing": "Nothing has to be corrected: it is the cost of an instance of this kind",
 }
 """Remedies for who uses a document, and does not write the class."""
 

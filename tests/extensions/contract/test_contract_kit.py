@@ -534,12 +534,14 @@ class PerInstance(MCPEnvironment):
     """A FastMCP server per instance."""
 
     def __init__(self) -> None:
-        super().__init__(FastMCP("mine"))
+        server: FastMCP = FastMCP("mine")
 
-        @self.tool
+        @server.tool
         def say() -> str:
             """Say."""
             return ""
+
+        super().__init__(server)
 
 
 class ParsedAnew(MCPEnvironment):
@@ -572,7 +574,7 @@ class Refuses(MCPEnvironment):
 @pytest.mark.parametrize(
     ("factory", "check", "text"),
     [
-        (PerInstance, "sharing", "a FastMCP server of its own.* Build one per class or module"),
+        (PerInstance, "sharing", "a FastMCP server with functions of its own.* Build one per class or module"),
         (ParsedAnew, "sharing", "FastMCP parses say again for every instance.* Define it at module level"),
         (Refuses, "calls", r"no successful call: open_box \(That is not the key.\). Give examples"),
     ],

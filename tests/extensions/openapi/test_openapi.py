@@ -19,6 +19,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from mcpenv.errors import TargetError
+from mcpenv.extensions.contract import ContractViolation, Verdict, check_environment
 from mcpenv.server import create_app
 from mcpenv.server.security.control_auth import AgentTokens
 from mcpenv.targets.target import load_target
@@ -315,6 +316,9 @@ def test_a_document_is_read_once_and_not_for_each_instance(tmp_path: Path, monke
     monkeypatch.setattr("fastmcp.FastMCP.add_tool", None)  # compares each tool with all others
     with target.make() as one, target.make() as other:
         assert len(one.list_tools()) == len(other.list_tools()) == 50
+    with pytest.raises(ContractViolation) as broken:  # nothing answers there
+        check_environment(target.make)
+    assert broken.value.report["sharing"].verdict is Verdict.OK
 
 
 def test_a_document_may_have_several_files_with_schemas_that_contain_themselves(tmp_path: Path) -> None:
