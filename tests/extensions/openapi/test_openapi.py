@@ -318,7 +318,8 @@ def test_a_document_is_read_once_and_not_for_each_instance(tmp_path: Path, monke
         assert len(one.list_tools()) == len(other.list_tools()) == 50
     with pytest.raises(ContractViolation) as broken:  # nothing answers there
         check_environment(target.make)
-    assert broken.value.report["sharing"].verdict is Verdict.OK
+    report = broken.value.report
+    assert report is not None and report["sharing"].verdict is Verdict.OK
 
 
 def test_a_document_may_have_several_files_with_schemas_that_contain_themselves(tmp_path: Path) -> None:
