@@ -126,6 +126,7 @@ def test_only_the_first_end_of_a_thought_without_a_beginning_takes_back_what_was
         ("mistral", '[TOOL_CALLS]buy{"count": 1}', [("buy", {"count": 1})]),
         ("llama", 'Well: <|python_tag|>{"name": "buy", "parameters": {}} and more', [("buy", {})]),
         ("llama", '{"name": "Ann", "age": 3}', []),
+        ("llama", '{"name": {"first": "Ann"}}', []),
         ("llama", 'The answer is {"name": "buy", "parameters": {}}', []),
         ("llama", '[{"name": "buy", "parameters": {}}, {"name": "sell", "parameters": {}}]',
          [("buy", {}), ("sell", {})]),
@@ -165,6 +166,7 @@ def test_a_call_that_cannot_be_read_says_why(form: TextCalls, text: str, problem
         "<think>" * 20_000,
         "</think>" * 20_000,
         '{"name": ' * 20_000,
+        '{"name": ' * 9_000 + "1" + "}" * 9_000,  # Python's own reader stops at 10,000 levels
         "[TOOL_CALLS]a" * 20_000,
     ],
     ids=lambda text: text[:40],

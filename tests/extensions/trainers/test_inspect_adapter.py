@@ -66,10 +66,11 @@ def test_samples_have_the_return_and_failed_ones_an_error(found: dict[str, Any])
     assert plain["status"] == "success" and plain["metrics"]["mean"] == 1.25
     assert sorted(sample["id"] for sample in plain["samples"]) == ["blue", "blue", "green", "green", "red", "red"]
     for sample in plain["samples"]:
-        named = {"split": "train", "index": COLOURS.index(sample["id"])}
+        index = COLOURS.index(sample["id"])
+        named = {"split": "train", "index": index}
         labels = {name: value for name, value in sample["metadata"].items() if name not in named}
         assert sample["metadata"].items() >= named.items()
-        assert labels == {"level": 1 + named["index"], "tags": ["door"]}
+        assert labels == {"level": 1 + index, "tags": ["door"]}
         if sample["id"] == "blue":
             assert sample["score"] is None and "its status is judge_error" in sample["error"]
         else:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, get_args
 
-from mcpenv_client.types.values import decode
+from mcpenv_client.types.values import MAX_DEPTH, decode
 
 from .text_values import argument_schema, typed
 from .tool_formats import ProviderTools
@@ -42,6 +42,7 @@ _AFTER_VALUE = re.compile(r"\s*(?:<parameter=[^<>]+>|</function>|</?tool_call>|\
 _VALUE_END = "</parameter>"
 _COMPACT = re.compile(r"\s*([^\s\[\]{}]+)\s*(?:\[CALL_ID\]\s*[\w-]*\s*)?(?:\[ARGS\])?\s*(?=\{)")
 _SPACE = re.compile(r"\s*")
+_BRACKET_OR_STRING = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[\]{}]', re.DOTALL)
 _BETWEEN = re.compile(r"(?:[\s;,}\[\]]|```(?:json)?)*")
 """Text between the JSON objects of Llama, and before the first: separators, and the marks of lists and of code."""
 
@@ -71,6 +72,7 @@ class _Scan:
     def __init__(self, text: str, form: TextCalls, tools: ProviderTools) -> None:
         self._text, self._form, self._tools = text, form, tools
         self._spoken = 0  # the position after the last thought, call or tag
+        self._deep = 0  # up to here, text was found to be part of a JSON value that is nested too deeply
 
     def run(self) -> list[Found]:
         readers: dict[str, Callable[[int], tuple[list[Found], int]]] = {
@@ -119,11 +121,33 @@ class _Scan:
             ValueError: there is none.
         """
         at = self._past_space(at)
+        if at < self._deep:
+            raise ValueError("it is nested too deeply")
+        end = len(self._text)
         try:
             _, end = json.JSONDecoder().raw_decode(self._text, at)
             return decode(self._text[at:end]), end
+        except json.JSONDecodeError as error:
+            self._note_depth(at, error.pos)
+            raise
         except RecursionError as error:
+            self._note_depth(at, end)
             raise ValueError("it is nested too deeply") from error
+        except ValueError:  # of `decode`
+            self._note_depth(at, end)
+            raise
+
+    def _note_depth(self, at: int, end: int) -> None:
+        """Note if a part of a JSON value is nested too deeply, so that the values in it are not read one by one.
+
+        `json` reads up to 10,000 levels since Python 3.12: the time would grow with the square of the text.
+        """
+        depth = 0
+        for part in _BRACKET_OR_STRING.finditer(self._text, at, end):
+            depth += {"{": 1, "[": 1, "}": -1, "]": -1}.get(part[0], 0)
+            if depth > MAX_DEPTH:
+                self._deep = part.end()
+                return
 
     def _past_space(self, at: int) -> int:
         space = _SPACE.match(self._text, at)
@@ -233,8 +257,8 @@ class _Scan:
             return ([_no_json(error, unread)] if '"name"' in unread else []), stop
         self._spoken = end
         name = value.get("name")
-        called = "parameters" in value or "arguments" in value or name in self._tools.names
-        return ([value] if isinstance(name, str) and called else []), end
+        called = isinstance(name, str) and ("parameters" in value or "arguments" in value or name in self._tools.names)
+        return ([value] if called else []), end
 
 
 def _objects(value: Any) -> list[Found]:
