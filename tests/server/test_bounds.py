@@ -17,6 +17,7 @@ import httpx
 import pytest
 from attack_bench import ACCEPT, PATIENCE_S, Answer, connection, parsed
 from fault_bench import modern
+from websockets.exceptions import ConnectionClosedError
 from websockets.sync.client import connect
 
 from mcpenv import MCPEnvironment
@@ -291,6 +292,41 @@ def test_unused_sockets_and_streams_do_not_keep_a_new_client_out(kind: str, monk
         assert [is_closed(wire) for wire in wires[3:10]] == [True] * 7
         used.send('{"type":"state"}')
         assert json.loads(used.recv(PATIENCE_S))["type"] == "state"
+
+
+@pytest.mark.parametrize("kind", ["sessions", "waiting resets"])
+def test_a_server_whose_connections_are_all_in_use_says_so_and_answers_probes(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(uvicorn_server, "connections_allowed", lambda: 20)  # 5 of them are kept for probes
+    sessions = 15 if kind == "sessions" else 1
+    with serving(Held, max_concurrent_envs=64 if kind == "sessions" else 1) as url, ExitStack() as stack:
+        address = f"{url}/ws".replace("http", "ws")
+        used = [stack.enter_context(connect(address)) for _ in range(sessions)]
+        for each in used:
+            each.send('{"type":"reset"}')
+            assert each.recv(PATIENCE_S)
+        waiting = [stack.enter_context(connection(url)) for _ in range(15 - sessions)]
+        for wire in waiting:
+            wire.sendall(post("/reset", b"{}", {"Content-Type": "application/json"}))
+        for path in ("/health", "/capacity", "/metrics?x=1") * 5:  # the server has read what was sent before
+            assert httpx.get(url + path).status_code == 200
+        refused = httpx.post(f"{url}/reset", json={})
+        assert (refused.status_code, refused.text) == (503, "all connections are in use")
+        assert int(refused.headers["retry-after"]) > 0
+        if waiting:
+            used[0].close()
+            assert answer_on(waiting[0]).status == 200
+            return
+        with connect(address) as late, pytest.raises(ConnectionClosedError) as closed:
+            late.send('{"type":"reset"}')
+            late.recv(PATIENCE_S)
+        assert closed.value.rcvd is not None
+        assert (closed.value.rcvd.code, closed.value.rcvd.reason) == (1013, "all connections are in use")
+        used[0].close()
+        with connect(address) as late:
+            late.send('{"type":"reset"}')
+            assert late.recv(PATIENCE_S)
 
 
 def test_a_socket_of_who_has_the_control_token_is_not_closed_for_new_clients(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from starlette.responses import PlainTextResponse
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from .open_connections import OpenConnections
+from .open_connections import PROBES, OpenConnections
 
 MAX_HEAD_BYTES = 64 * 1024
 """Maximum size of a head, in bytes. A larger one is refused with 431."""
@@ -17,6 +18,7 @@ MIN_BODY_BYTES = 64 * 1024
 
 _ACCEPT, _EVENTS = b"accept", b"text/event-stream"
 _REFUSAL = b"HTTP/1.1 431 Request Header Fields Too Large\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+_FULL = PlainTextResponse("all connections are in use", 503, {"Retry-After": "1", "Connection": "close"})
 
 
 class HTTPProtocol(HttpToolsProtocol):
@@ -103,7 +105,11 @@ class HTTPProtocol(HttpToolsProtocol):
         if len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers) > MAX_HEAD_BYTES:
             self._too_large = True
             raise ValueError("the head of a request is too large")  # ends the parsing
+        app = self.app
+        if self._open.full and not self.url.partition(b"?")[0].decode("ascii").endswith(PROBES):
+            self.app = _FULL
         super().on_headers_complete()
+        self.app = app
         if self._retired and self.cycle is not None:  # None: the connection becomes a WebSocket
             self.cycle.keep_alive = False
 

@@ -15,6 +15,12 @@ from .file_limits import ClosedForRoom
 UNFINISHED_BODIES = 64
 """The size of all unfinished bodies and frames together, as a multiple of the largest body."""
 
+RESERVED = 8
+"""The number of connections kept for probes (`PROBES`), also if all others are in use."""
+
+PROBES = ("/health", "/ready", "/capacity", "/metrics")
+"""How the paths of requests end that a full server still answers."""
+
 HEAD_S = 1.0
 """Seconds that a new connection has for its first request before others are kept rather than this one."""
 
@@ -42,6 +48,7 @@ class OpenConnections:
     def __init__(self, most: int, most_bytes: int) -> None:
         self.most = most
         self._most_bytes = most_bytes
+        self._most_used = most - min(RESERVED, most // 4)
         self._number = 0
         # Ordered by age, the silent ones with the time when they were opened. Those in `_idle` have sent a whole
         # request before, those in `_listening` wait for an event or for the first message of a WebSocket.
@@ -51,6 +58,12 @@ class OpenConnections:
         self._unfinished: dict[OpenConnection, int] = {}
         self._bytes = 0
         self._for_room = ClosedForRoom()
+
+    @property
+    def full(self) -> bool:
+        """True if so many connections are in use, none of which can be closed, that only probes are answered."""
+        waiting = len(self._silent) + len(self._idle) + len(self._listening)
+        return self._number - waiting >= self._most_used
 
     def opened(self, connection: OpenConnection) -> None:
         """Add a connection. At the limit, close the one that has waited longest, if any waits."""

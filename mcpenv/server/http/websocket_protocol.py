@@ -12,6 +12,7 @@ from http import HTTPStatus
 from typing import Any, cast
 
 from uvicorn._types import ASGIReceiveEvent, ASGISendEvent
+from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import Frame
 from websockets.http11 import Request
@@ -74,9 +75,18 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
             cast(dict[str, object], self.scope["extensions"])[USED] = {}
 
     async def send(self, message: ASGISendEvent) -> None:
-        """Send a message of the application. After its close, the connection may be closed to make room."""
+        """Send a message of the application. After its close, the connection may be closed to make room.
+
+        Raises:
+            ClientDisconnected: the connection is closed, also because it cannot be used: all others are in use.
+        """
         kind: str = message["type"]
         if kind == USED:
+            if self._open.full:
+                reason = "all connections are in use"
+                await super().send({"type": "websocket.close", "code": 1013, "reason": reason})
+                self._open.listening(self)
+                raise ClientDisconnected
             self._open.answering(self)
             return
         await super().send(message)
