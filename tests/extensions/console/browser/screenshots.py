@@ -1,5 +1,7 @@
 """Take the screenshots of the documentation: ``python tests/extensions/console/browser/screenshots.py [FOLDER]``.
 
+With ``--worlds``, write for each world below the picture ``episode.png`` beside its README instead.
+
 Needs Debian's chromium and chromium-driver, and the package selenium.
 """
 
@@ -48,6 +50,32 @@ def take(folder: Path) -> None:
         _keep(visitor, folder / "console-compare.png")
 
 
+WORLDS = {"office": 1, "operations": 1, "terminal": 1, "ledger": 1, "workspace": 1, "maze": 0}
+"""The index of a task for training of each world, whose solution the picture shows."""
+
+
+def take_worlds(folder: Path) -> None:
+    """Write a picture of an episode beside the README of each world."""
+    for world, index in WORLDS.items():
+        target = load_target(str(folder / f"{world}_mcp"))
+        with (
+            tempfile.TemporaryDirectory() as record,
+            serving(target.factory, ServerConfig(record=Path(record))) as url,
+            EnvClient(url).sync() as env,
+            visiting() as visitor,
+        ):
+            task = env.get_task("train", index)
+            episode = str(env.reset(task=task).info["episode_id"])
+            for call in task.oracle or ():
+                env.call_tool(call.tool_name, call.arguments)
+            env.end()
+            visitor.width(1100, 1200)
+            visitor.open(url, f"records/{episode}")
+            visitor.read(task.id)
+            visitor.browser.execute_script("document.querySelector('details').open = false")
+            _keep(visitor, folder / f"{world}_mcp" / "episode.png")
+
+
 def _walked(url: str, number: int) -> str:
     rng = random.Random(number)
     with EnvClient(url).sync() as env:
@@ -64,4 +92,7 @@ def _keep(visitor: Visitor, file: Path) -> None:
 
 
 if __name__ == "__main__":
-    take(Path(sys.argv[1]) if sys.argv[1:] else FOLDER)
+    if sys.argv[1:] == ["--worlds"]:
+        take_worlds(ROOT / "envs")
+    else:
+        take(Path(sys.argv[1]) if sys.argv[1:] else FOLDER)
