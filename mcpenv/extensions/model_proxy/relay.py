@@ -28,6 +28,9 @@ MAX_BODY_BYTES = 64 * 1024 * 1024
 MAX_BYTES = 4 * MAX_BODY_BYTES
 """Maximum size of all requests together that are being forwarded."""
 
+_CUT = " closed the connection before the answer's end"
+"""Follows the endpoint in messages."""
+
 _NOT_PASSED = frozenset((b"connection", b"keep-alive", b"transfer-encoding", b"trailer", b"upgrade"))
 _LENGTHS = frozenset((b"content-length", b"content-encoding"))
 
@@ -155,8 +158,9 @@ class Relay:
                 if exchange is not None:
                     exchange.received += data
                 await send({"type": "http.response.body", "body": data, "more_body": True})
-        except httpx2.TransportError as error:
-            why = f"{self._upstream.shown} closed the connection before the answer's end: {type(error).__name__}"
+        except (httpx2.TransportError, httpx2.DecodingError) as error:
+            what = "'s answer cannot be decompressed" if isinstance(error, httpx2.DecodingError) else _CUT
+            why = f"{self._upstream.shown}{what}: {type(error).__name__}"
             logger.warning("%s", why)
             if exchange is not None:
                 exchange.cut, exchange.error = "endpoint", why

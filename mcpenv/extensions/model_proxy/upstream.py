@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from mcpenv.errors import ConfigurationError
 from mcpenv.redaction import hide
@@ -100,8 +100,12 @@ class Upstream:
         # Lists of models have one path in all APIs; a base URL with a path includes the version.
         if rest.startswith(_OPENAI) or (rest.startswith("models") and urlsplit(base).path):
             base, path = http_base(self.base_url, ""), rest
+        parts = query.split("&")
+        keys = [part for part in parts if part.startswith("key=")]  # Gemini's API
         if self.api_key_env is not None:
-            query = "&".join(part for part in query.split("&") if not part.startswith("key="))  # Gemini's API
+            query = "&".join(part for part in parts if part not in keys)
+        else:
+            _hide_own(unquote(part.removeprefix("key=")) for part in keys)
         return f"{base}/{path}" + (f"?{query}" if query else "")
 
     def headers(self, given: Iterable[tuple[bytes, bytes]], path: str) -> Headers:
@@ -120,14 +124,19 @@ class Upstream:
             passed = [(name, value) for name, value in passed if name not in _KEYS]
             passed += [(name, _KEYS[name].format(key).encode()) for name in sorted(used)]
         else:
-            for own in (value.decode("latin-1").rpartition(" ")[2] for name, value in passed if name in _KEYS):
-                if len(own) >= _LONG and own != PLACEHOLDER:
-                    hide(own)
+            _hide_own(value.decode("latin-1").rpartition(" ")[2] for name, value in passed if name in _KEYS)
         return [*passed, (b"accept-encoding", b"identity")]
 
     def described(self) -> dict[str, Any]:
         """Return the settings as plain JSON data, without the key."""
         return {"base_url": self.shown, "request_fields": self.request_fields}
+
+
+def _hide_own(keys: Iterable[str]) -> None:
+    """Keep an agent's own keys out of logs and records."""
+    for own in keys:
+        if len(own) >= _LONG and own != PLACEHOLDER:
+            hide(own)
 
 
 def _usual(path: str) -> bytes:

@@ -202,9 +202,12 @@ class _Director(RequestDirector):
             raise ToolError(f"the arguments cannot be sent: {error}") from error
 
     def _unflatten_arguments(self, route: HTTPRoute, flat_args: dict[str, Any]) -> Any:
-        *others, body = super()._unflatten_arguments(route, flat_args)
+        *others, cookies, body = super()._unflatten_arguments(route, flat_args)
+        for name, value in cookies.items():
+            if ";" in str(value):
+                raise ValueError(f"Cookie {name!r} cannot contain ';', which begins another cookie")
         has_files = isinstance(body, dict) and any(isinstance(value, _Files) for value in body.values())
-        return *others, _Form(body) if has_files else body
+        return *others, cookies, _Form(body) if has_files else body
 
 
 def _sent(name: str, value: Any) -> Any:

@@ -349,6 +349,19 @@ def test_a_stream_that_the_endpoint_cuts_is_cut_for_the_agent_too() -> None:
     assert turn.answer["choices"][0]["message"] == {"content": "half"}
 
 
+def test_an_answer_that_cannot_be_decompressed_is_cut_for_the_agent_too() -> None:
+    def answering(handler: Handler, body: JSON) -> None:
+        handler.whole(200, b"this is not gzip", content_encoding="gzip")
+
+    async def using(http: httpx2.AsyncClient) -> None:
+        with pytest.raises(httpx2.RemoteProtocolError):
+            await http.post("/v1/chat/completions", json={})
+
+    (turn,), _ = run(answering, using)
+    assert (turn.status, turn.cut) == (200, "endpoint")
+    assert "cannot be decompressed" in str(turn.error)
+
+
 def test_a_disconnect_of_the_agent_ends_the_request_at_the_endpoint() -> None:
     ended = threading.Event()
 
@@ -434,6 +447,19 @@ def test_keys_are_in_no_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     assert asked.headers["authorization"] == f"Bearer {own}"
     assert own not in repr(turn)
     assert turn.error == "no such key: Bearer ***"
+
+
+def test_a_key_in_a_query_is_in_no_turn() -> None:
+    def answering(handler: Handler, body: JSON) -> None:
+        handler.whole(400, {"error": {"message": f"no such key: {key}"}})
+
+    async def using(http: httpx2.AsyncClient) -> None:
+        await http.post("/v1beta/models/g:generateContent", params={"alt": "json", "key": key}, json={})
+
+    key = "AIza+of/the=agent-0123456789"
+    (turn,), (asked,) = run(answering, using)
+    assert "key=AIza" in asked.path
+    assert turn.error == "no such key: ***"
 
 
 @pytest.mark.parametrize(

@@ -152,6 +152,7 @@ def test_an_agent_adds_no_header_to_a_request(tmp_path: Path) -> None:
         {"name": "%2e%2e"},
         {"name": "a", "X-Trace": "a\r\nX-Other: b"},
         {"name": "a", "X-Trace": " a"},
+        {"name": "a", "session": "mine; user=admin"},
         {"name": "a", "X-Trace": "\N{GREEK SMALL LETTER ALPHA}"},
     ],
 )
@@ -163,7 +164,7 @@ def test_arguments_without_a_form_in_http_are_the_agents_error(arguments: dict[s
         seen.append(request.url.path)
         return JSONResponse({})
 
-    places = {"name": "path", "X-Trace": "header"}
+    places = {"name": "path", "X-Trace": "header", "session": "cookie"}
     parameters = [
         {"name": name, "in": place, "required": place == "path", "schema": {"type": "string"}}
         for name, place in places.items()
