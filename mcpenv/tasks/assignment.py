@@ -13,6 +13,7 @@ from mcpenv.rewards.verifiers import check
 from mcpenv_client.errors import ExecutionError, InvalidMessage
 from mcpenv_client.types.records import Trajectory
 from mcpenv_client.types.tasks import Task
+from mcpenv_client.types.values import MAX_NESTING
 from mcpenv_client.wire.faults import describe_faults, faults
 
 from . import TaskSet
@@ -43,6 +44,15 @@ def copied(value: Any) -> Any:
     return value
 
 
+def _too_deep(value: Any, levels: int = MAX_NESTING) -> bool:
+    """Return True if plain containers are nested in more levels than a record can have."""
+    if type(value) is dict:
+        value = value.values()
+    elif type(value) not in (list, tuple, set):
+        return False
+    return levels == 0 or any(_too_deep(part, levels - 1) for part in value)
+
+
 def assignment_of(then: Trajectory, *, declares_task: bool) -> Assignment:
     """Return the arguments with which the author's reset began an episode.
 
@@ -71,11 +81,13 @@ class Wanted:
         assigned: the assignment, if no task is requested and the options were checked; else None until `found`.
 
     Raises:
-        InvalidMessage: if the options contradict each other, or have the wrong type.
+        InvalidMessage: if the options contradict each other, have the wrong type, or are nested too deep for a record.
     """
 
     def __init__(self, options: Mapping[str, Any], own: ResetOptions, tasks: TaskSet | None) -> None:
         self.options = dict(options)
+        if _too_deep(self.options):
+            raise InvalidMessage(f"the options are nested in more than {MAX_NESTING} levels")
         self._own = own
         self._tasks = tasks
         self._split, self._index = None, None

@@ -12,6 +12,7 @@ import math
 import pathlib
 import re
 from collections import OrderedDict, UserDict, UserList, deque
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,16 @@ from strategies import WIRE, Color, Part, given, json_values
 
 from mcpenv.execution.execution import as_sent
 from mcpenv_client import NotSerializable
-from mcpenv_client.types.values import MAX_DEPTH, decode, encode, refuse_non_finite, revive, to_plain, to_recorded
+from mcpenv_client.types.values import (
+    MAX_DEPTH,
+    decode,
+    encode,
+    encode_plain,
+    refuse_non_finite,
+    revive,
+    to_plain,
+    to_recorded,
+)
 
 NAN, INF = math.nan, math.inf
 
@@ -274,6 +284,16 @@ def test_what_stands_beside_a_reference_to_itself_is_written_a_few_times(write: 
         write(value, "it")
     assert len(caught.value.path) < 20
     assert counted.written < 10
+
+
+@pytest.mark.parametrize("levels", [250, 500, 5000])
+@pytest.mark.parametrize("write", [encode, to_plain, encode_plain])
+def test_a_value_that_is_nested_too_deeply_has_no_json_form(write: Callable[[Any, str], Any], levels: int) -> None:
+    value: Any = 1
+    for level in range(levels):
+        value = [value] if level % 2 else {"a": value}
+    with pytest.raises(NotSerializable, match="nested"):
+        write(value, "it")
 
 
 def _deque() -> Any:

@@ -82,3 +82,30 @@ def test_arguments_nested_too_deep_for_a_record_are_refused_and_are_no_step() ->
     with pytest.raises(InvalidMessage, match="nested too deeply"):
         here.call_tool("weigh", deep)
     here.close()
+
+
+class Given(MCPEnvironment):
+    """Take anything at a reset."""
+
+    SUPPORTS_CONCURRENT_SESSIONS = True
+
+    def reset(self, seed: int | None = None, episode_id: str | None = None, given: Any = None) -> None:
+        """Start."""
+
+
+@pytest.mark.parametrize("levels", [MAX_NESTING, 198, 260, 600, 5000])
+def test_options_nested_too_deep_for_a_record_are_refused_and_the_episode_goes_on(levels: int) -> None:
+    with Given() as here:
+        here.reset(given=nested(MAX_NESTING - 1))
+        before = here.trajectory
+        with pytest.raises(InvalidMessage, match="nested in more than"):
+            here.reset(given=nested(levels))
+        assert here.trajectory == before
+    if levels > 200:
+        return  # the reader of a frame refuses it
+    with serving(Given) as url, EnvClient(url).sync() as env:
+        begun = env.reset(given=nested(MAX_NESTING - 1)).info["episode_id"]
+        with pytest.raises(InvalidMessage, match="nested in more than"):
+            env.reset(given=nested(levels))
+        trajectory: Trajectory = env.trajectory()
+        assert (trajectory.episode_id, trajectory.options) == (begun, {"given": nested(MAX_NESTING - 1)})

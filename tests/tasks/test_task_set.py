@@ -623,7 +623,7 @@ def test_labels_of_other_types_are_refused(field: str, value: Any) -> None:
 
 
 @pytest.mark.parametrize(("field", "value"), [("id", "a\nb"), ("id", " "), ("family", " "), ("tags", ["a\x07"])])
-@pytest.mark.parametrize("kind", ["jsonl", "json", "parquet"])
+@pytest.mark.parametrize("kind", ["jsonl", "json", pytest.param("parquet", marks=needs_datasets)])
 def test_labels_with_characters_that_cannot_be_printed_are_refused_in_files(
     tmp_path: Path, kind: str, field: str, value: Any
 ) -> None:

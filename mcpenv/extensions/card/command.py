@@ -63,8 +63,8 @@ def card(
     Args:
         target: An environment as for run.
         out: File to write instead of stdout. Its suffix .md, .html or .json chooses the format.
-        readme: Write the card into README.md of the environment's folder, between the lines "<!-- mcpenv card -->" and
-            "<!-- end of mcpenv card -->", or at its end.
+        readme: Write the card into README.md of the environment's folder, in the place of the card that is there, or at
+            its end.
         form: Format of the card: markdown, html or json. Default: by the suffix of --out, or markdown.
         check: Measure nothing, and load no code. Compare the environment's files with the fingerprint of the card in
             its README, or in the file of --out. Markdown, pictures and mcpenv itself do not count.

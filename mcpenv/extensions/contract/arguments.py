@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -35,9 +36,10 @@ UNKNOWN_ARGUMENT = "mcpenv_no_such_argument"
 def arguments_for(schema: dict[str, Any]) -> dict[str, Any] | None:
     """Return the required arguments of a schema, or None if none can be made (a pattern, an unsupported type)."""
     try:
+        jsonschema.Draft202012Validator.check_schema(schema)
         arguments = _value_for(schema, schema, 0)
         jsonschema.validate(arguments, schema)
-    except (_CannotMake, Unresolvable, jsonschema.ValidationError):
+    except (_CannotMake, Unresolvable, jsonschema.ValidationError, jsonschema.SchemaError):
         return None
     return arguments if isinstance(arguments, dict) else None
 
@@ -50,11 +52,19 @@ def wrong_arguments(schema: dict[str, Any], good: dict[str, Any]) -> Iterator[di
     for name in schema.get("required", ()):
         yield {key: value for key, value in good.items() if key != name}
     for name, own in properties.items():
-        validator = jsonschema.Draft202012Validator({"$defs": schema.get("$defs", {}), "allOf": [own]})
+        whole = {"$defs": schema.get("$defs", {}), "allOf": [own]}
         for wrong in _WRONG_VALUES:
-            if not validator.is_valid(wrong):
+            if fits(wrong, whole) is False:
                 yield {**good, name: wrong}
                 break
+
+
+def fits(value: Any, schema: dict[str, Any]) -> bool | None:
+    """Return True if a value fits a schema; None if that is not known, because the schema is not valid itself."""
+    try:
+        return jsonschema.Draft202012Validator(schema).is_valid(value)  # type: ignore[no-any-return]
+    except (jsonschema.exceptions.UnknownType, TypeError, ValueError, re.error):
+        return None
 
 
 class _CannotMake(Exception):
@@ -129,6 +139,6 @@ def _number_for(schema: dict[str, Any]) -> float | int:
     if low is not None and high is not None:
         candidates.append((low + high) / 2)
     for candidate in candidates:
-        if jsonschema.Draft202012Validator(schema).is_valid(candidate):
+        if fits(candidate, schema):
             return candidate  # type: ignore[no-any-return]
     raise _CannotMake

@@ -26,7 +26,7 @@ from environments import (
 from fastmcp import FastMCP
 from fastmcp.dependencies import Depends
 from fastmcp.server.middleware import CallNext, Middleware, MiddlewareContext
-from pydantic import AfterValidator, BeforeValidator
+from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
 
 import mcpenv
 from mcpenv import (
@@ -766,6 +766,31 @@ def test_wrong_arguments_are_wrong_in_one_way_each() -> None:
         {"a": {"mcpenv": ["wrong"]}},
         {"a": "good", "b": [["mcpenv wrong"]]},
     ]
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [{"type": "integr"}, {"type": "string", "maxLength": "5"}, {"type": "number", "minimum": "1"}],
+    ids=json.dumps,
+)
+def test_a_schema_that_is_not_valid_is_a_finding_about_its_tool_and_ends_nothing(broken: dict[str, Any]) -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "string"}, "b": broken}, "required": ["a"]}
+    assert {"a": {"mcpenv": ["wrong"]}} in list(wrong_arguments(schema, {"a": "good"}))
+
+    def weigh(b: Any, a: str = "x") -> str:
+        """Weigh."""
+        return a
+
+    weigh.__annotations__["b"] = Annotated[Any, WithJsonSchema(broken)]
+
+    class Broken(MCPEnvironment):
+        """An environment with a schema that is not valid."""
+
+        def __init__(self) -> None:
+            self.tool(weigh)
+
+    with pytest.raises(ContractViolation, match="'weigh' is not valid JSON Schema"):
+        check_environment(Broken)
 
 
 def test_the_kits_own_seeds_warn_nobody_and_a_users_seed_without_effect_does_once(

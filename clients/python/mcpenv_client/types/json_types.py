@@ -40,6 +40,9 @@ _REWRITTEN = ("bytes", *_ARRAYS)
 SCALARS = frozenset({str, int, float, bool, type(None)})
 """The types of JSON values without parts."""
 
+_MAX_DEPTH = 200
+"""Deeper values are refused by every reader; some 450 levels would exceed Python's limit of recursion."""
+
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+", re.IGNORECASE)
 
 _OWN = _COPYING | {
@@ -95,7 +98,7 @@ def untyped(value: Any, by_alias: bool | None = None) -> Any:
 
     Raises:
         pydantic_core.PydanticSerializationError, TypeError: a part of it has no JSON form.
-        ValueError: it refers to itself.
+        ValueError: it refers to itself, or is nested too deeply.
     """
     kind = type(value)
     if kind in SCALARS:
@@ -106,8 +109,8 @@ def untyped(value: Any, by_alias: bool | None = None) -> Any:
     elif (kind is list or kind is tuple) and SCALARS.issuperset(map(type, value)):
         return value
     key = id(value)
-    if key in _enclosing.ids:
-        raise ValueError("refers to itself")
+    if key in _enclosing.ids or len(_enclosing.ids) > _MAX_DEPTH:
+        raise ValueError("refers to itself, or is nested too deeply")
     _enclosing.ids.add(key)
     try:
         if kind is dict:
