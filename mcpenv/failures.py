@@ -70,6 +70,9 @@ AFFINITY = (
 )
 """The remedy for an object that user code may use in one thread only."""
 
+_OF_SQLITE = "A SQLite connection can instead be opened with check_same_thread=False"
+"""The second remedy if the object belongs to SQLite: the sync calls of an instance run one at a time."""
+
 
 def is_no_failure(error: BaseException, *, inline: bool) -> bool:
     """Return True if an exception that user code raised is no failure of that code, and must propagate to the caller.
@@ -178,6 +181,8 @@ def _advise(error: BaseException) -> None:
     misused = (kind.__module__, kind.__name__) in _MISUSES and not hasattr(error, "sqlite_errorcode")
     if misused and AFFINITY not in getattr(error, "__notes__", ()):
         error.add_note(AFFINITY)
+        if kind.__module__ == "sqlite3":
+            error.add_note(_OF_SQLITE)
 
 
 def unknown_tool(name: str, existing: Sequence[str]) -> ToolFailure:
@@ -288,13 +293,18 @@ def own_words(error: BaseException) -> str:
     # The text of an OSError names the file; strerror does not.
     text = error.strerror or "" if isinstance(error, OSError) else _text_of(error)
     message = _without_paths(text)
-    if AFFINITY in getattr(error, "__notes__", ()):
-        message += f". {AFFINITY}"
+    notes = getattr(error, "__notes__", ())
+    message += "".join(f". {remedy}" for remedy in (AFFINITY, _OF_SQLITE) if remedy in notes)
     return f"{type(error).__name__}: {message}" if message else type(error).__name__
 
 
 def _without_paths(text: str, error: BaseException | None = None) -> str:
-    """Return the text on one line, without file paths and without the names of files that ``error`` is about."""
+    """Return the text on one line, without file paths and without the names of files that ``error`` is about.
+
+    Where the text repeats an error of pydantic's, it has the shorter text of that error, without the input.
+    """
+    if isinstance(error, ValidationError):
+        text = text.replace(str(error), _text_of(error))
     if isinstance(error, OSError):
         for file in (error.filename, error.filename2):
             text = text if file is None else text.replace(repr(file), "<path>")

@@ -11,7 +11,7 @@ from fastmcp import FastMCP
 
 from mcpenv import MCPEnvironment
 from mcpenv.execution import blocked_loop
-from mcpenv.failures import execution_failure, own_words
+from mcpenv.failures import AFFINITY, execution_failure, own_words
 from mcpenv.server.serve import serving
 from mcpenv_client import EnvClient
 from mcpenv_client.types.tools import Mode
@@ -110,12 +110,13 @@ def test_a_blocking_reset_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     assert message.startswith("the environment's reset blocks the event loop")
 
 
-def test_an_object_of_another_thread_names_the_remedy(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_sqlite_connection_of_another_thread_names_both_remedies(caplog: pytest.LogCaptureFixture) -> None:
     with serving(Table) as url, EnvClient(url).sync() as env:
         env.reset()
         failure = env.call_tool("count", {}).error
-    assert failure is not None and "THREAD_AFFINE = True" in failure.message
-    assert "THREAD_AFFINE = True" in caplog.text
+    assert failure is not None
+    for remedy in ("THREAD_AFFINE = True", "check_same_thread=False"):
+        assert remedy in failure.message and remedy in caplog.text
 
 
 def test_only_the_types_of_errors_that_another_thread_raises_name_the_remedy() -> None:
@@ -130,6 +131,8 @@ def test_only_the_types_of_errors_that_another_thread_raises_name_the_remedy() -
     assert named == {"ProgrammingError": True, "OperationalError": False, "IntegrityError": False}
     same_text = RuntimeError("SQLite objects created in a thread can only be used in that same thread.")
     assert "THREAD_AFFINE" not in own_words(advised(same_text))
+    greenlet_error = type("error", (Exception,), {"__module__": "greenlet"})
+    assert own_words(advised(greenlet_error("cannot switch"))) == f"error: cannot switch. {AFFINITY}"
 
 
 def advised(error: Exception) -> Exception:

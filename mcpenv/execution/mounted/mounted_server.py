@@ -300,8 +300,11 @@ class MountedServer:
             return invalid_arguments(name, describe_faults(fault), faults(fault), listed.get(name, {}))
         except ToolError as error:
             if error.__cause__ is not None and _made_by_fastmcp(error):
+                raised = error.__cause__
+                if isinstance(raised.__cause__, ValidationError) and _made_by_fastmcp(raised):
+                    raised = raised.__cause__  # FastMCP wraps one that the tool's own code raised
                 # Show the cause only as far as this server, or one mounted on it, shows it (mask_error_details).
-                return execution_failure(name, error.__cause__, own.mode, shown=str(error))
+                return execution_failure(name, raised, own.mode, shown=str(error))
             return execution_failure(name, error, own.mode)
         if isinstance(result, InputRequiredToolResult):
             return result.input_required

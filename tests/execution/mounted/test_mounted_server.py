@@ -300,6 +300,15 @@ def test_invariant_8_a_validation_error_of_the_tool_s_own_is_no_invalid_argument
     assert failed(env, "inner_validation", text=3)[0] is ToolErrorType.INVALID_ARGS
 
 
+def test_a_validation_error_of_the_tool_s_own_has_no_input_and_no_address(
+    env: Env, caplog: pytest.LogCaptureFixture
+) -> None:
+    message = failed(env, "inner_validation", text="of the author")[1]
+    said = "size: Input should be a valid integer, unable to parse string as an integer"
+    assert message.startswith(f"Error calling tool 'inner_validation': {said} (incident ")
+    assert "tool 'inner_validation' raised ValidationError" in caplog.text
+
+
 def test_deadlines_hold_for_the_server_s_tools_and_for_own_ones(env: Env) -> None:
     observation = env.call_tool("endless", timeout_s=0.02)
     assert observation.error is not None and observation.error.error_type is ToolErrorType.TIMEOUT
