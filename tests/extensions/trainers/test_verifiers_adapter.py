@@ -6,14 +6,20 @@ import json
 import os
 import re
 import shlex
+import signal
 import subprocess
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from door_player import DoorPlayer
 from served import served
+from starlette.requests import Request
+from starlette.responses import Response
 from trainer_worlds import Diary, Doors, Odd, Shop
 
 from mcpenv.server.app import create_app
@@ -30,24 +36,39 @@ def python() -> Path:
     return Path(found)
 
 
-def ran(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
-    """Run a program of the virtual environment, beside the module of the page."""
+def prepared(folder: Path) -> dict[str, str]:
+    """Write the module of the page, and return the variables of a program of the virtual environment."""
     (module,) = re.findall(r"^```py title=\"ledger_world.py\"\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     (folder / "ledger_world.py").write_text(module)
     path = f"{python().parent}:{os.environ['PATH']}"
     environ = {**os.environ, "PATH": path, "PYTHONPATH": str(folder), "OPENAI_API_KEY": "secret"}
     environ["VIRTUAL_ENV"] = str(python().parent.parent)  # where uv installs what an agent needs
+    return environ
+
+
+def ran(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    """Run a program of the virtual environment, beside the module of the page."""
+    environ = prepared(folder)
     return subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=500, check=False)
 
 
-def evaluated(folder: Path, url: str, model: str, *options: str) -> list[dict[str, Any]]:
-    """Return the traces of an evaluation, with the lines of the page and a local model."""
-    (lines,) = re.findall(r"^```sh\n(.*?vf-eval .*?)\n```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+def evaluation(url: str, model: str, *options: str) -> list[str]:
+    """Return the command of an evaluation, with the lines of the page and a local model."""
+    (lines,) = re.findall(r"^```sh\n([^`]*vf-eval [^`]*)\n```$", PAGE.read_text(), re.MULTILINE)
     more = ["--client.base-url", f"{model}/v1", "--client.api-key-var", "OPENAI_API_KEY", "--no-rich", *options]
-    done = ran(folder, "sh", "-c", f"{lines.replace('http://127.0.0.1:8000', url)} {shlex.join(more)}")
-    assert done.returncode == 0, done.stderr[-3000:]
+    return ["sh", "-c", f"{lines.replace('http://127.0.0.1:8000', url)} {shlex.join(more)}"]
+
+
+def traces_in(folder: Path) -> list[dict[str, Any]]:
     (file,) = folder.glob("outputs/*/traces.jsonl")
     return [trace for line in file.read_text().splitlines() for trace in json.loads(line)["traces"]]
+
+
+def evaluated(folder: Path, url: str, model: str, *options: str) -> list[dict[str, Any]]:
+    """Return the traces of an evaluation."""
+    done = ran(folder, *evaluation(url, model, *options))
+    assert done.returncode == 0, done.stderr[-3000:]
+    return traces_in(folder)
 
 
 @pytest.fixture(scope="module")
@@ -74,6 +95,42 @@ def test_an_evaluation_scores_what_the_verifier_gave_and_failed_episodes_have_er
             assert trace["ok"] and trace["rewards"]["mcpenv"]["score"] == 1.25
             assert trace["metrics"]["verified"] == 1.0
         assert trace["info"]["status"]["code"] in ("completed", "judge_error")
+
+
+class Stalls(DoorPlayer):
+    """The player, which answers that many requests. Those after them last until their clients leave."""
+
+    def __init__(self, answers: int) -> None:
+        super().__init__()
+        self.answers = answers
+        self.stalled = threading.Event()
+
+    async def _complete(self, request: Request) -> Response:
+        answer = await super()._complete(request)
+        if len(self.asked) > self.answers:
+            self.stalled.set()
+            while (await request.receive())["type"] != "http.disconnect":
+                pass
+        return answer
+
+
+def test_ctrl_c_ends_an_evaluation_and_its_sessions_and_keeps_what_was_done(tmp_path: Path) -> None:
+    player = Stalls(answers=7)  # two episodes, and the first request of the third
+    with served(create_app(Doors)) as address, served(player.app) as model:
+        doors = address.removesuffix("/mcp")
+        command = evaluation(doors, model.removesuffix("/mcp"), "-c", "1")
+        running = subprocess.Popen(command, cwd=tmp_path, env=prepared(tmp_path), start_new_session=True)
+        try:
+            assert player.stalled.wait(300)
+            os.killpg(running.pid, signal.SIGINT)  # as a terminal does
+            assert running.wait(60) != 0
+            with pytest.raises(ProcessLookupError):
+                os.killpg(running.pid, 0)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(running.pid, signal.SIGKILL)
+        assert httpx.get(f"{doors}/sessions").json() == {"sessions": []}
+    assert [trace["rewards"]["mcpenv"]["score"] for trace in traces_in(tmp_path)] == [1.25, 1.25]
 
 
 def test_a_rollout_that_nothing_scored_has_an_error_and_no_reward(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -9,8 +11,10 @@ from pathlib import Path
 import httpx
 import pytest
 from console_world import ATTACK
+from fastmcp import Client
 from record_worlds import Dice
 
+from mcpenv import MCPEnvironment
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.serve import serving
 from mcpenv.trajectories import RecordedEnvironment, RecordedEpisode, Recorder
@@ -112,6 +116,41 @@ def test_a_session_is_cancelled_after_a_question(reader: Reader) -> None:
         reader.press("Cancel")
         WebDriverWait(reader.browser, WAIT_S).until(lambda browser: browser.switch_to.alert).accept()
         reader.see("The session is over.")
+
+
+class Waiting(MCPEnvironment):
+    """Wait for ever."""
+
+    SUPPORTS_CONCURRENT_SESSIONS = True
+    waits = threading.Event()
+
+    def __init__(self) -> None:
+        @self.tool
+        async def wait() -> str:
+            """Wait."""
+            self.waits.set()
+            return await asyncio.Future[str]()
+
+
+def test_an_agent_whose_session_is_cancelled_during_a_call_is_told_and_the_server_goes_on(browser: Visitor) -> None:
+    async def play(address: str) -> list[str]:
+        async with Client(address) as agent:
+            answers = [await agent.call_tool("wait", raise_on_error=False) for _ in range(2)]
+        return [str(each.content[0].text) for each in answers if each.is_error]
+
+    browser.offline(False)
+    with serving(Waiting, max_concurrent_envs=1) as url, EnvClient(url).sync() as env, ThreadPoolExecutor(1) as pool:
+        played = pool.submit(asyncio.run, play(env.reset().info["mcp_url"]))
+        assert Waiting.waits.wait(WAIT_S)
+        reader = Reader(url, browser)
+        reader.open("live")
+        reader.find("//a[starts-with(@id, 'session-')]").click()
+        reader.see("Live")
+        reader.press("Cancel")
+        WebDriverWait(browser.browser, WAIT_S).until(lambda page: page.switch_to.alert).accept()
+        reader.see("The session is over.")
+        assert played.result(WAIT_S) == ["This session is over.", "The episode is over."]
+        assert env.reset().info["episode_id"]
 
 
 def test_a_session_is_paused_and_goes_on_when_it_is_resumed(reader: Reader) -> None:
