@@ -127,14 +127,10 @@ class _Scan:
         try:
             _, end = json.JSONDecoder().raw_decode(self._text, at)
             return decode(self._text[at:end]), end
-        except json.JSONDecodeError as error:
-            self._note_depth(at, error.pos)
-            raise
-        except RecursionError as error:
-            self._note_depth(at, end)
-            raise ValueError("it is nested too deeply") from error
-        except ValueError:  # of `decode`
-            self._note_depth(at, end)
+        except (ValueError, RecursionError) as error:
+            self._note_depth(at, error.pos if isinstance(error, json.JSONDecodeError) else end)
+            if isinstance(error, RecursionError):
+                raise ValueError("it is nested too deeply") from error
             raise
 
     def _note_depth(self, at: int, end: int) -> None:

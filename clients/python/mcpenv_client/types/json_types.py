@@ -40,8 +40,9 @@ _REWRITTEN = ("bytes", *_ARRAYS)
 SCALARS = frozenset({str, int, float, bool, type(None)})
 """The types of JSON values without parts."""
 
-_MAX_DEPTH = 200
-"""Deeper values are refused by every reader; some 450 levels would exceed Python's limit of recursion."""
+MAX_DEPTH = 200
+"""Maximum nesting of lists and objects that pydantic's JSON reader accepts. The other end refuses deeper text, and some
+450 levels would exceed Python's limit of recursion."""
 
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+", re.IGNORECASE)
 
@@ -109,7 +110,7 @@ def untyped(value: Any, by_alias: bool | None = None) -> Any:
     elif (kind is list or kind is tuple) and SCALARS.issuperset(map(type, value)):
         return value
     key = id(value)
-    if key in _enclosing.ids or len(_enclosing.ids) > _MAX_DEPTH:
+    if key in _enclosing.ids or len(_enclosing.ids) > MAX_DEPTH:
         raise ValueError("refers to itself, or is nested too deeply")
     _enclosing.ids.add(key)
     try:

@@ -21,12 +21,10 @@ from pydantic_core import PydanticSerializationError, from_json, to_json, to_jso
 
 from mcpenv_client.errors import NotSerializable
 
+from .json_types import MAX_DEPTH as MAX_DEPTH
 from .json_types import SCALARS, plain, text_reader_of_class, untyped, writer_of_class
 
 M = TypeVar("M", bound=BaseModel)
-
-MAX_DEPTH = 200
-"""Maximum nesting of lists and objects that pydantic's JSON reader accepts. The other end refuses deeper text."""
 
 MAX_NESTING = 180
 """Maximum nesting of the arguments and the result of a call, which records and replies nest some levels deeper."""
