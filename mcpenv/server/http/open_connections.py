@@ -48,7 +48,6 @@ class OpenConnections:
     def __init__(self, most: int, most_bytes: int) -> None:
         self.most = most
         self._most_bytes = most_bytes
-        self._most_used = most - min(RESERVED, most // 4)
         self._number = 0
         # Ordered by age, the silent ones with the time when they were opened. Those in `_idle` have sent a whole
         # request before, those in `_listening` wait for an event or for the first message of a WebSocket.
@@ -63,7 +62,7 @@ class OpenConnections:
     def full(self) -> bool:
         """True if so many connections are in use, none of which can be closed, that only probes are answered."""
         waiting = len(self._silent) + len(self._idle) + len(self._listening)
-        return self._number - waiting >= self._most_used
+        return self._number - waiting >= self.most - min(RESERVED, self.most // 4)
 
     def opened(self, connection: OpenConnection) -> None:
         """Add a connection. At the limit, close the one that has waited longest, if any waits."""
