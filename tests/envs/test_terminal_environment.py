@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 from generated_tasks import judge, played
+from measured_ladder import check_ladder
 from pydantic import SecretStr
 
 from mcpenv.errors import ConfigurationError
 from mcpenv.extensions.contract import EnvironmentContract
-from mcpenv.extensions.generated_worlds import PRIVATE, VARIANT_OF, Shape, measure, table
+from mcpenv.extensions.generated_worlds import PRIVATE, VARIANT_OF, Shape
 from mcpenv.extensions.sandbox_world.sandbox import Entry
 from mcpenv_client.types.tasks import OracleCall, Task
 
@@ -256,9 +257,4 @@ def test_a_restored_episode_has_its_files_and_answers(terminal: Any) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_ladder_falls_with_level_and_mistakes() -> None:
-    scores = measure(Terminal, Tasks.LOOKS, ladder.TASKS)
-    assert table(scores) in (ENVS / "terminal_mcp" / "README.md").read_text(encoding="utf-8")
-    for row in scores.values():
-        assert row[0] == 1.0 and row == sorted(row, reverse=True)
-    for column in list(zip(*scores.values(), strict=True))[1:]:
-        assert list(column) == sorted(column, reverse=True)
+    check_ladder(Terminal, Tasks.LOOKS, ENVS / "terminal_mcp" / "README.md", ladder.TASKS)

@@ -123,7 +123,7 @@ def test_a_call_has_the_same_answer_over_stdio(with_stdio: dict[str, Plane], cal
 
 @pytest.mark.extension("stdio")
 @pytest.mark.slow
-@settings(max_examples=2000)
+@settings(max_examples=800)
 @given(CALLS)
 def test_many_calls_have_the_same_answer_on_every_plane(
     planes: dict[str, Plane], with_stdio: dict[str, Plane], call: tuple[str, dict[str, Any]]

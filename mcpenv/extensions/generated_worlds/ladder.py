@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from mcpenv import MCPEnvironment
 
 from .composer import LEVELS
@@ -14,20 +16,23 @@ TASKS = 60
 COLOURS = ("#1b7837", "#5aae61", "#f1a340", "#d6604d", "#762a83")
 
 
-def measure(environment: type[MCPEnvironment], looks: tuple[str, ...], tasks: int = TASKS) -> dict[int, list[float]]:
-    """Return the mean scores by level, one for each of `RATES`.
+def measure(
+    environment: type[MCPEnvironment], looks: tuple[str, ...], tasks: int = TASKS, rates: Sequence[float] = RATES
+) -> dict[int, list[float]]:
+    """Return the mean scores by level, one for each rate.
 
     Args:
         environment: has a split ``train`` whose task ``n`` has the level ``1 + n % LEVELS``.
         looks: how the names of tools begin that change nothing.
         tasks: the number of tasks of each level, which are the first ones.
+        rates: the probabilities of a mistake in a call.
     """
     scores: dict[int, list[float]] = {}
     with environment() as env:
         for level in range(1, LEVELS + 1):
             chosen = [env.get_task("train", level - 1 + LEVELS * n) for n in range(tasks)]
             scores[level] = []
-            for rate in RATES:
+            for rate in rates:
                 solved = 0.0
                 for n, task in enumerate(chosen):
                     env.reset(task=task)
