@@ -455,15 +455,33 @@ class OverHTTP:
     def __init__(self, day: Day, number: int) -> None:
         self._day = day
         self._chance = random.Random(f"http {number}")
+        self._session_id: str | None = None
 
     async def run(self) -> None:
         for _ in range(WORLDS):
+            self._session_id = None
             try:
                 # With connections of its own, because one that is given up breaks the pool's accounting.
-                async with httpx.AsyncClient(base_url=self._day.url, headers=HEADERS, timeout=TIMEOUT_S) as http:
+                async with self._connected() as http:
                     await self._session(http)
-            except (_Lost, httpx.TransportError):
+            except _Lost:
                 self._day.lost += 1
+            except httpx.TransportError:
+                self._day.lost += 1
+                await self._close_what_is_left()
+
+    def _connected(self) -> httpx.AsyncClient:
+        return httpx.AsyncClient(base_url=self._day.url, headers=HEADERS, timeout=TIMEOUT_S)
+
+    async def _close_what_is_left(self) -> None:
+        """Close the session, if the killed worker had the connection and the other one has the session."""
+        if self._session_id is None:
+            return
+        async with self._day.passing(), self._connected() as http:
+            reply = await http.delete(f"/sessions/{self._session_id}")
+            if reply.status_code == 200:
+                self._day.count("kept without its connection")
+                await self._day.ended("cancelled")
 
     async def _session(self, http: httpx.AsyncClient) -> None:
         day, chance = self._day, self._chance
@@ -472,7 +490,7 @@ class OverHTTP:
             if reply.status_code == 503:
                 await day.refused()
                 return
-            session = _data(reply)["session_id"]
+            session = self._session_id = _data(reply)["session_id"]
             day.count("opened", "http")
             day.count("resets", "ok")
             try:
