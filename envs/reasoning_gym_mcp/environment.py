@@ -4,19 +4,31 @@ from __future__ import annotations
 
 import functools
 import random
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import Field
-
-from mcpenv import ConfigurationError, Evidence, MCPEnvironment, OracleCall, Task, TaskSet
+from mcpenv import ConfigurationError, OracleCall, Task, TaskSet
+from mcpenv.extensions.generated_worlds import PuzzleEnvironment
 
 try:
     from reasoning_gym.factory import DATASETS, create_dataset
 except ImportError as error:
     raise ConfigurationError(f"{error}. Install the package: pip install reasoning-gym==0.1.25") from error
 
-NAMES = sorted(DATASETS.keys() - {"composite"})
-"""The generators. The one that is left out mixes others."""
+RUN_ANSWERS = {
+    "binary_matrix",
+    "countdown",
+    "intermediate_integration",
+    "n_queens",
+    "polynomial_multiplication",
+    "puzzle24",
+    "simple_integration",
+    "spiral_matrix",
+    "string_insertion",
+}
+"""Generators whose ``score_answer`` runs the answer as Python, in the server, so that they are not offered."""
+
+NAMES = sorted(DATASETS.keys() - RUN_ANSWERS - {"composite"})
+"""The generators. ``composite`` mixes others."""
 
 
 @functools.lru_cache(maxsize=256)
@@ -42,11 +54,11 @@ def make_task(chance: random.Random, index: int) -> Task:
     )
 
 
-class ReasoningGymEnvironment(MCPEnvironment):
+class ReasoningGymEnvironment(PuzzleEnvironment):
     """Solve a puzzle, and answer once.
 
     Description:
-        Puzzles of 105 generators of reasoning-gym: algebra, arithmetic, code, games, geometry, graphs, induction,
+        Puzzles of 96 generators of reasoning-gym: algebra, arithmetic, code, games, geometry, graphs, induction,
         logic. Each task is new; the generators take turns.
 
     Tools:
@@ -74,26 +86,14 @@ class ReasoningGymEnvironment(MCPEnvironment):
     SUPPORTS_CONCURRENT_SESSIONS = True
     EXPOSED_NAME = "reasoning_gym"
     VERSION = "0.1.25"
-    tasks = TaskSet.generate(make_task, seed=2026, sizes={"train": 10_500, "test": 1_050}).with_licence(
+    tasks = TaskSet.generate(make_task, seed=2026, sizes={"train": 9_600, "test": 960}).with_licence(
         "Apache-2.0", source="reasoning-gym 0.1.25"
     )
-
-    def __init__(self) -> None:
-        self.generator, self.seed = "leg_counting", 0
-        self.given: str | None = None
-        self.tool(self.answer, terminal=True)
 
     def reset(self, seed: int | None = None, episode_id: str | None = None, generator: str = "leg_counting") -> None:
         self.generator, self.seed, self.given = generator, seed or 0, None
 
-    def answer(self, text: Annotated[str, Field(description="The answer alone, in the form that is asked for")]) -> str:
-        """Give the answer. There is one try."""
-        self.given = text
-        return "The answer was taken."
-
-    def verify(self, evidence: Evidence) -> float:
+    def judge(self, text: str) -> float:
         """Return what the generator says about the answer."""
-        if self.given is None:
-            return 0.0
         dataset, entry = puzzle(self.generator, self.seed)
-        return float(dataset.score_answer(self.given, entry))
+        return float(dataset.score_answer(text, entry))

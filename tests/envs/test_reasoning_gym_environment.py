@@ -30,11 +30,11 @@ def gym() -> Any:
 @pytest.mark.timeout(600)
 def test_each_generators_own_answer_scores_1_and_no_answer_0(gym: Any) -> None:
     tasks = gym.ReasoningGymEnvironment.get_tasks("test", 0, len(gym.NAMES))
-    assert len(tasks) == 105
+    assert len(tasks) == 96
     assert {task.options["generator"] for task in tasks if task.oracle is None} == NO_ANSWER
     with gym.ReasoningGymEnvironment() as env:
         scores = {task.options["generator"]: play(env, task, oracle(task)).score for task in tasks if task.oracle}
-        assert [name for name, score in scores.items() if score != 1.0] == [] and len(scores) == 100
+        assert [name for name, score in scores.items() if score != 1.0] == [] and len(scores) == 91
         assert [task.id for task in tasks if play(env, task).score != 0.0] == []
 
 
@@ -45,3 +45,16 @@ def test_a_wrong_answer_is_worth_less_than_the_right_one_and_there_is_one_try(gy
         assert env.reset(task=task).prompt == task.prompt
         answered = env.call_tool("answer", {"text": "a thousand"})
         assert answered.done and answered.reward is not None and answered.reward < 0.5
+
+
+@pytest.mark.world
+@pytest.mark.timeout(600)
+def test_no_generator_runs_an_answer_as_python(gym: Any, tmp_path: Path) -> None:
+    marker = tmp_path / "ran"
+    code = f"__import__('pathlib').Path({str(marker)!r}).touch()"
+    with gym.ReasoningGymEnvironment() as env:
+        for task in gym.ReasoningGymEnvironment.get_tasks("test", 0, len(gym.NAMES)):
+            for text in (code, f"[{code}]", f"[[{code}]]"):
+                env.reset(task=task)
+                env.call_tool("answer", {"text": text})
+                assert not marker.exists(), task.options["generator"]

@@ -23,7 +23,7 @@ from .goals import (
     where,
 )
 from .ladder import RATES, measure, picture, table
-from .replies import Part, Replies, number_of
+from .replies import Part, PuzzleEnvironment, Replies, number_of
 from .rows import MOST, Row, RowDesk, Tables, copies, write_rows
 
 __all__ = [
@@ -40,6 +40,7 @@ __all__ = [
     "Goal",
     "NoCase",
     "Part",
+    "PuzzleEnvironment",
     "Replies",
     "Row",
     "RowDesk",

@@ -1,14 +1,15 @@
-"""The replies of an agent to its user: an answer, a refusal."""
+"""The replies of an agent to its user: an answer, a refusal; and environments that are one question."""
 
 from __future__ import annotations
 
 import re
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Annotated
 
 from pydantic import Field
 
-from mcpenv import ToolError
+from mcpenv import Evidence, MCPEnvironment, Reward, ToolError
 
 from .rows import RowDesk
 
@@ -76,3 +77,30 @@ def number_of(text: str) -> float | None:
     bare = re.sub(r"\s*(euros?|eur|€|hours?|days?|h)$", "", text.strip()).removeprefix("€").strip()
     bare = re.sub(r"(?<=[0-9]),(?=[0-9]{3}\b)", "", bare)
     return round(float(bare), 2) + 0.0 if len(bare) < 20 and _NUMBER.fullmatch(bare) else None
+
+
+class PuzzleEnvironment(MCPEnvironment):
+    """Base class: the prompt of a task is a question, and the tool ``answer`` ends the episode.
+
+    Subclasses write `judge`, and a ``reset`` that chooses the question and sets ``given`` to None.
+
+    Attributes:
+        given: the answer of this episode; None before it.
+    """
+
+    def __init__(self) -> None:
+        self.given: str | None = None
+        self.tool(self.answer, terminal=True)
+
+    def answer(self, text: Annotated[str, Field(description="The answer alone, in the form that is asked for")]) -> str:
+        """Give the answer. There is one try."""
+        self.given = text
+        return "The answer was taken."
+
+    @abstractmethod
+    def judge(self, text: str) -> float | Reward:
+        """Return the score of an answer, from 0.0 to 1.0."""
+
+    def verify(self, evidence: Evidence) -> float | Reward:
+        """Return the score of the answer that was given, or 0.0 without one."""
+        return 0.0 if self.given is None else self.judge(self.given)
