@@ -21,10 +21,12 @@ McpenvError (mcpenv_client)
 
 from __future__ import annotations
 
+import difflib
 import functools
 import importlib.util
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -181,6 +183,12 @@ class Misuse(McpenvError, RuntimeError):
 
 
 # -- exceptions of user code
+
+
+def meant(name: str, known: Iterable[str]) -> str:
+    """Return the end of a message about an unknown name: ``. Did you mean 'x'?``, or "" if no known name is similar."""
+    near = difflib.get_close_matches(name[:100], [*islice(known, 1000)], n=1)
+    return f". Did you mean {near[0]!r}?" if near else ""
 
 
 def describe(error: BaseException, folder: Path | None = None) -> str:

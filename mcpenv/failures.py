@@ -7,7 +7,6 @@ simulation without file paths, and in production not at all. Its incident id nam
 from __future__ import annotations
 
 import asyncio
-import difflib
 import logging
 import re
 import secrets
@@ -17,7 +16,7 @@ from typing import Any
 from fastmcp.exceptions import ToolError
 from pydantic import ValidationError
 
-from mcpenv.errors import JudgeFailed, VerifierFailed, describe
+from mcpenv.errors import JudgeFailed, VerifierFailed, describe, meant
 from mcpenv.redaction import without_known
 from mcpenv_client.errors import (
     ExecutionError,
@@ -191,7 +190,7 @@ def unknown_tool(name: str, existing: Sequence[str]) -> ToolFailure:
     Args:
         existing: the names of the tools that the caller may use. The message has the first `NAMED`.
     """
-    message = f"Unknown tool: {name[:MAX_SHOWN_NAME]!r}. The tools are: {_listed(existing)}"
+    message = f"Unknown tool: {name[:MAX_SHOWN_NAME]!r}. The tools are: {_listed(existing)}{meant(name, existing)}"
     return ToolFailure(error_type=ToolErrorType.TOOL_NOT_FOUND, message=message)
 
 
@@ -215,10 +214,8 @@ def invalid_arguments(
         known = tuple(fields_at(schema, place))
         if known not in told and (known or not place):
             told.add(known)
-            near = difflib.get_close_matches(str(unknown)[:MAX_SHOWN_NAME], known, n=1)
-            meant = f"Did you mean {near[0]!r}? " if near else ""
             whose = f"fields of {place_of(place)}" if place else "parameters"
-            problem += f". {meant}The {whose} are: {_listed(known)}"
+            problem += f"{meant(str(unknown), known) or '.'} The {whose} are: {_listed(known)}"
     message = f"{name}: invalid arguments: {problem}"
     return ToolFailure(error_type=ToolErrorType.INVALID_ARGS, message=message, errors=errors)
 

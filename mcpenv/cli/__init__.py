@@ -139,7 +139,10 @@ def _refused(error: CycloptsError, arguments: Sequence[str]) -> str:
         if near[0] in _OWN_OPTIONS:
             return f"Unknown option: {given}. Did you mean {near[0]}?"
         return f"Unknown option: {given}. Options follow the command: {' '.join(['mcpenv', *group, 'COMMAND', *near])}"
-    near = [f'"{name}"' for name in difflib.get_close_matches(given.lower(), [*known, *_OWN_OPTIONS])]
+    words = [*known, *_OWN_OPTIONS]  # of short ones, few letters are equal: pul, push
+    like = difflib.get_close_matches(given.lower(), words) or difflib.get_close_matches(given.lower(), words, 1, 0.55)
+    near = [f'"{name}"' for name in like]
+    near = near or [f"{' '.join(['mcpenv', *group, name])} {given}" for name in known if len(known) == 1]
     text = f'Unknown command "{given}". ' + (
         f"Did you mean {' or '.join(near)}?" if near else f"Commands: {', '.join(known)}"
     )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
 from urllib.parse import urlsplit
 
 from cyclopts import Group, Parameter
+from cyclopts.validators import Number
 
 from mcpenv.errors import ConfigurationError
 from mcpenv.server.config import Algorithm, ServerConfig, Wire
@@ -30,6 +31,7 @@ _DEFAULTS = ServerConfig()
 G = TypeVar("G", bound="Given")
 
 Several = Annotated[list[str] | None, Parameter(negative=())]
+Port = Annotated[int, Parameter(validator=Number(gte=0, lte=65535))]
 Flag = Annotated[bool, Parameter(negative=(), show_default=False)]
 Extensions = Annotated[list[str] | None, Parameter(name="--extension", negative=())]
 Wires = Annotated[list[Wire] | None, Parameter(name="--wire", negative=())]
@@ -81,9 +83,9 @@ class Addresses(Given):
     """
 
     host: str = "127.0.0.1"
-    port: int = 8000
+    port: Port = 8000
     control_host: str | None = None
-    control_port: int | None = None
+    control_port: Port | None = None
     public_url: str | None = None
     allowed_hosts: Several = None
     allowed_origins: Several = None

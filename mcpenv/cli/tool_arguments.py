@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mcpenv.errors import ConfigurationError
+from mcpenv.errors import ConfigurationError, meant
 from mcpenv_client.formats.references import schema_at
 from mcpenv_client.types.tools import Tool
 
@@ -98,6 +98,7 @@ def find_tool(tools: Sequence[Tool], name: str, where: str) -> Tool:
     """
     found = next((tool for tool in tools if tool.name == name), None)
     if found is None:
-        listed = ", ".join(tool.name for tool in tools) or "none"
-        raise ConfigurationError(f"there is no tool {name!r} {where} (there are: {listed})")
+        names = [tool.name for tool in tools]
+        listed = f"(there are: {', '.join(names) or 'none'}){meant(name, names)}"
+        raise ConfigurationError(f"there is no tool {name!r} {where} {listed}")
     return found

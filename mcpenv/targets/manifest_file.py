@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import yaml  # type: ignore[import-untyped]
 from pydantic import BaseModel, ValidationError
 
-from mcpenv.errors import TargetError
+from mcpenv.errors import TargetError, meant
 from mcpenv_client.wire.faults import place_of, plain_faults
 
 from .manifest import MANIFEST, SCHEMA_VERSION, Manifest, ManifestLimits, ManifestNeeds
@@ -94,9 +93,7 @@ def _fault(fault: Any, node: yaml.Node | None) -> tuple[int, str]:
     line = _line_of(node, place)
     if fault["type"] == "extra_forbidden":
         known = list(_PARTS[place[:-1]].model_fields)
-        near = difflib.get_close_matches(str(place[-1]), known, 1)
-        hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
-        return line, f"unknown key {where!r}; {hint}"
+        return line, f"unknown key {where!r}" + (meant(str(place[-1]), known) or f"; known are {', '.join(known)}")
     if fault["type"] == "missing":
         return line, f"the key {where!r} is missing"
     message = plain_faults([fault])[0]["msg"]

@@ -11,7 +11,7 @@ from fastmcp import FastMCP
 from mcp.server import MCPServer, Server
 
 from mcpenv.environment import MCPEnvironment
-from mcpenv.errors import TargetError
+from mcpenv.errors import TargetError, meant
 
 from .place import Place, called, slug
 
@@ -34,7 +34,7 @@ def pick(place: Place, module: ModuleType) -> Any:
     made = getattr(module, place.attribute, missing)
     if made is missing:
         has = [*own, *_servers(module)]
-        known = f"; it has {', '.join(has)}" if has else ""
+        known = f"; it has {', '.join(has)}{meant(place.attribute, has)}" if has else ""
         raise TargetError(place.target, f"there is no {place.attribute!r} in {called(place)}{known}")
     if isinstance(made, MCPEnvironment):
         raise TargetError(

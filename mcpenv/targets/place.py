@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from importlib.metadata import EntryPoint
+from itertools import chain
 from pathlib import Path
 
 from mcpenv.entry_points import entries_of
-from mcpenv.errors import TargetError
+from mcpenv.errors import TargetError, meant
 
 from .manifest import MANIFEST, Manifest
 from .manifest_file import manifest_in, place_in
@@ -105,7 +106,7 @@ def find_place(target: str) -> Place:
     if is_file:
         raise TargetError(target, "is not a Python file")
     if path.suffix == ".py" or os.sep in location or "/" in location:
-        raise TargetError(target, "there is no such file or folder")
+        raise TargetError(target, f"there is no such file or folder{_meant(path)}")
     if attribute is not None and all(part.isidentifier() for part in location.split(".")):
         return Place(target, attribute, location, None, None, slug(_kebab(attribute)), None)
     installed = ", ".join(sorted(installed_environments())) or "none"
@@ -113,7 +114,7 @@ def find_place(target: str) -> Place:
     raise TargetError(
         target,
         f"is not a folder with {MODULE_FILE}, a .py file, a module:Class or an installed environment "
-        f"(installed: {installed}){begins}",
+        f"(installed: {installed}){begins}{_meant(path, installed_environments())}",
     )
 
 
@@ -203,6 +204,12 @@ def slug(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-")[:_MAX_NAME] or "environment"
 
 
+def _meant(path: Path, names: Iterable[str] = ()) -> str:
+    return meant(str(path), chain(names, (str(path.with_name(near.name)) for near in path.parent.glob("*"))))
+
+
 def called(place: Place) -> str:
-    """Return the name of the module in messages."""
-    return place.file.name if place.file is not None else f"module {place.module}"
+    """Return the name of the module in messages that begin with the target."""
+    if place.file is None:
+        return f"module {place.module}"
+    return "the file" if place.file.name == Path(split_target(place.target)[0]).name else place.file.name

@@ -14,7 +14,7 @@ from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 from pydantic_core import from_json
 
 from mcpenv.environment import MCPEnvironment
-from mcpenv.errors import TargetError
+from mcpenv.errors import TargetError, meant
 from mcpenv.redaction import hide
 from mcpenv_client.wire.faults import describe_fault, faults
 
@@ -36,10 +36,10 @@ def bind(target: str, made: Any, settings: Iterable[str], values: Mapping[str, A
     """
     parameters, others = _parameters(made)
     bound: dict[str, Any] = dict(values or {})
-    known = ", ".join(parameters) or "none"
+    known = f"there are: {', '.join(parameters) or 'none'}"
     for name in bound:
         if name not in parameters and others is None:
-            raise TargetError(target, f"there is no setting {name!r} (there are: {known})")
+            raise TargetError(target, f"there is no setting {name!r} ({known}){meant(name, parameters)}")
     for setting in settings:
         name, equals, text = setting.partition("=")
         if not equals or not name:
@@ -51,7 +51,7 @@ def bind(target: str, made: Any, settings: Iterable[str], values: Mapping[str, A
             if not text.isdecimal():
                 hide(text)
         if name not in parameters and others is None:
-            raise TargetError(target, f"--set {shown}: there is no setting {name!r} (there are: {known})")
+            raise TargetError(target, f"--set {shown}: there is no setting {name!r} ({known}){meant(name, parameters)}")
         try:
             bound[name] = _value(Any if annotation is inspect.Parameter.empty else annotation, text)
         except ValidationError as error:

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from mcpenv.errors import InvalidTasks, InvalidVerifier
+from mcpenv.errors import InvalidTasks, InvalidVerifier, meant
 from mcpenv.rewards.verifiers.specs import parse
 from mcpenv_client.errors import NotSerializable
 from mcpenv_client.types.tasks import LABELS, Task
@@ -137,7 +137,7 @@ class Columns:
                 paths[column] = _at(row.data, column)
             except KeyError as error:
                 if self._table or field in ("id", "prompt"):
-                    message = f"there is no column {column!r}. The columns are {_shown(row)}"
+                    message = f"there is no column {column!r}. The columns are {_shown(row)}{meant(column, row.data)}"
                     raise InvalidTasks(row.place, message, field=field) from error
         return {**row.data, **paths}
 

@@ -65,11 +65,20 @@ class GeneratedTasks:
 
     def find(self, task_id: str) -> Task | None:
         """Return the task with an id, or None."""
-        split, _, number = task_id.rpartition("-")
-        if not (number.isascii() and number.isdecimal()) or (len(number) > 1 and number[0] == "0"):
-            return None
-        index = int(number) if len(number) < 19 else -1
+        split, index = _parts(task_id)
         return self.get(split, index) if 0 <= index < self.sizes.get(split, 0) else None
+
+    def like(self, task_id: str) -> list[str]:
+        """Return the ids of this number in each split."""
+        _, index = _parts(task_id)
+        return [f"{split}-{index}" for split, size in self.sizes.items() if 0 <= index < size]
+
+
+def _parts(task_id: str) -> tuple[str, int]:
+    """Return the split and the index of an id; -1 if it has none."""
+    split, _, number = task_id.rpartition("-")
+    usual = number.isascii() and number.isdecimal() and len(number) < 19 and str(int(number)) == number
+    return split, int(number) if usual else -1
 
 
 def _with_split(make: Maker) -> Callable[[random.Random, int, str], Made]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import logging
 import typing
@@ -11,6 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, PydanticSchemaGenerationError, ValidationError, create_model
 
+from mcpenv.errors import meant
 from mcpenv_client.errors import InvalidMessage
 from mcpenv_client.types.json_types import reader_of, with_base64
 from mcpenv_client.wire.faults import describe_faults, faults
@@ -155,9 +155,7 @@ class ResetOptions:
                 of_tasks = "; 'task', or 'split' and 'index', choose a task"
             elif _TASK_SCHEMA.keys() & set(unknown):
                 of_tasks = "; it has no tasks"
-            close = difflib.get_close_matches(unknown[0][:100], ["seed", "episode_id", *self._own], n=1)
-            if close:
-                of_tasks += f". Did you mean {close[0]!r}?"
+            of_tasks += meant(unknown[0], [*FRAMEWORK, *self._own])
             raise InvalidMessage(
                 f"unknown reset option {', '.join(map(repr, unknown))}; this environment's options: {takes}{of_tasks}",
                 errors=[{"loc": [name], "msg": "unknown reset option", "type": "extra_forbidden"} for name in unknown],

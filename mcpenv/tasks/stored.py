@@ -69,6 +69,10 @@ class StoredTasks:
         number = self._numbers.get(task_id)
         return None if number is None else self._task(number)
 
+    def like(self, task_id: str) -> Iterable[str]:
+        """Return the ids."""
+        return self._numbers
+
     def _task(self, number: int) -> Task:
         row = self._rows.at(number)
         task = self._columns.task(row, self._split)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from mcpenv.errors import InvalidTasks
+from mcpenv.errors import InvalidTasks, meant
 from mcpenv_client.errors import InvalidMessage
 from mcpenv_client.types.tasks import Task
 
@@ -43,6 +43,7 @@ class _Tasks(Protocol):
     def get(self, split: str, index: int) -> Task: ...
 
     def find(self, task_id: str) -> Task | None: ...
+    def like(self, task_id: str) -> Iterable[str]: ...
 
 
 class TaskSet:
@@ -185,7 +186,7 @@ class TaskSet:
         sizes = self._read().sizes
         if split not in sizes:
             known = ", ".join(map(repr, sizes)) or "none"
-            raise _no_such("split", f"there is no split {split!r} (there are: {known})")
+            raise _no_such("split", f"there is no split {split!r} (there are: {known}){meant(split, sizes)}")
         return sizes[split]
 
     def sizes(self) -> dict[str, int]:
@@ -210,7 +211,8 @@ class TaskSet:
         task = self._read().find(task_id)
         if task is None:
             sizes = ", ".join(f"{split!r} has {size}" for split, size in self.sizes().items()) or "there are none"
-            raise _no_such("task", f"there is no task {task_id!r} ({sizes})")
+            near = meant(task_id, self._read().like(task_id))
+            raise _no_such("task", f"there is no task {task_id!r} ({sizes}){near}")
         return task
 
     def select(self, *, split: str) -> TaskSet:
@@ -307,6 +309,9 @@ class _OneSplit:
     def find(self, task_id: str) -> Task | None:
         task = self._whole.find(task_id)
         return task if task.split in self.sizes else None
+
+    def like(self, task_id: str) -> Iterable[str]:
+        return ()  # `find` of the whole set has refused the id
 
 
 def tasks_of(environment: type[Any]) -> TaskSet:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
-from mcpenv.errors import InvalidTool
+from mcpenv.errors import InvalidTool, meant
 from mcpenv_client.types.tools import Mode
 
 
@@ -63,5 +62,4 @@ class ToolSettings(BaseModel):
 def unknown_key(key: str, known: Iterable[str]) -> str:
     """Return the text about an unknown key: the key that was probably meant, or all ``known`` keys."""
     names = list(known)
-    near = difflib.get_close_matches(key, names, n=1)
-    return f"unknown key {key!r}: " + (f"did you mean {near[0]!r}?" if near else f"the keys are {', '.join(names)}")
+    return f"unknown key {key!r}" + (meant(key, names) or f": the keys are {', '.join(names)}")

@@ -109,7 +109,8 @@ def test_every_option_is_explained(cli: Cli, monkeypatch: pytest.MonkeyPatch, co
         (("run", "world", "--session-timeout-s", "nan"), "--session-timeout-s is nan"),
         (("run", "world", "--port", "0", "--max-sessions", "0"), "--max-sessions is 0; it must be 1 or more"),
         (("run", "world", "--host", "0.0.0.0"), "host 0.0.0.0 is not loopback"),
-        (("run", "world", "--port", "99999"), "cannot listen on 127.0.0.1:99999"),
+        (("run", "world", "--port", "99999"), 'Invalid value "99999" for --port. Must be <= 65535.'),
+        (("run", "world", "--control-port", "-1"), 'Invalid value "-1" for --control-port. Must be >= 0.'),
         pytest.param(
             ("run", "world", "--reload", "--transport", "stdio"),
             "--reload needs --transport http",
@@ -557,6 +558,11 @@ def test_a_call_that_cannot_be_made_is_status_2(cli: Cli, world: str, arguments:
     assert (done.status, done.out) == (2, "")
     assert done.err.startswith(f"error: {said}")
     assert done.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(("typed", "meant"), [("ad", "add"), ("cras", "crash")])
+def test_a_mistyped_tool_is_refused_with_the_one_that_was_meant(cli: Cli, world: str, typed: str, meant: str) -> None:
+    assert cli("call", world, typed).err.endswith(f"). Did you mean {meant!r}?\n")
 
 
 def test_an_unknown_tool_of_a_server_is_status_2(cli: Cli, world_url: str) -> None:

@@ -158,6 +158,12 @@ def test_one_whose_function_cannot_be_imported_names_its_distribution(
     ("words", "said"),
     [
         (("gret",), 'Unknown command "gret". Did you mean "greet" or "greetings"? (see --help)'),
+        (("greetings", "lot"), 'Unknown command "lot". Did you mean "loud"? (see --help)'),
+        pytest.param(
+            ("deploy", "envs/shop", "--kidn"),
+            'Unknown command "envs/shop". Did you mean mcpenv deploy k8s envs/shop? (see --help)',
+            marks=pytest.mark.extension("shipping"),
+        ),
         (("CAL",), 'Unknown command "CAL". Did you mean "call"? (see --help)'),
         (("greetings", "lou"), 'Unknown command "lou". Did you mean "loud"? (see --help)'),
         (("version",), 'Unknown command "version". Did you mean "--version"'),

@@ -239,7 +239,7 @@ def test_the_public_name_is_one_that_the_server_answers_to() -> None:
             ("--host", "0.0.0.0", "--control-port", "0", "--insecure"),
             "host 0.0.0.0 is no address that a client can use: with a control plane of its own, mcp_url needs",
         ),
-        (("--control-port", "99999"), "cannot listen on 127.0.0.1:99999"),
+        (("--control-port", "99999"), 'Invalid value "99999" for --control-port. Must be <= 65535.'),
         # Tokens, which no message repeats.
         (("--control-token", "short"), "--control-token needs 8 or more printable ASCII characters"),
         (("--control-token", "with a blank in it"), "--control-token needs 8"),

@@ -785,7 +785,7 @@ def test_mounted_tools_can_be_hidden_or_given_one_mode(mode: Any) -> None:
     [
         ({"bye": {"hidden": True}}, "tools= names it, and FastMCP server 'shop' has no such tool; it has: buy, refund"),
         ({"buy": {"mode": "sometimes"}}, "'simulation' or 'production'"),
-        ({"buy": {"hiden": True}}, "unknown key 'hiden': did you mean 'hidden'"),
+        ({"buy": {"hiden": True}}, "unknown key 'hiden'. Did you mean 'hidden'"),
         ({"buy": {"colour": "red"}}, "unknown key 'colour': the keys are name, description"),
         ({"buy": True}, "tools= has a bool for it; write a dict of settings"),
         ({"buy": {"name": "reset"}}, "reserved for the orchestrator"),

@@ -257,8 +257,11 @@ def test_a_machine_that_has_less_than_is_needed_is_refused() -> None:
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ("limits:\n  max_sesions: 3\n", "mcpenv.yaml:5: unknown key 'limits.max_sesions'; did you mean max_sessions?"),
-        ("verison: 1\n", "mcpenv.yaml:4: unknown key 'verison'; did you mean version?"),
+        (
+            "limits:\n  max_sesions: 3\n",
+            "mcpenv.yaml:5: unknown key 'limits.max_sesions'. Did you mean 'max_sessions'?",
+        ),
+        ("verison: 1\n", "mcpenv.yaml:4: unknown key 'verison'. Did you mean 'version'?"),
         ("qqqq: 1\n", "mcpenv.yaml:4: unknown key 'qqqq'; known are schema_version, name, entry"),
         (
             "version: 0.10\n",
@@ -325,7 +328,7 @@ def test_several_mistakes_are_reported_together() -> None:
     said = refused("limits:\n  step_timeout_s: soon\nverison: 1\n")
     assert said == (
         "mcpenv.yaml:5: limits.step_timeout_s: Input should be a valid number; "
-        "line 6: unknown key 'verison'; did you mean version?"
+        "line 6: unknown key 'verison'. Did you mean 'version'?"
     )
 
 

@@ -288,6 +288,7 @@ def test_specs_work_from_any_working_directory(tmp_path: Path) -> None:
         ("nowhere", "is not a folder with environment.py, a .py file"),
         ("some/where", "there is no such file or folder"),
         ("nowhere.py", "there is no such file or folder"),
+        ("others/b.p", "there is no such file or folder. Did you mean 'others/b.py'?"),
         ("empty", "the folder has no environment.py"),
         ("others", "the folder has no environment.py; name one of its files: a.py, b.py"),
         ("notes.txt", "is not a Python file"),
@@ -314,12 +315,24 @@ def test_an_empty_target_is_refused() -> None:
 
 def test_installed_names_are_listed_for_an_unknown_one() -> None:
     install("counting", "offered:Counter")
-    assert "counting" in refused("countin")
+    assert refused("countin").endswith("Did you mean 'counting'?")
+    assert "Did you mean" not in refused("xyz")
+    write("gamble/environment.py")
+    assert refused("gambel").endswith("Did you mean 'gamble'?")
+
+
+def test_a_mistyped_class_and_setting_are_refused_with_those_that_were_meant() -> None:
+    write("game/environment.py")
+    said = "there is no 'Count' in environment.py; it has Counter. Did you mean 'Counter'?"
+    assert refused("game:Count") == said
+    assert refused("game/environment.py:Count") == said.replace("environment.py", "the file")
+    assert refused("game", ("targt=1",)).endswith("(there are: target). Did you mean 'target'?")
 
 
 def test_no_environment_is_an_error_that_names_what_is_imported() -> None:
     write("game/environment.py", "from mcpenv import MCPEnvironment\n")
     assert refused("game") == "environment.py defines no MCPEnvironment subclass"
+    assert refused("game/environment.py") == "the file defines no MCPEnvironment subclass"
     write("base.py")
     write("again/environment.py", "import sys; sys.path.insert(0, '.')\nfrom base import Counter\n")
     said = "environment.py defines no MCPEnvironment subclass; to use an imported one (Counter), write again:Counter"
@@ -396,7 +409,7 @@ def test_of_several_fastmcp_servers_the_one_with_the_name_of_a_main_server_is_se
 def test_several_fastmcp_servers_are_refused_by_name() -> None:
     write("crm.py", SERVER.replace("mcp", "sales").replace("fastsales", "fastmcp") + "other = FastMCP('other')\n")
     assert refused("crm.py") == "has several FastMCP servers: sales, other; choose one, such as crm.py:sales"
-    assert refused("crm.py:mcp") == "there is no 'mcp' in crm.py; it has sales, other"
+    assert refused("crm.py:mcp") == "there is no 'mcp' in the file; it has sales, other"
 
 
 @pytest.mark.parametrize("target", ["crm.py:mcp", "crm.py"])

@@ -143,6 +143,8 @@ def test_what_a_set_does_not_have_is_refused(five: TaskSet) -> None:
         assert refused.value.errors[0]["loc"] == ["index"]
     with pytest.raises(NoSuchTask, match="no task 'z'"):
         five.find("z")
+    with pytest.raises(NoSuchTask, match=r"Did you mean 'train'\?"):
+        five.size("tran")
     with pytest.raises(NoSuchTask, match="no split 'dev'"):
         five.select(split="dev").splits()
 
@@ -533,6 +535,18 @@ def test_an_id_that_no_generated_task_has_is_refused(task_id: str) -> None:
     tasks = TaskSet.generate(add, seed=1, sizes={"train": 1000})
     with pytest.raises(NoSuchTask):
         tasks.find(task_id)
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [("tran-3", "train-3"), ("tset-3", "test-3"), ("tran-7", "train-7"), ("tset-7", None), ("train-9", None)],
+)
+def test_a_mistyped_id_is_refused_with_one_that_exists(typed: str, meant: str | None) -> None:
+    tasks = TaskSet.generate(add, seed=1, sizes={"train": 9, "test": 5})
+    for each in (tasks, TaskSet([*tasks])) if meant else (tasks,):
+        with pytest.raises(NoSuchTask) as refused:
+            each.find(typed)
+        assert str(refused.value).endswith(f"). Did you mean {meant!r}?" if meant else "has 5)"), each
 
 
 def test_a_generator_may_give_tasks_and_its_id_and_split_are_set() -> None:

@@ -13,7 +13,7 @@ from cyclopts import Parameter
 
 from mcpenv.cli.output import Page
 from mcpenv.cli.ready_file import ready_file_at, write_ready_file
-from mcpenv.errors import ConfigurationError
+from mcpenv.cli.run_options import Port
 from mcpenv.extensions.evaluation.run_listing import RunListing
 from mcpenv.server.logs import configure_logging
 
@@ -24,7 +24,7 @@ def console(
     directory: Path,
     /,
     *,
-    port: int = 0,
+    port: Port = 0,
     open_page: Annotated[bool, Parameter(name="--open", negative=(), show_default=False)] = False,
     ready_file: Path | None = None,
     as_json: Annotated[bool, Parameter(name="--json", negative=(), show_default=False)] = False,
@@ -43,8 +43,6 @@ def console(
         as_json: Print that object on one line, and nothing else on stdout.
         debug: Show the traceback when something fails.
     """
-    if not 0 <= port <= 65535:
-        raise ConfigurationError(f"--port is {port}; it must be from 0 to 65535")
     runs = RunListing(directory)
     evaluations = runs if runs.names() else None
     record = None if evaluations is not None and not has_record(directory) else record_in(directory)

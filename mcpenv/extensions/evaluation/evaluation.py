@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 from mcpenv.environment import MCPEnvironment
-from mcpenv.errors import ConfigurationError
+from mcpenv.errors import ConfigurationError, meant
 from mcpenv.targets.place import is_url
 from mcpenv.trajectories import RecordedEnvironment
 from mcpenv_client.errors import InvalidMessage
@@ -370,7 +370,9 @@ def _split(server: Server, splits: Sequence[str], split: str | None) -> str:
             return "test" if "test" in splits else splits[0]
         raise ConfigurationError(f"{server.name} has several splits; choose one with --split ({listed})")
     if split not in splits:
-        raise ConfigurationError(f"--split {split}: {server.name} has no such split (there are: {listed})")
+        raise ConfigurationError(
+            f"--split {split}: {server.name} has no such split (there are: {listed}){meant(split, splits)}"
+        )
     return split
 
 

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from mcpenv.errors import ConfigurationError
-from mcpenv.tools.settings import unknown_key
+from mcpenv.errors import ConfigurationError, meant
 
 WORKSPACE = "{workspace}"
 """The text that stands for the folder of the episode in arguments, variables and bound values."""
@@ -190,9 +189,8 @@ def _check_top(others: Mapping[str, Any], *, found: bool) -> None:
             "this describes a server for a registry, and is no configuration. Give its command or address: mcp:COMMAND"
         )
     for key in others:
-        text = unknown_key(key, ("mcpServers", "mcpenv"))
-        if key not in _TOP_WITHOUT_EFFECT and "did you mean" in text:
-            raise ConfigurationError(f"{key}: {text}")
+        if key not in _TOP_WITHOUT_EFFECT and (near := meant(key, ("mcpServers", "mcpenv"))):
+            raise ConfigurationError(f"{key}: unknown key {key!r}{near}")
     if not found:
         has = ", ".join(map(str, others)) or "nothing"
         raise ConfigurationError(

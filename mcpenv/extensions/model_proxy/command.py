@@ -13,8 +13,8 @@ from cyclopts import Parameter
 
 from mcpenv.cli.output import Page
 from mcpenv.cli.ready_file import ready_file_at, write_ready_file
+from mcpenv.cli.run_options import Port
 from mcpenv.cli.tool_arguments import json_object
-from mcpenv.errors import ConfigurationError
 from mcpenv.server.logs import configure_logging
 from mcpenv.server.uvicorn_server import listen
 
@@ -29,7 +29,7 @@ def model_proxy(
     out: Path,
     api_key_env: str | None = None,
     request_fields: str | None = None,
-    port: int = 0,
+    port: Port = 0,
     ready_file: Path | None = None,
     as_json: Annotated[bool, Parameter(name="--json", negative=(), show_default=False)] = False,
     debug: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
@@ -51,8 +51,6 @@ def model_proxy(
         as_json: Print that object on one line, and nothing else on stdout.
         debug: Show logs, and the traceback when something fails.
     """
-    if not 0 <= port <= 65535:
-        raise ConfigurationError(f"--port is {port}; it must be from 0 to 65535")
     upstream = Upstream(base_url, api_key_env, json_object("--request-fields", request_fields))
     configure_logging("debug" if debug else "warning")
     with listen(HOST, port) as door, contextlib.closing(TurnFile(out)) as file:

@@ -19,7 +19,7 @@ from mcpenv.cli.output import Page, author_output, number_of, print_json, printa
 from mcpenv.cli.tokens import ControlToken
 from mcpenv.cli.tool_arguments import find_tool, given_arguments, tool_arguments
 from mcpenv.environment import MCPEnvironment
-from mcpenv.errors import ConfigurationError
+from mcpenv.errors import ConfigurationError, meant
 from mcpenv.targets.place import is_url
 from mcpenv.targets.target import load_target
 from mcpenv_client import EnvClient, SyncEnvClient
@@ -190,7 +190,9 @@ class _Game:
             state = self._env.state if isinstance(self._env, MCPEnvironment) else self._env.state()
             self._page.line(json.dumps(state.model_dump(mode="json")))
         else:
-            self._page.line((f"there is no command and no tool {word!r}; help shows the commands", "yellow"))
+            self._page.line(
+                (f"there is no command and no tool {word!r}; help shows the commands{meant(word, known)}", "yellow")
+            )
         return False
 
     def end(self) -> None:

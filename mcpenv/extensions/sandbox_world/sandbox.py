@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any, ClassVar
 
-from mcpenv.errors import ConfigurationError
+from mcpenv.errors import ConfigurationError, meant
 from mcpenv.worlds.world import Budget, Tree, free_key
 from mcpenv_client.errors import McpenvError
 
@@ -334,7 +334,9 @@ def make_sandbox(backend: str = "in_process", *, timeout_s: float = 30.0, env: d
         ConfigurationError: there is no such backend, or this machine cannot run it; with the reason.
     """
     if backend not in BACKENDS:
-        raise ConfigurationError(f"there is no backend {backend!r} (there are: {', '.join(BACKENDS)})")
+        raise ConfigurationError(
+            f"there is no backend {backend!r} (there are: {', '.join(BACKENDS)}){meant(backend, BACKENDS)}"
+        )
     module, _, name = BACKENDS[backend].partition(":")
     cls: type[Sandbox] = getattr(importlib.import_module(f".{module}", __package__), name)
     return cls(timeout_s=timeout_s, env=env)

@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from mcpenv.errors import ConfigurationError
+from mcpenv.errors import ConfigurationError, meant
 from mcpenv.targets.manifest import MANIFEST, SCHEMA_FILE, SCHEMA_PATH
 from mcpenv.targets.manifest_file import read_manifest
 from mcpenv.targets.place import installed_environments
@@ -82,7 +82,9 @@ def make_scaffold(name: str, template: str, folder: Path, description: str | Non
     """
     check_name(name)
     if template not in TEMPLATES:
-        raise ConfigurationError(f"there is no template {template!r}; there are {', '.join(TEMPLATES)}")
+        raise ConfigurationError(
+            f"there is no template {template!r}; there are {', '.join(TEMPLATES)}{meant(template, TEMPLATES)}"
+        )
     if description is not None:
         check_description(description)
     check_folder(folder)

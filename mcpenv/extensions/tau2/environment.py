@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from mcpenv.errors import ConfigurationError
+from mcpenv.errors import ConfigurationError, meant
 from mcpenv.extensions.mcp_proxy.catalog import ProxiedTool
 from mcpenv.extensions.mcp_proxy.delivery import DiscoveryFailed
 from mcpenv.extensions.mcp_proxy.environment import ProxyEnvironment
@@ -166,7 +166,9 @@ def load(
     """
     make_user = _user(user, user_url, user_model, user_key_env)
     if domain not in DOMAINS:
-        raise ConfigurationError(f"there is no domain {domain!r} (there are: {', '.join(DOMAINS)})")
+        raise ConfigurationError(
+            f"there is no domain {domain!r} (there are: {', '.join(DOMAINS)}){meant(domain, DOMAINS)}"
+        )
     program = _program(f"tau2-{domain}-mcp-eval", command)
     server: dict[str, Any] = {
         "command": program,

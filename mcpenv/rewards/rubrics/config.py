@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from mcpenv.entry_points import entries_of, load_entry
-from mcpenv.errors import ConfigurationError, InvalidRubric
+from mcpenv.errors import ConfigurationError, InvalidRubric, meant
 
 from .composites import Gate, Sequence, WeightedSum
 from .discounting import Discounted, OverSteps
@@ -75,7 +75,8 @@ def _rubric(config: Any, names: Mapping[str, Any], path: str) -> Rubric:
     cls = _named(names, name)
     if not (isinstance(cls, type) and issubclass(cls, Rubric)):
         classes = {each for each, found in names.items() if isinstance(found, type)} | entries_of(ENTRY_POINTS).keys()
-        raise InvalidRubric(path, f"there is no rubric {name!r}; known: {', '.join(sorted(classes))}")
+        known = ", ".join(sorted(classes)) + meant(name, sorted(classes))
+        raise InvalidRubric(path, f"there is no rubric {name!r}; known: {known}")
     if not isinstance(arguments, Mapping):
         raise InvalidRubric(path, "'arguments' must be an object")
     given = {key: _value(value, names, f"{path}.{key}") for key, value in arguments.items()}

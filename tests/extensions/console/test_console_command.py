@@ -79,4 +79,4 @@ def test_what_is_no_record_is_refused_with_what_it_may_be(cli: Cli, tmp_path: Pa
     file = cli("console", "folder/mine/episodes-a.jsonl")
     assert file.status == 2 and "this is a file; name its folder" in file.err
     port = cli("console", "folder/mine", "--port", "70000")
-    assert port.status == 2 and "--port is 70000" in port.err
+    assert port.status == 2 and '"70000" for --port' in port.err

@@ -151,7 +151,7 @@ def test_a_key_that_means_something_else_is_refused_with_what_to_write(
     [
         ({"context_servers": {}}, "context_servers: write 'mcpServers' instead"),
         ({"projects": {"/a": {"mcpServers": {}}}}, "copy the mcpServers of one project"),
-        ({"mcpServers": {"a": SERVER}, "mcpEnv": {}}, "mcpEnv: unknown key 'mcpEnv': did you mean 'mcpenv'?"),
+        ({"mcpServers": {"a": SERVER}, "mcpEnv": {}}, "mcpEnv: unknown key 'mcpEnv'. Did you mean 'mcpenv'?"),
         ({"openapi": "3.1.0"}, "there is no key mcpServers, and no key servers. It has openapi"),
         ({"theme": "Dark", "mcp": 1}, "It has theme, mcp"),
         ({"mcp": {"a": {"type": "local", "command": ["x"]}}}, "the file has no servers"),
