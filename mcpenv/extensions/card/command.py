@@ -62,7 +62,8 @@ def card(
 
     Args:
         target: An environment as for run.
-        out: File to write instead of stdout. Its suffix .md, .html or .json chooses the format.
+        out: File to write instead of stdout. Its suffix .md, .html or .json chooses the format; another one needs
+            --format.
         readme: Write the card into README.md of the environment's folder, in the place of the card that is there, or at
             its end.
         form: Format of the card: markdown, html or json. Default: by the suffix of --out, or markdown.
@@ -85,7 +86,10 @@ def card(
         return 0 if reason is None else STALE
     if number is not None and number < 1:
         raise ConfigurationError(f"-n is {number}; it must be 1 or more")
-    chosen = form or ("json" if as_json else _SUFFIXES.get("" if out is None else out.suffix, "markdown"))
+    chosen = form or ("markdown" if out is None else _SUFFIXES.get(out.suffix.lower()))
+    if chosen is None:
+        suffixes = " or ".join(_SUFFIXES)
+        raise ConfigurationError(f"--out {out}: its suffix names no format; write {suffixes}, or give --format")
     extent = QUICK if quick else Extent()
     if number is not None:
         extent = replace(extent, tasks=number)

@@ -179,12 +179,16 @@ def _counted(levels: Iterator[int | None]) -> dict[str, int]:
 
 
 def _soundness(validation: Validation) -> dict[str, Any]:
+    facts = validation["tasks"].facts
     return {
         "sound": validation.ok,
+        "tasks_played": facts.get("played", 0),
+        "tasks": facts.get("tasks", 0),
         "parts": [
             {
                 "part": part.part,
                 "verdict": part.verdict.value,
+                "in_part": part.part in validation.run_in_part,
                 "summary": part.summary,
                 "findings": [
                     {"verdict": f.verdict.value, "check": f.check, "where": f.where, "reason": f.reason}

@@ -48,16 +48,13 @@ Block = Heading | Paragraph | Table
 def blocks_of(card: Mapping[str, Any]) -> Iterator[Block]:
     """Yield the blocks of a card."""
     environment, findings = card["environment"], card["findings"]
-    verdict = "sound" if card["soundness"]["sound"] else "not known to be sound"
-    if any(part["verdict"] == "failed" for part in card["soundness"]["parts"]):
-        verdict = "unsound"
     yield Heading(f"Card of {environment['name']} {environment['version'] or ''}".strip(), 1)
     yield Paragraph(environment["description"])
     for text in findings:
         yield Paragraph(f"Finding: {text}", warning=True)
     yield Heading("Tasks")
     yield from _tasks(card["tasks"])
-    yield Heading(f"Soundness: {verdict}")
+    yield Heading(f"Soundness: {_verdict(card['soundness'])}")
     yield Table("Soundness", ("part", "verdict", ""), [*map(_part, card["soundness"]["parts"])])
     others = [
         (part["part"], each["verdict"], f"{each['where']}: {each['reason']}".removeprefix(": "))
@@ -145,8 +142,17 @@ def _by_level(levels: Mapping[str, int]) -> str:
     return f"{min(levels, key=int)} to {max(levels, key=int)}" if levels else "-"
 
 
+def _verdict(soundness: Mapping[str, Any]) -> str:
+    if any(part["verdict"] == "failed" for part in soundness["parts"]):
+        return "unsound"
+    if not soundness["sound"]:
+        return "not known to be sound"
+    played, number = soundness["tasks_played"], soundness["tasks"]
+    return "sound" if played == number else f"sound in the {played:,} of {number:,} tasks that were played"
+
+
 def _part(part: Mapping[str, Any]) -> tuple[str, ...]:
-    return part["part"], part["verdict"], part["summary"]
+    return part["part"], part["verdict"] + (", in part" if part["in_part"] else ""), part["summary"]
 
 
 def _difficulty(card: Mapping[str, Any]) -> Iterator[Block]:

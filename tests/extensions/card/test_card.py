@@ -112,6 +112,15 @@ def test_the_pages_have_the_same_figures(lamps: dict[str, Any]) -> None:
     assert {len(line.split(" | ")) for line in text.splitlines() if line.startswith("| fingerprint")} == {2}
 
 
+def test_a_card_of_all_tasks_is_sound_and_a_part_that_ran_in_part_is_not_just_ok(lamps: dict[str, Any]) -> None:
+    soundness = lamps["soundness"]
+    whole = {**lamps, "soundness": {**soundness, "tasks_played": soundness["tasks"]}}
+    assert "## Soundness: sound\n" in markdown(whole) and "| load | ok | " in markdown(whole)
+    parts = [{**part, "in_part": part["part"] == "load"} for part in soundness["parts"]]
+    cut = markdown({**lamps, "soundness": {**soundness, "sound": False, "parts": parts}})
+    assert "## Soundness: not known to be sound\n" in cut and "| load | ok, in part | " in cut
+
+
 def test_texts_of_an_environment_are_not_markup(lamps: dict[str, Any]) -> None:
     nasty = "a | b <script>x</script> [y](z)\n# __init__ is_it"
     changed = {**lamps, "environment": {**lamps["environment"], "description": nasty}, "findings": [nasty]}
@@ -149,7 +158,9 @@ def test_a_fault_put_into_an_environment_is_a_finding_of_its_card(fault: str, tm
 def test_the_same_environment_without_a_fault_has_no_finding(tmp_path: Path) -> None:
     card = card_of(str(ledger(tmp_path / "ledger_copy")))
     assert card["findings"] == []
-    assert "## Soundness: sound" in markdown(card)
+    assert (card["soundness"]["tasks_played"], card["soundness"]["tasks"]) == (2, 22)
+    said = "Soundness: sound in the 2 of 22 tasks that were played"
+    assert f"## {said}\n" in markdown(card) and f"<h2>{said}</h2>" in html(card)
     assert str(tmp_path) not in json.dumps(card)
 
 
@@ -199,10 +210,16 @@ def test_an_environment_without_tasks_says_what_was_not_measured(capsys: pytest.
         assert f"{heading}\n\nNot measured: the environment has no tasks." in text
 
 
-def test_markers_that_do_not_fit_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_options_are_refused_before_anything_is_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert execute(["card", "no_such_environment", "--check"]) == 2
     assert execute(["card", str(ENVS / "echo_mcp"), "-n", "0"]) == 2
     assert "-n is 0; it must be 1 or more" in capsys.readouterr().err
+    for name in ("card.txt", "card", ".md"):
+        assert execute(["card", str(ENVS / "echo_mcp"), "--out", str(tmp_path / name)]) == 2
+        assert "its suffix names no format; write .md or .html or .json, or give --format" in capsys.readouterr().err
+        assert not (tmp_path / name).exists()
 
 
 def test_the_fingerprint_counts_files_that_episodes_depend_on(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from command_line import command_lines
 from mcpenv import MCPEnvironment, Observation, Reward, Verdict
 from mcpenv.extensions.validation.tasks import Report, TaskReport, validate
 from mcpenv.extensions.validation.tasks.random_player import RandomPlayer
+from mcpenv.extensions.validation.tasks.validate import MAX_SHORTENED
 from mcpenv.rewards.verifiers import Evidence
 from mcpenv.targets.target import load_target
 from mcpenv_client import worth_of
@@ -227,6 +228,7 @@ class BrokenMaze(environment("maze")):  # type: ignore[misc]
 
 
 LEDGER, WORKSPACE, MAZE = environment("ledger"), environment("workspace"), environment("maze")
+FREEZE = next(task for task in tasks_of("ledger", 15) if task.id == "freeze-bo")
 RENT, CONTACT, ROOMS = tasks_of("ledger")[0], tasks_of("workspace")[0], tasks_of("maze")[0]
 EXPECTED: dict[str, Any] = (RENT.verifier or {})["changes"]
 NOTES = {
@@ -274,6 +276,30 @@ CHEATABLE: dict[str, tuple[Callable[[], MCPEnvironment], Task, str]] = {
         LEDGER,
         altered(RENT, verifier={"kind": "exactly"}),
         "verifier.kind: is 'exactly'; it must be one of expect_exactly, expect_only, python",
+    ),
+    "a ledger that pays for half of the work": (
+        LEDGER,
+        altered(
+            FREEZE,
+            verifier={
+                "kind": "expect_only",
+                "changes": {"accounts/5/status": "frozen"},
+                "require": {"accounts/4/status": "frozen"},
+            },
+        ),
+        "the oracle without call 3 (set_status) scores 1, which is full, and leaves another world: accounts/5/status",
+    ),
+    "a workspace that pays for one of two notes": (
+        WORKSPACE,
+        altered(
+            CONTACT,
+            oracle=[
+                OracleCall(tool_name="write_file", arguments={"path": name, "text": "y"})
+                for name in ("notes/a", "notes/b")
+            ],
+            verifier=python("return float(any(c['kind'] == 'added' and c['after'] == {'text': 'y'} for c in changes))"),
+        ),
+        "the oracle without call 1 (write_file) scores 1, which is full, and leaves another world: ",
     ),
     "a ledger whose oracle stops early": (
         LEDGER,
@@ -344,6 +370,28 @@ CHEATABLE: dict[str, tuple[Callable[[], MCPEnvironment], Task, str]] = {
 def test_a_task_that_is_not_sound_is_found_out(what: str) -> None:
     make, task, said = CHEATABLE[what]
     assert said in problems(make, task)
+
+
+def test_each_call_of_a_solution_is_left_out_once_and_only_one_that_changes_the_world_must_cost() -> None:
+    (of_task,) = validate(LEDGER, [FREEZE], random_seeds=0).tasks
+    assert of_task.problems == []
+    assert [call.tool_name for call in FREEZE.oracle or ()] == ["list_accounts", "set_status", "set_status"]
+    assert of_task.shortened == [1.0, 0.0, 0.0]
+    alone = altered(
+        FREEZE,
+        oracle=(FREEZE.oracle or [])[1:2],
+        verifier=python("return after['accounts']['4']['status'] == 'frozen'"),
+    )
+    assert validate(LEDGER, [alone], random_seeds=0).tasks[0].shortened == []
+
+
+def test_of_a_long_solution_a_few_calls_are_left_out_with_the_first_and_the_last() -> None:
+    rows = [OracleCall(tool_name="file_report", arguments={"subject": f"r{n}", "value": n}) for n in range(20)]
+    first_and_last = {"reports/r0": {"$any": True}, "reports/r19": {"$any": True}}
+    half = {"kind": "expect_only", "changes": {"reports/*": {"$any": True}}, "require": first_and_last}
+    (of_task,) = validate(LEDGER, [altered(FREEZE, oracle=rows, verifier=half)], random_seeds=0).tasks
+    assert of_task.shortened == [0.0, *[1.0] * (MAX_SHORTENED - 2), 0.0]
+    assert len(of_task.problems) == MAX_SHORTENED - 2
 
 
 def test_an_instance_that_broke_is_replaced() -> None:
@@ -522,6 +570,7 @@ def test_a_report_is_plain_data() -> None:
                 "nothing": 0.0,
                 "random": [0.0, None],
                 "malformed": None,
+                "shortened": [],
                 "repeats": True,
                 "digest": None,
                 "problems": ["a problem"],

@@ -50,6 +50,7 @@ class Play:
         steps: the number of calls.
         seen: all observations, in order.
         world: the world after the reset, if the environment sets one.
+        left: the world after the end of a play that has a player.
         changed: True if the verified world differs from the one after the reset.
         failed: failed tool calls, as sentences.
         crashes: the exceptions that tools raised instead of a ToolError, with file and line, by the tool's name.
@@ -63,6 +64,7 @@ class Play:
     steps: int = 0
     seen: list[Seen] = field(default_factory=list)
     world: Tree | None = None
+    left: Tree | None = None
     changed: bool = False
     failed: list[str] = field(default_factory=list)
     crashes: dict[str, str] = field(default_factory=dict)
@@ -94,6 +96,8 @@ def play(env: MCPEnvironment, task: Task, player: Player | None = None, seed: in
             observation = _make_calls(env, player(env, observation), played, observation)
         if not observation.done:
             played.seen.append(Seen("the end", plain_of(env.end())))
+        if env.world is not None and player is not None:
+            played.left = capture(env.world)
     except McpenvError as error:
         played.error = error_text(error)
         played.stage = error.data.get("stage") if isinstance(error, ExecutionError) else None
@@ -106,12 +110,13 @@ def play(env: MCPEnvironment, task: Task, player: Player | None = None, seed: in
     return played
 
 
-def oracle(task: Task) -> Player:
-    """Return a player that makes the calls of a task's oracle."""
+def oracle(task: Task, without: int | None = None) -> Player:
+    """Return a player that makes the calls of a task's oracle, but for the one of a 0-based number."""
 
     def calls(env: MCPEnvironment, observation: Observation) -> Calls:
-        for call in task.oracle or ():
-            yield call.tool_name, call.arguments
+        for number, call in enumerate(task.oracle or ()):
+            if number != without:
+                yield call.tool_name, call.arguments
 
     return calls
 

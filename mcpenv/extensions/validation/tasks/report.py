@@ -17,6 +17,8 @@ class TaskReport:
         oracle: the score of its oracle; None if it has none, or it was not scored.
         nothing: the score of doing nothing.
         at_random: the score of each random play.
+        shortened: the score of the oracle without one of its calls, for each call that was left out; empty if the
+            task has no oracle of several calls that scores full, or the environment no world that repeats.
         malformed: the score of calls that do not fit the tools' schemas, and of tools that do not exist.
         repeats: True if the same calls gave the same results twice; None if that could not be tested.
         problems: one sentence for each problem; empty if there is none.
@@ -32,6 +34,7 @@ class TaskReport:
     repeats: bool | None = None
     problems: list[str] = field(default_factory=list)
     malformed: float | None = None
+    shortened: list[float | None] = field(default_factory=list)
     remedies: list[str] = field(default_factory=list)
     digest: str | None = None
     crashes: dict[str, str] = field(default_factory=dict)
@@ -43,7 +46,7 @@ class TaskReport:
 
     def to_plain(self) -> dict[str, Any]:
         """Return the report as plain JSON data."""
-        played = ("oracle", "nothing", "malformed", "repeats", "digest", "problems", "crashes")
+        played = ("oracle", "nothing", "malformed", "shortened", "repeats", "digest", "problems", "crashes")
         return {
             "id": self.task.id,
             "split": self.task.split,

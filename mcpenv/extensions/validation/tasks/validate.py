@@ -1,8 +1,8 @@
-"""Check that the oracle scores full, idle play the minimum, random play less than full, and that two runs agree."""
+"""Check that the oracle scores full, all of it, idle play the minimum, random play less, and that two runs agree."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from mcpenv.environment import MCPEnvironment
 from mcpenv.extensions.contract.walk import error_text
@@ -16,6 +16,8 @@ from .report import Report, TaskReport
 
 RANDOM_SEEDS = 3
 MAX_STEPS = 30
+MAX_SHORTENED = 8
+"""Maximum calls of an oracle that are left out, one at a time."""
 
 _REMEDY_OF_MALFORMED = "Score nothing for a call whose outcome is an error: outcome.error, or result.is_error"
 _REMEDY_OF_ORACLE = "Correct the oracle or the verifier; mcpenv play prints the calls of an episode as an oracle"
@@ -34,6 +36,7 @@ _REMEDIES = {
     "rubric": "Correct the rubric: it is asked about each call and each end",
 }
 """The remedies of errors in the author's code, by the stage that raised them."""
+_REMEDY_OF_SHORTENED = "Let the verifier require what that call changes, or take the call out of the oracle"
 _REMEDY_OF_FLOOR = "State the value of doing nothing as the first number of the task's reward_range"
 _REMEDY_OF_RETURN = "Pay less for single steps, so that the full solution pays most"
 _REMEDY_OF_REPEAT = "Draw from random.Random(seed) in reset, never from the clock, and share nothing between instances"
@@ -85,6 +88,11 @@ class Bench:
         """True if the environment has several worlds, by name."""
         return self._env is not None and isinstance(self._env.world, Mapping)
 
+    def read_only_tools(self) -> set[str]:
+        """Return the names of the tools that are declared as read-only."""
+        tools = () if self._env is None else self._env.list_tools()
+        return {tool.name for tool in tools if (tool.annotations or {}).get("readOnlyHint")}
+
     def play(self, task: Task, player: Player | None = None, seed: int | None = None) -> Play:
         """Play one episode (`play`)."""
         if self._env is None:
@@ -134,8 +142,11 @@ class _Trial:
             again.append(("random play", first_random, *self._at_random(0)))
         for what, played, player, seed in again:
             if played.error is None and self._report.repeats is not False:
-                self._report.repeats = self._agrees(what, played, self._second.play(self._task, player, seed))
+                other = self._second.play(self._task, player, seed)
+                self._report.repeats = self._agrees(what, played, other)
                 self._report.digest = played.digest
+                if played is solved and self._report.repeats and self._earned_by_oracle is not None:
+                    self._try_shortened(solved, other)
         return self._report
 
     def _try_oracle(self) -> Play:
@@ -200,6 +211,34 @@ class _Trial:
                 f"malformed calls return {_shown(played.earned)}, more than doing nothing", _REMEDY_OF_MALFORMED
             )
 
+    def _try_shortened(self, solved: Play, again: Play) -> None:
+        """Play the oracle without one of its calls, which must cost something if it changes the world.
+
+        What a call changes is seen at the end: without a call that only looks, the world is left as with it.
+        """
+        calls = self._task.oracle or ()
+        if solved.left is None or len(calls) < 2 or self._refuses or self._left(solved, again):
+            return  # there is no world, or two equal plays leave different ones
+        looks = self._first.read_only_tools()
+        changing = [number for number, call in enumerate(calls) if call.tool_name not in looks]
+        for number in changing if len(changing) <= MAX_SHORTENED else _spread(changing):
+            played = self._play(oracle(self._task, number))
+            self._report.shortened.append(played.score)
+            what = f"the oracle without call {number + 1} ({calls[number].tool_name})"
+            if played.error is not None:
+                self._failure(f"{what} fails", played)
+            elif _reaches(played.score, self._full) and (difference := self._left(solved, played)):
+                self._problem(
+                    f"{what} scores {_shown(played.score)}, which is full, and leaves another world: {difference}",
+                    _REMEDY_OF_SHORTENED,
+                )
+
+    def _left(self, one: Play, other: Play) -> str:
+        """Return the first difference of the worlds that two plays leave; empty if there is none."""
+        ignore = (self._task.verifier or {}).get("ignore", ())
+        changes = Changes(one.left, other.left, ignore, named=self._first.has_named_worlds)
+        return str(next(iter(changes), ""))
+
     def _compare_earned(self, what: str, played: Play) -> None:
         """Report an end of lower value with a return as high as the oracle's: training would exploit it."""
         best = self._earned_by_oracle
@@ -234,8 +273,7 @@ class _Trial:
             self._problem(f"{what} works once, but fails the second time: {other.error}", _REMEDY_OF_REPEAT)
             return False
         ignore = (self._task.verifier or {}).get("ignore", ())
-        worlds = Changes(one.world, other.world, ignore, named=self._first.has_named_worlds)
-        difference = next(iter(worlds), None)
+        difference = next(iter(Changes(one.world, other.world, ignore, named=self._first.has_named_worlds)), None)
         if difference is not None:
             self._problem(f"two resets leave different worlds: {difference}", _REMEDY_OF_REPEAT)
             return False
@@ -258,6 +296,11 @@ class _Trial:
         if text not in self._report.problems:
             self._report.problems.append(text)
             self._report.remedies.append(remedy)
+
+
+def _spread(numbers: Sequence[int]) -> list[int]:
+    """Return `MAX_SHORTENED` of the numbers, evenly, with the first and the last."""
+    return [numbers[at * (len(numbers) - 1) // (MAX_SHORTENED - 1)] for at in range(MAX_SHORTENED)]
 
 
 def _is(score: float | None, wanted: float) -> bool:
