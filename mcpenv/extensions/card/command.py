@@ -99,7 +99,7 @@ def card(
     if readme and loaded.folder is None:
         raise ConfigurationError(f"{target} has no folder with a README; give --out")
     with _stages() as stage:
-        made = measure(loaded, target, extent, agent, stage)
+        made = measure(loaded, target, extent, agent, stage, settings or ())
     text = {"markdown": markdown, "html": html, "json": json_of}[chosen](made)
     if readme:
         assert loaded.folder is not None

@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 from mcpenv.cli.instance import own_instances
@@ -71,7 +72,9 @@ class Extent:
 QUICK = Extent(tasks=10, validated=5, looked_at=50, learning=100)
 
 
-def measure(target: Target, name: str, extent: Extent, model: Agent | None, stage: Stage) -> dict[str, Any]:
+def measure(
+    target: Target, name: str, extent: Extent, model: Agent | None, stage: Stage, settings: Sequence[str] = ()
+) -> dict[str, Any]:
     """Return the card of an environment as plain JSON data.
 
     Args:
@@ -80,6 +83,7 @@ def measure(target: Target, name: str, extent: Extent, model: Agent | None, stag
         extent: the number of plays.
         model: an agent to evaluate beside the scripted ones; None for none.
         stage: shows progress.
+        settings: the settings with which the target was loaded, for ``model``.
 
     Raises:
         ConfigurationError: the environment cannot be judged, or the model cannot play.
@@ -97,7 +101,7 @@ def measure(target: Target, name: str, extent: Extent, model: Agent | None, stag
             chosen = by_levels(main, extent.tasks)
             difficulty = _difficulty(bench, chosen, stage)
             if model is not None and chosen:
-                difficulty["agents"]["model"] = _of_model(name, model, chosen[0].split, len(chosen), stage)
+                difficulty["agents"]["model"] = _of_model(name, settings, model, chosen, stage)
             with stage("learning", extent.learning) as step:
                 learnability = learned(bench, main, extent.learning, step) if main else _no_tasks()
             contamination = _contamination(bench, looked_at, extent.tasks, stage)
@@ -214,11 +218,20 @@ def _difficulty(bench: Bench, tasks: Sequence[Task], stage: Stage) -> dict[str, 
     return {"split": tasks[0].split, "tasks": len(tasks), "agents": agents}
 
 
-def _of_model(target: str, model: Agent, split: str, number: int, stage: Stage) -> dict[str, Any]:
-    """Return the figures of an agent by `mcpenv.extensions.evaluation.evaluate`."""
-    with stage("agent: model", number) as step, tempfile.TemporaryDirectory() as out:
+def _of_model(
+    target: str, settings: Sequence[str], model: Agent, tasks: Sequence[Task], stage: Stage
+) -> dict[str, Any]:
+    """Return the figures of an agent on tasks by `mcpenv.extensions.evaluation.evaluate`."""
+    with stage("agent: model", len(tasks)) as step, tempfile.TemporaryDirectory() as out:
+        file = Path(out) / "tasks.jsonl"
+        file.write_text("".join(f"{task.model_dump_json(exclude_none=True)}\n" for task in tasks), encoding="utf-8")
         done = evaluate(
-            target, model, out=out, split=split, n=number, on_progress=lambda told: step() if told.result else None
+            target,
+            model,
+            out=Path(out) / "run",
+            tasks=file,
+            settings=settings,
+            on_progress=lambda told: step() if told.result else None,
         )
     summary = done.summary
     first = summary.pass_at.get(1)

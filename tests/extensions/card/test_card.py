@@ -6,11 +6,12 @@ import json
 import re
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from evaluate_endpoint import Answer, Endpoint, called, said
 
 from mcpenv.cli import execute
 from mcpenv.extensions.card.fingerprint import BEGIN, END, fingerprint_of, stale
@@ -201,6 +202,39 @@ def test_a_card_is_written_to_a_file_in_the_format_of_its_suffix(
     assert execute(["card", target, "--check", "--out", str(file)]) == 0
     (tmp_path / "another.py").write_text("")
     assert execute(["card", target, "--check", "--out", str(file)]) == 1
+
+
+class LampModel(Endpoint):
+    """A model that switches the first lamp of its prompt, and no other."""
+
+    def _answer(self, path: str, key: str | None, body: dict[str, Any]) -> Answer:
+        with self._mutex:
+            self.asked.append(body)
+            self.keys.append(key)
+        prompt = next(message["content"] for message in body["messages"] if message["role"] == "user")
+        if body["messages"][-1]["role"] == "tool":
+            return said("Done.")
+        kind, room = re.fullmatch(r"(\w+) the lamps of (\w+).*", prompt, re.DOTALL).groups()  # type: ignore[union-attr]
+        return called((kind.lower(), {"room": room}))
+
+
+def test_a_model_at_an_endpoint_plays_the_tasks_that_the_other_agents_play(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # All tasks of level 1 come before those of level 2.
+    (tmp_path / "lamps_of_a_model.py").write_text(LAMPS.read_text().replace("1 + index % 2", "1 + index // 20"))
+    target, file = str(tmp_path / "lamps_of_a_model.py:Lamps"), tmp_path / "card.json"
+    monkeypatch.setenv("KEY_OF_LAMPS", "a secret")
+    with closing(LampModel()) as model:
+        options = ["--model", "lamp-model", "--base-url", model.url, "--api-key-env", "KEY_OF_LAMPS"]
+        assert execute(["card", target, "--quick", "-n", "4", "--out", str(file), *options]) == 0
+    text = file.read_text()
+    figures = json.loads(text)["difficulty"]["agents"]["model"]
+    assert figures["agent"]["model"] == "lamp-model" and "a secret" not in text
+    assert (figures["tasks"], figures["solved"], figures["failures"]) == (4, 0.5, 0)
+    assert figures["by_level"] == {"1": 1.0, "2": 0.0}
+    assert len(model.asked) == 8 and set(model.keys) == {"Bearer a secret"}
+    assert {tool["function"]["name"] for tool in model.asked[0]["tools"]} == {"switch", "dim", "look"}
 
 
 def test_an_environment_without_tasks_says_what_was_not_measured(capsys: pytest.CaptureFixture[str]) -> None:
