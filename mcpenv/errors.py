@@ -91,9 +91,7 @@ class InvalidTasks(McpenvError, ValueError):
         return f"{self.place}: {self.field}: {self.reason}" if self.field else f"{self.place}: {self.reason}"
 
 
-class InvalidRubric(McpenvError, ValueError):
-    """Raised if a saved rubric cannot be restored; ``path`` names the place in its configuration."""
-
+class _InvalidAt(McpenvError, ValueError):
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(path, reason)
         self.path = path
@@ -101,6 +99,10 @@ class InvalidRubric(McpenvError, ValueError):
 
     def __str__(self) -> str:
         return f"{self.path}: {self.reason}"
+
+
+class InvalidRubric(_InvalidAt):
+    """Raised if a saved rubric cannot be restored; ``path`` names the place in its configuration."""
 
 
 class DamagedRecord(McpenvError, ValueError):
@@ -155,16 +157,8 @@ class UserFailed(McpenvError, RuntimeError):
         return self.reason
 
 
-class InvalidVerifier(McpenvError, ValueError):
+class InvalidVerifier(_InvalidAt):
     """Raised if a verifier of a task cannot be used; ``path`` names the place in it."""
-
-    def __init__(self, path: str, reason: str) -> None:
-        super().__init__(path, reason)
-        self.path = path
-        self.reason = reason
-
-    def __str__(self) -> str:
-        return f"{self.path}: {self.reason}"
 
 
 class VerifierFailed(McpenvError, RuntimeError):

@@ -76,7 +76,7 @@ def prepare(request: RunRequest) -> Prepared | int:
 
 def _serve_http(request: RunRequest, config: ServerConfig, agents: Callable[[], AuthProvider | None]) -> int:
     auth, loaded = agents(), request.load()
-    introduction = Introduction(loaded, config, request.addresses, reloaded=_was_restarted())
+    introduction = Introduction(loaded, config, request.addresses, reloaded=os.environ.get(RELOADED, "[]") != "[]")
     on_started = functools.partial(introduction.show, sys.stdout, request.ready_file)
     if request.workers > 1:
         serve_workers(
@@ -114,7 +114,3 @@ def _load_again(request: RunRequest, agents: Callable[[], AuthProvider | None]) 
     """Load the environment of `run` in a worker process."""
     loaded: Target = request.load()
     return Served(loaded.factory, agents(), loaded.readme)
-
-
-def _was_restarted() -> bool:
-    return os.environ.get(RELOADED, "[]") != "[]"

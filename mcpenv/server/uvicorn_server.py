@@ -318,6 +318,8 @@ async def serve_doors(
     allow_many(served.pool.slots.limit)
     connections = doors[0][0].open_connections
     connections.most = connections_allowed()
+    connections.counters = served.pool.counters
+    served.pool.slots.connections_full = lambda: connections.full(asking=1)
     for server, _ in doors:
         server.share(connections)
 

@@ -84,7 +84,8 @@ def find_place(target: str) -> Place:
         path = Path(location).expanduser()
         is_folder, is_file = path.is_dir(), path.is_file()
         has_module = is_folder and (path / MODULE_FILE).is_file()
-        form = None if has_module or not is_folder else _format_of(path)
+        formats = () if has_module or not is_folder else folder_formats()
+        form = next((name for name in formats if (path / name).is_file()), None)
     except (OSError, RuntimeError) as error:  # a name too long, an unknown ~user
         raise TargetError(target, getattr(error, "strerror", None) or str(error)) from error
     if has_module:
@@ -182,10 +183,6 @@ def folder_formats() -> list[str]:
 def prefixes() -> list[str]:
     """Return the prefixes of extensions' targets, each with its colon."""
     return sorted(f"{name}:" for name in entries_of(EXTERNAL) if "." not in name)
-
-
-def _format_of(folder: Path) -> str | None:
-    return next((name for name in folder_formats() if (folder / name).is_file()), None)
 
 
 def absolute(path: Path) -> Path:

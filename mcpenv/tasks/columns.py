@@ -108,7 +108,7 @@ class Columns:
         named: dict[str, dict[str, Any]] = {}
         for column, value in self._cells(row).items():
             field, name = self._target(str(column))
-            if field is None or (self._table and (value is None or _is_nan(value))):
+            if field is None or (self._table and (value is None or (isinstance(value, float) and math.isnan(value)))):
                 continue
             if field == "prompt" and name is None and isinstance(value, list):
                 value = _prompt_of(row, value)
@@ -241,10 +241,6 @@ def _at(data: Mapping[str, Any], path: str) -> Any:
             raise KeyError(path)
         value = value[name]
     return value
-
-
-def _is_nan(value: Any) -> bool:
-    return isinstance(value, float) and math.isnan(value)
 
 
 def _shown(row: Row) -> str:

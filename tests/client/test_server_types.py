@@ -91,6 +91,7 @@ def test_the_json_has_the_names_of_the_wire(url: str) -> None:
         "waiting": 0,
         "quarantined": 0,
         "ready": True,
+        "reason": None,
     }
 
 

@@ -983,6 +983,7 @@ class Machine(RuleBasedStateMachine):
             "waiting": len(model.waiting),
             "quarantined": model.quarantined,
             "ready": model.ready,
+            "reason": None if model.ready else "too many environments are stuck in code that cannot be stopped",
         }
         return sessions, capacity, 200 if model.ready else 503, model.instances
 

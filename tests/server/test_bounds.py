@@ -27,7 +27,7 @@ from mcpenv.server.http import file_limits, http_protocol
 from mcpenv.server.http.websocket_protocol import PIECE, WebSocketProtocol
 from mcpenv.server.mcp.connections import MAX_FIRST_BYTES, MAX_PLAIN_BYTES, HandshakeConnections
 from mcpenv.server.serve import serving
-from mcpenv_client import EnvClient, ReplyGone
+from mcpenv_client import EnvClient, ReplyGone, ServerCapacityStatus
 
 WAIT_S = 1.0
 """Seconds that the servers of these tests wait for their clients."""
@@ -225,8 +225,10 @@ def test_the_log_counts_connections_that_were_closed_for_new_ones(
     with serving(Held, max_concurrent_envs=4) as url, ExitStack() as stack:
         silent = [stack.enter_context(connection(url)) for _ in range(40)]
         assert [is_closed(wire) for wire in silent[:20]] == [True] * 20
-        while sum(closed_for_room(caplog)) < 20:
+        while sum(closed := closed_for_room(caplog)) < 20:
             assert httpx.get(f"{url}/health").status_code == 200
+        figures = dict(line.split(" ") for line in httpx.get(f"{url}/metrics").text.splitlines() if line[0] != "#")
+        assert float(figures["mcpenv_connections_closed_total"]) >= sum(closed)
 
 
 def test_the_log_counts_them_in_one_line_a_minute(caplog: pytest.LogCaptureFixture) -> None:
@@ -312,9 +314,15 @@ def test_a_server_whose_connections_are_all_in_use_says_so_and_answers_probes(
             wire.sendall(post("/reset", b"{}", {"Content-Type": "application/json"}))
         for path in ("/health", "/capacity", "/metrics?x=1") * 5:  # the server has read what was sent before
             assert httpx.get(url + path).status_code == 200
+        unready = httpx.get(f"{url}/ready")
+        assert (unready.status_code, unready.json()["reason"]) == (503, "all connections are in use")
+        capacity = ServerCapacityStatus.model_validate(httpx.get(f"{url}/capacity").json())
+        assert (capacity.ready, capacity.reason) == (False, "all connections are in use")
+        assert "\nmcpenv_ready 0\n" in httpx.get(f"{url}/metrics").text
         refused = httpx.post(f"{url}/reset", json={})
         assert (refused.status_code, refused.text) == (503, "all connections are in use")
         assert int(refused.headers["retry-after"]) > 0
+        assert "\nmcpenv_connections_refused_total 1.0\n" in httpx.get(f"{url}/metrics").text
         if waiting:
             used[0].close()
             assert answer_on(waiting[0]).status == 200
@@ -324,10 +332,31 @@ def test_a_server_whose_connections_are_all_in_use_says_so_and_answers_probes(
             late.recv(PATIENCE_S)
         assert closed.value.rcvd is not None
         assert (closed.value.rcvd.code, closed.value.rcvd.reason) == (1013, "all connections are in use")
+        assert "\nmcpenv_connections_refused_total 2.0\n" in httpx.get(f"{url}/metrics").text
         used[0].close()
+        while httpx.get(f"{url}/ready").status_code == 503:
+            pass
         with connect(address) as late:
             late.send('{"type":"reset"}')
             assert late.recv(PATIENCE_S)
+
+
+def test_a_full_server_answers_many_probes_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many as there are connections kept for them: a quarter of few."""
+    monkeypatch.setattr(uvicorn_server, "connections_allowed", lambda: 200)
+    config = ServerConfig(queue_timeout_s=10 * PATIENCE_S)
+    with serving(Held, config, max_concurrent_envs=1) as url, ExitStack() as stack, connection(url) as held:
+        held.sendall(call("hold", {}))
+        for _ in range(149):
+            stack.enter_context(connection(url)).sendall(post("/reset", b"{}", {"Content-Type": "application/json"}))
+        while httpx.get(f"{url}/ready").status_code == 200:
+            pass
+        many = [stack.enter_context(connection(url)) for _ in range(49)]
+        for wire in many:
+            wire.sendall(HEAD + b"\r\n")
+        assert [answer_on(wire).status for wire in many] == [200] * len(many)
+        assert "\nmcpenv_connections_closed_total 0.0\n" in httpx.get(f"{url}/metrics").text
+        open_gates()
 
 
 def test_a_socket_of_who_has_the_control_token_is_not_closed_for_new_clients(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,10 +28,10 @@ print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 @pytest.mark.parametrize(
     ("soft", "hard", "sessions", "after", "said"),
     [
-        (512, 4096, 1, 512, ""),
-        (512, 4096, 1000, 2256, ""),
-        (512, 2000, 1000, 2000, "1000 sessions may need 2256 open files, and this process is allowed 2000; raise"),
-        (2000, 2000, 1000, 2000, "1000 sessions may need 2256 open files, and this process is allowed 2000; raise"),
+        (600, 4096, 1, 600, ""),
+        (512, 4096, 1000, 2512, ""),
+        (512, 2000, 1000, 2000, "1000 sessions may need 2512 open files, and this process is allowed 2000; raise"),
+        (2000, 2000, 1000, 2000, "1000 sessions may need 2512 open files, and this process is allowed 2000; raise"),
         (3000, 4096, 1000, 3000, ""),
     ],
 )

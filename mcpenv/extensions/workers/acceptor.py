@@ -105,6 +105,9 @@ class Acceptor:
         number: the door's number.
         listening: the listening socket.
         pass_on: called with the door's number, each connection, and the worker that its first request belongs to.
+
+    Attributes:
+        closed: the number of connections that were closed to make room for new ones.
     """
 
     def __init__(
@@ -116,6 +119,7 @@ class Acceptor:
         self._silent: dict[int, tuple[socket.socket, asyncio.TimerHandle]] = {}
         self._most_silent = connections_allowed() // 2
         self._for_room = ClosedForRoom()
+        self.closed = 0
         self._loop = asyncio.get_running_loop()
         self._open = False
 
@@ -157,6 +161,7 @@ class Acceptor:
             if len(self._silent) > self._most_silent:
                 self._drop(next(iter(self._silent)))
                 self._for_room.add()
+                self.closed += 1
 
     def _drop(self, number: int) -> None:
         """Close a connection that has sent nothing."""

@@ -490,7 +490,9 @@ class Hub:
         # A worker that does not answer has counters in its file; one that has ended meanwhile is counted in the sum.
         silent = [worker for worker in others if worker not in answers and worker in self._workers]
         samples = [samples_in(counts_of(self._folder, worker.tag)) for worker in silent]
-        return [*answers.values(), *samples, self._counted, {"mcpenv_workers_silent": len(silent)}]
+        closed = sum(acceptor.closed for acceptor in self._acceptors)
+        of_hub = {"mcpenv_workers_silent": len(silent), "mcpenv_connections_closed_total": closed}
+        return [*answers.values(), *samples, self._counted, of_hub]
 
     async def _ask(self, workers: list[WorkerState], name: str, *args: Any) -> dict[WorkerState, Any]:
         """Return the answers of the workers that answer in `ASK_S` seconds. Silent ones are not asked."""

@@ -98,7 +98,7 @@ class SharedCapacity(CapacityLimiter):
     async def status(self) -> ServerCapacityStatus:
         """Return the present counts and limits of the whole server."""
         status = ServerCapacityStatus.model_validate(await self._channel.call("capacity"))
-        return status if self.open else status.model_copy(update={"ready": False})
+        return status if self.unready is None else status.model_copy(update={"ready": False, "reason": self.unready})
 
     async def take(self, make_room: MakeRoom, orchestrated: bool) -> None:
         """Acquire a slot; if all are taken, wait in the queue. Cancelling releases the place or the slot.

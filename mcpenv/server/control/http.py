@@ -106,9 +106,11 @@ class ControlRoutes:
         return plain_json({"status": "healthy"})
 
     async def ready(self, request: Request) -> Response:
-        """Answer whether new sessions are accepted (200) or not (503)."""
-        ready = (await self._pool.slots.status()).ready
-        return plain_json({"status": "ready" if ready else "not ready"}, 200 if ready else 503)
+        """Answer whether new sessions are accepted (200) or not, and why (503)."""
+        status = await self._pool.slots.status()
+        if status.ready:
+            return plain_json({"status": "ready"})
+        return plain_json({"status": "not ready", "reason": status.reason}, 503)
 
     async def metrics(self, request: Request) -> Response:
         """Answer the metrics of the whole server as Prometheus' text."""

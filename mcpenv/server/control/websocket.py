@@ -37,7 +37,9 @@ class ControlSocket:
         asked = scope.get("query_string", b"")
         query = parse_qs(asked.decode("latin-1"), keep_blank_values=True) if asked else {}
         headers = [(PROTOCOL_HEADER.lower().encode(), PROTOCOL_VERSION.encode())] if "protocol" in query else []
-        await send({"type": "websocket.accept", "subprotocol": _subprotocol(scope), "headers": headers})
+        # Browsers, which cannot set headers, offer it beside their token.
+        subprotocol = "mcpenv" if "mcpenv" in scope.get("subprotocols", ()) else None
+        await send({"type": "websocket.accept", "subprotocol": subprotocol, "headers": headers})
         async with Connection(self._pool, receive, send, self._config.max_message_bytes) as connection:
             connection.max_answer_bytes = _max_answer_bytes(scope)
             connection.announces = USED in scope.get("extensions", ())
@@ -98,11 +100,6 @@ def _credential(scope: Scope) -> Credential | None:
     """Return the session id and the secret that a client chose, by which it can resume."""
     chosen = {name: value.decode("latin-1") for name, value in scope["headers"] if name in _CREDENTIAL}
     return Credential.of(*map(chosen.get, _CREDENTIAL)) if chosen else None
-
-
-def _subprotocol(scope: Scope) -> str | None:
-    """Return the subprotocol to accept. Browsers, which cannot set headers, offer it beside their token."""
-    return "mcpenv" if "mcpenv" in scope.get("subprotocols", ()) else None
 
 
 def _max_answer_bytes(scope: Scope) -> int | None:

@@ -15,6 +15,9 @@ PER_SESSION = 2
 BESIDE = 256
 """The number of files for everything else."""
 
+RESERVED = 256
+"""The number of connections kept for probes, also if all others are in use; of few connections, a quarter."""
+
 TOLD_AFTER_S, TOLD_EVERY_S = 1.0, 60.0
 """Seconds in which closed connections are counted before they are logged, and between two such lines."""
 
@@ -53,7 +56,7 @@ def allow_many(sessions: int) -> None:
     import resource  # not on Windows
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = sessions * PER_SESSION + BESIDE
+    needed = sessions * PER_SESSION + BESIDE + RESERVED
     unlimited = resource.RLIM_INFINITY
     if soft == unlimited or soft >= needed:
         return

@@ -106,8 +106,8 @@ class HTTPProtocol(HttpToolsProtocol):
             self._too_large = True
             raise ValueError("the head of a request is too large")  # ends the parsing
         app = self.app
-        if self._open.full and not self.url.partition(b"?")[0].decode("ascii").endswith(PROBES):
-            self.app = _FULL
+        if self._open.full() and not self.url.partition(b"?")[0].endswith(PROBES):
+            self.app = self._refuse
         super().on_headers_complete()
         self.app = app
         if self._retired and self.cycle is not None:  # None: the connection becomes a WebSocket
@@ -176,6 +176,10 @@ class HTTPProtocol(HttpToolsProtocol):
             return
         self.transport.write(_REFUSAL)
         self.transport.close()
+
+    async def _refuse(self, *request: Any) -> None:
+        self._open.refused()
+        await _FULL(*request)
 
     def _overdue(self) -> None:
         """Close a connection whose client has not completed its request in time."""

@@ -10,15 +10,14 @@ from __future__ import annotations
 import time
 from typing import Final, Protocol
 
-from .file_limits import ClosedForRoom
+from mcpenv.server.metrics.counters import CONNECTIONS_CLOSED, CONNECTIONS_REFUSED, Counters
+
+from .file_limits import RESERVED, ClosedForRoom
 
 UNFINISHED_BODIES = 64
 """The size of all unfinished bodies and frames together, as a multiple of the largest body."""
 
-RESERVED = 8
-"""The number of connections kept for probes (`PROBES`), also if all others are in use."""
-
-PROBES = ("/health", "/ready", "/capacity", "/metrics")
+PROBES = (b"/health", b"/ready", b"/capacity", b"/metrics")
 """How the paths of requests end that a full server still answers."""
 
 HEAD_S = 1.0
@@ -43,10 +42,14 @@ class OpenConnections:
     Args:
         most: maximum number of connections.
         most_bytes: maximum bytes of unfinished bodies and frames.
+
+    Attributes:
+        counters: count the connections that are closed for room, and those that are `refused`.
     """
 
     def __init__(self, most: int, most_bytes: int) -> None:
         self.most = most
+        self.counters = Counters()
         self._most_bytes = most_bytes
         self._number = 0
         # Ordered by age, the silent ones with the time when they were opened. Those in `_idle` have sent a whole
@@ -58,11 +61,14 @@ class OpenConnections:
         self._bytes = 0
         self._for_room = ClosedForRoom()
 
-    @property
-    def full(self) -> bool:
-        """True if so many connections are in use, none of which can be closed, that only probes are answered."""
-        waiting = len(self._silent) + len(self._idle) + len(self._listening)
+    def full(self, asking: int = 0) -> bool:
+        """Return True if so many connections are in use, besides ``asking``, that only probes are answered."""
+        waiting = asking + len(self._silent) + len(self._idle) + len(self._listening)
         return self._number - waiting >= self.most - min(RESERVED, self.most // 4)
+
+    def refused(self) -> None:
+        """Count a request or WebSocket that is refused because the server is `full`."""
+        self.counters.numbers[CONNECTIONS_REFUSED] += 1
 
     def opened(self, connection: OpenConnection) -> None:
         """Add a connection. At the limit, close the one that has waited longest, if any waits."""
@@ -76,6 +82,7 @@ class OpenConnections:
             self.answering(longest)
             longest.drop()
             self._for_room.add()
+            self.counters.numbers[CONNECTIONS_CLOSED] += 1
 
     def closed(self, connection: OpenConnection) -> None:
         """Remove a connection."""

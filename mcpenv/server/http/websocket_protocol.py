@@ -82,7 +82,8 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         """
         kind: str = message["type"]
         if kind == USED:
-            if self._open.full:
+            if self._open.full():
+                self._open.refused()
                 reason = "all connections are in use"
                 await super().send({"type": "websocket.close", "code": 1013, "reason": reason})
                 self._open.listening(self)

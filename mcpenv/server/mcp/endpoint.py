@@ -396,7 +396,8 @@ class OtherOrMCP:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        if _is_form(scope) and not self._admitted(scope):
+        types = [value.lower() for name, value in scope["headers"] if name == b"content-type"]
+        if any(each.startswith(_FORMS) for each in types) and not self._admitted(scope):
             refused = {"message": f"a form is no request of MCP; send {_MCP_HEADERS}", "code": "VALIDATION_ERROR"}
             await JSONResponse(refused, 415)(scope, receive, send)
             return
@@ -412,10 +413,6 @@ def _speaks_mcp(scope: Scope) -> bool:
         if name == b"accept" and b"text/event-stream" in value.lower():
             return True
     return False
-
-
-def _is_form(scope: Scope) -> bool:
-    return any(name == b"content-type" and value.lower().startswith(_FORMS) for name, value in scope["headers"])
 
 
 def _initializes(body: bytes) -> bool:

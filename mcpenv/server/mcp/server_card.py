@@ -16,7 +16,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from fastmcp import FastMCP
-from fastmcp.server.auth import AuthProvider
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 from starlette.requests import Request
 from starlette.responses import Response
@@ -88,12 +87,14 @@ def card(server: FastMCP, docstring: str, base_url: str) -> dict[str, Any]:
         "url": f"{base_url}/mcp",
         "supportedProtocolVersions": [*HANDSHAKE_PROTOCOL_VERSIONS, *MODERN_PROTOCOL_VERSIONS],
     }
-    if server.auth is not None and not _offers_oauth(server.auth):
+    # An authentication with routes tells clients without a token where to get one.
+    if server.auth is not None and not server.auth.get_routes(mcp_path=RESOURCE):
         described = "A bearer token of the agent: Bearer TOKEN"
         remote["headers"] = [{"name": "Authorization", "description": described, "isRequired": True, "isSecret": True}]
     name = server.name
     if not NAME.fullmatch(name):
-        name = f"{_namespace(urlsplit(base_url).hostname or 'localhost')}/{_slug(name)}"
+        slug = re.sub(r"[^a-zA-Z0-9._-]+", "-", name).strip("-") or "environment"
+        name = f"{_namespace(urlsplit(base_url).hostname or 'localhost')}/{slug}"
     return {"$schema": CARD_SCHEMA, **_identity(server, docstring, name), "remotes": [remote]}
 
 
@@ -117,11 +118,6 @@ def _identity(server: FastMCP, docstring: str, name: str) -> dict[str, Any]:
     return entry
 
 
-def _offers_oauth(auth: AuthProvider) -> bool:
-    """Return True if clients without a token find out where to get one."""
-    return bool(auth.get_routes(mcp_path=RESOURCE))
-
-
 def _short(text: str) -> str:
     return text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 1]}…"
 
@@ -133,7 +129,3 @@ def _namespace(host: str) -> str:
     except ValueError:
         return ".".join(reversed(host.rstrip(".").split(".")))
     return host.replace(":", "-")
-
-
-def _slug(name: str) -> str:
-    return re.sub(r"[^a-zA-Z0-9._-]+", "-", name).strip("-") or "environment"

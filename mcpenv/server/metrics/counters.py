@@ -59,6 +59,7 @@ COMPLETED_STEPS = STATUSES + _STATUSES[StatusCode.COMPLETED]
 _head = _Layout()
 EPISODES = _head.add(len(_STATUSES))
 RETURNS, RETURN_SUM, RESETS, FAILED_RESETS, REFUSED, QUARANTINED, WRITTEN, DROPPED = (_head.add() for _ in range(8))
+CONNECTIONS_CLOSED, CONNECTIONS_REFUSED = _head.add(), _head.add()
 OPENED = _head.add(len(ORIGINS))
 
 _BYTES = 8 * (_head.size + (MAX_TOOLS + 2) * _tool.size)
@@ -134,6 +135,8 @@ def _samples(numbers: memoryview[float], tools: dict[str, memoryview[float]]) ->
         sample("mcpenv_resets_total", result="ok"): numbers[RESETS],
         sample("mcpenv_resets_total", result="failed"): numbers[FAILED_RESETS],
         "mcpenv_sessions_refused_total": numbers[REFUSED],
+        "mcpenv_connections_closed_total": numbers[CONNECTIONS_CLOSED],
+        "mcpenv_connections_refused_total": numbers[CONNECTIONS_REFUSED],
         "mcpenv_quarantined_total": numbers[QUARANTINED],
         "mcpenv_episode_return_count": numbers[RETURNS],
         "mcpenv_episode_return_sum": numbers[RETURN_SUM],

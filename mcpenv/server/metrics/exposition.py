@@ -22,6 +22,8 @@ FAMILIES: dict[str, tuple[str, str]] = {
     "mcpenv_sessions_waiting": (_GAUGE, "Clients that wait for a slot."),
     "mcpenv_sessions_opened_total": (_COUNTER, "Sessions opened, by origin."),
     "mcpenv_sessions_refused_total": (_COUNTER, "Sessions refused because the server was full or ending."),
+    "mcpenv_connections_closed_total": (_COUNTER, "Connections closed to make room for new ones."),
+    "mcpenv_connections_refused_total": (_COUNTER, "Requests and WebSockets refused: all connections were in use."),
     "mcpenv_episodes_running": (_GAUGE, "Episodes that an orchestrator began and that have not ended."),
     "mcpenv_episodes_total": (_COUNTER, "Episodes that ended, by status."),
     "mcpenv_episode_return": (_SUMMARY, "Returns of the episodes that ended with a usable status."),

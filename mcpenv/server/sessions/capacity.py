@@ -37,6 +37,7 @@ class CapacityLimiter:
         taken: how many instances are being made, at work or being closed.
         quarantined: how many have been left behind with code that could not be stopped.
         closed: no more are given.
+        connections_full: says if all connections of this process are in use.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class CapacityLimiter:
         self.taken = 0
         self.quarantined = 0
         self.closed = False
+        self.connections_full: Callable[[], bool] = lambda: False
 
     @property
     def limit(self) -> int:
@@ -83,6 +85,15 @@ class CapacityLimiter:
         """True if more instances are quarantined than allowed."""
         return self.quarantined > self._max_quarantined
 
+    @property
+    def unready(self) -> str | None:
+        """The reason why no new sessions are accepted from new connections; None if they are."""
+        if self.closed:
+            return "this server is about to end"
+        if self.overrun:
+            return "too many environments are stuck in code that cannot be stopped"
+        return "all connections are in use" if self.connections_full() else None
+
     async def status(self) -> ServerCapacityStatus:
         """Return the present counts and limits of the whole server."""
         return ServerCapacityStatus(
@@ -90,7 +101,8 @@ class CapacityLimiter:
             max_sessions=self.limit,
             waiting=self.waiting,
             quarantined=self.quarantined,
-            ready=self.open,
+            ready=self.unready is None,
+            reason=self.unready,
         )
 
     async def take(self, make_room: MakeRoom, orchestrated: bool) -> None:

@@ -75,7 +75,7 @@ class Operation(ABC):
         """
 
     @staticmethod
-    def reply_data(result: Any) -> dict[str, Any]:
+    def reply_data(result: Any, /) -> dict[str, Any]:
         """Return the ``data`` of the reply: plain JSON data. The default is for observations.
 
         Raises:
@@ -259,10 +259,7 @@ class TakeSnapshot(Operation):
         held = await session.execution.snapshot(timeout_s=self.timeout_s)
         return SnapshotTaken(session.snapshots.add(held), held.episode_id, held.step, held.bytes)
 
-    @staticmethod
-    def reply_data(result: SnapshotTaken) -> dict[str, Any]:
-        """Encode the snapshot."""
-        return result._asdict()
+    reply_data = staticmethod(SnapshotTaken._asdict)
 
 
 @dataclass(slots=True)
@@ -329,10 +326,7 @@ class Fork(Operation):
         forked = await session.fork(snapshot, self.credential, self.timeout_s)
         return Forked(forked.id, forked.execution.episode.id, forked.mcp_url)
 
-    @staticmethod
-    def reply_data(result: Forked) -> dict[str, Any]:
-        """Encode the new session."""
-        return result._asdict()
+    reply_data = staticmethod(Forked._asdict)
 
 
 @dataclass(slots=True)
@@ -354,10 +348,7 @@ class DropSnapshot(Operation):
         """Delete the snapshot; return True if it existed."""
         return session.snapshots.drop(self.snapshot_id)
 
-    @staticmethod
-    def reply_data(result: bool) -> dict[str, Any]:
-        """Encode whether it existed."""
-        return {"dropped": result}
+    reply_data = staticmethod(lambda existed: {"dropped": existed})
 
 
 @dataclass(slots=True)
@@ -418,10 +409,7 @@ class Cancel(Operation):
         running = session.replies.running(self.request_id)
         return running is not None and running.cancel()
 
-    @staticmethod
-    def reply_data(result: bool) -> dict[str, Any]:
-        """Encode whether it was running."""
-        return {"cancelled": result}
+    reply_data = staticmethod(lambda was_running: {"cancelled": was_running})
 
 
 @dataclass(slots=True)
@@ -447,10 +435,7 @@ class ReadTrajectory(Operation):
             raise InvalidMessage("there is no episode yet; reset first")
         return trajectory
 
-    @staticmethod
-    def reply_data(result: Trajectory) -> dict[str, Any]:
-        """Encode the trajectory, which may be long."""
-        return result.to_plain()
+    reply_data = staticmethod(Trajectory.to_plain)
 
 
 OPERATIONS: dict[FrameType, type[Operation]] = {

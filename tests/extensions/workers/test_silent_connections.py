@@ -29,3 +29,6 @@ def test_the_oldest_silent_connections_are_closed_for_new_ones(monkeypatch: pyte
         silent[-1].sendall(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
         assert silent[-1].recv(65536).startswith(b"HTTP/1.1 200")
         assert httpx.get(f"{url}/health", timeout=PATIENCE_S).status_code == 200
+        text = httpx.get(f"{url}/metrics", timeout=PATIENCE_S).text
+        figures = dict(line.split(" ") for line in text.splitlines() if line[0] != "#")
+        assert float(figures["mcpenv_connections_closed_total"]) >= 20

@@ -269,7 +269,7 @@ class Servers:
             server.ill = str(error) or "no answer in time"
             await asyncio.gather(*(client.close() for client in server.take_idle()))
         else:
-            server.ill = None if capacity.ready else "it accepts no new sessions"
+            server.ill = None if capacity.ready else capacity.reason or "it accepts no new sessions"
             server.limit = server.sessions + len(server.idle) + capacity.available_slots
 
     def full(self, server: Server) -> None:

@@ -89,6 +89,7 @@ class ServerCapacityStatus(Model):
         waiting: clients that wait for a free session.
         quarantined: instances left behind with code that cannot be stopped.
         ready: new sessions are accepted, at once or after waiting.
+        reason: the reason why they are not; None if they are, or if the server does not say.
         available_slots: sessions that can be opened at once if the server is ready.
     """
 
@@ -99,6 +100,7 @@ class ServerCapacityStatus(Model):
     waiting: int = 0
     quarantined: int = 0
     ready: bool = True
+    reason: str | None = None
 
     @computed_field  # type: ignore[prop-decorator]
     @property
