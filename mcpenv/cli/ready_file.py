@@ -11,7 +11,7 @@ from pathlib import Path
 from mcpenv.errors import ConfigurationError
 
 _written: dict[Path, tuple[int, int]] = {}
-"""The files that this process wrote, each with its inode and the time of its last change."""
+"""The files that this process wrote or adopted, each with its inode and the time of its last change."""
 
 
 @contextmanager
@@ -49,6 +49,11 @@ def write_ready_file(file: Path, **addresses: str) -> None:
     written.write_text(json.dumps(addresses) + "\n", encoding="utf-8")
     _written[file] = _identity(written)
     written.replace(file)
+
+
+def adopt_ready_file(file: Path) -> None:
+    """Let this process remove a file at its end that a process of its own has written."""
+    _written[file] = _identity(file)
 
 
 def _identity(file: Path) -> tuple[int, int]:

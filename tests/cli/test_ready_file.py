@@ -25,7 +25,14 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFi
 
 
 @pytest.mark.smoke
-@pytest.mark.parametrize("options", [[], pytest.param(["--workers", "2"], marks=pytest.mark.extension("workers"))])
+@pytest.mark.parametrize(
+    "options",
+    [
+        [],
+        pytest.param(["--workers", "2"], marks=pytest.mark.extension("workers")),
+        pytest.param(["--reload"], marks=pytest.mark.extension("reload")),
+    ],
+)
 def test_the_file_has_the_addresses_of_a_server_as_long_as_that_answers(
     cli: Cli, tmp_path: Path, options: list[str]
 ) -> None:

@@ -16,6 +16,7 @@ from fastmcp.server.auth import AuthProvider
 
 from mcpenv.cli.introduction import Introduction
 from mcpenv.cli.output import Page, note
+from mcpenv.cli.ready_file import adopt_ready_file
 from mcpenv.cli.run_request import RunRequest
 from mcpenv.errors import ConfigurationError
 from mcpenv.server.config import ServerConfig
@@ -38,7 +39,13 @@ def run_reloading(request: RunRequest) -> int:
     """
     if request.workers > 1 or not CAN_FORK:
         return run_restarting(request.target)
-    return Program(request).serve(print_event)
+
+    def on_event(event: Event) -> None:
+        if request.ready_file is not None and isinstance(event, Reloaded) and event.first:
+            adopt_ready_file(request.ready_file)
+        print_event(event)
+
+    return Program(request).serve(on_event)
 
 
 @dataclass(frozen=True)
