@@ -71,8 +71,9 @@ def test_arguments_nested_too_deep_for_a_record_are_refused_and_are_no_step() ->
     with serving(Own) as url:
         with EnvClient(url).sync() as env:
             env.reset()
-            with pytest.raises(InvalidMessage, match="nested too deeply"):
+            with pytest.raises(InvalidMessage, match=f"nested too deeply: in more than {MAX_NESTING} ") as refused:
                 env.call_tool("weigh", deep)
+            assert "arguments.boxes[0][0]" in str(refused.value) and len(str(refused.value)) < 150
             assert env.call_tool("weigh", {**deep, "boxes": nested(MAX_NESTING)}).error is not None
             trajectory: Trajectory = env.trajectory()
             assert [len(json.dumps(step.call.arguments["boxes"])) for step in trajectory.steps] == [2 * MAX_NESTING]

@@ -27,7 +27,7 @@ from mcpenv.server.http import file_limits, http_protocol
 from mcpenv.server.http.websocket_protocol import PIECE, WebSocketProtocol
 from mcpenv.server.mcp.connections import MAX_FIRST_BYTES, MAX_PLAIN_BYTES, HandshakeConnections
 from mcpenv.server.serve import serving
-from mcpenv_client import EnvClient, ReplyGone, ServerCapacityStatus
+from mcpenv_client import EnvClient, ReplyGone, ServerCapacityStatus, SessionLost
 
 WAIT_S = 1.0
 """Seconds that the servers of these tests wait for their clients."""
@@ -332,7 +332,9 @@ def test_a_server_whose_connections_are_all_in_use_says_so_and_answers_probes(
             late.recv(PATIENCE_S)
         assert closed.value.rcvd is not None
         assert (closed.value.rcvd.code, closed.value.rcvd.reason) == (1013, "all connections are in use")
-        assert "\nmcpenv_connections_refused_total 2.0\n" in httpx.get(f"{url}/metrics").text
+        with pytest.raises(SessionLost, match=r"ended: 1013 \(try again later\) all connections are in use$"):
+            stack.enter_context(EnvClient(url).sync()).reset()
+        assert "\nmcpenv_connections_refused_total 3.0\n" in httpx.get(f"{url}/metrics").text
         used[0].close()
         while httpx.get(f"{url}/ready").status_code == 503:
             pass

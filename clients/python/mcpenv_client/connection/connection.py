@@ -318,7 +318,7 @@ class Connection:
                 return SessionLost(self._late)
             if self._lost is None:
                 self.interrupted = True
-            return self._lose(f"the connection to {self._url} ended: {error}")
+            return self._lose(f"the connection to {self._url} ended: {error.rcvd or error}")
         if isinstance(error, InvalidJSON | InvalidMessage):
             self._lose(error.message)
         elif waiting.request_id is None:

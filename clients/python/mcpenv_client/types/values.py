@@ -35,6 +35,7 @@ MAX_DIGITS = 300
 
 _UNSERIALIZABLE = (PydanticSerializationError, UnicodeError, TypeError, ValueError, OverflowError, RecursionError)
 _MAX_PATH = 200
+_DEEP_PATH = 40
 _DICTS = (dict, UserDict)
 _LISTS = (list, tuple, set, frozenset, deque, UserList)
 _ALWAYS_ENCODABLE = frozenset({float, bool, type(None)})
@@ -191,21 +192,22 @@ def _refuse_deep(data: Any, text: bytes, what: str) -> None:
 
 
 def refuse_non_finite(value: Any, path: str, max_depth: int = 2 * MAX_DEPTH) -> None:
-    """Raise `NotSerializable` for the first NaN or infinity in ``value``, or if it is nested too deep."""
-    _refuse_non_finite(value, path, max_depth)
+    """Raise `NotSerializable` for the first NaN or infinity in ``value``, or if it is nested in too many levels."""
+    _refuse_non_finite(value, path, max_depth, max_depth)
 
 
-def _refuse_non_finite(value: Any, path: str, depth: int) -> None:
+def _refuse_non_finite(value: Any, path: str, depth: int, max_depth: int) -> None:
     if isinstance(value, float):
         if not math.isfinite(value):
             raise NotSerializable(path, f"{value} has no JSON form; use None or a finite number")
     elif value is None or isinstance(value, str | int | bytes):
         return
     elif depth < 0:
-        raise NotSerializable(path[:_MAX_PATH], "refers to itself, or is nested too deeply")
+        where = path if len(path) <= _DEEP_PATH else f"{path[:_DEEP_PATH]}..."
+        raise NotSerializable(where, f"nested too deeply: in more than {max_depth} lists and objects, or in itself")
     else:
         for where, part in _parts(value, path):
-            _refuse_non_finite(part, where, depth - 1)
+            _refuse_non_finite(part, where, depth - 1, max_depth)
         if isinstance(value, _DICTS):
             for key in value:
                 if isinstance(key, float) and not math.isfinite(key):
