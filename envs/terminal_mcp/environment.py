@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field, SecretStr
 
 from mcpenv import MCPEnvironment, ToolError
-from mcpenv.extensions.generated_worlds import Shape, number_of, random_of, with_private_tasks
+from mcpenv.extensions.generated_worlds import Part, Shape, number_of, part_of, random_of, with_private_tasks
 from mcpenv.extensions.sandbox_world import make_sandbox
 from mcpenv.extensions.sandbox_world.sandbox import shown
 from mcpenv.worlds import ObjectWorld
@@ -170,13 +170,12 @@ class TerminalEnvironment(MCPEnvironment):
         text: Annotated[
             str, Field(min_length=1, max_length=200, description="The fact alone: a name, a number, a time, a path")
         ],
-        part: Annotated[int, Field(ge=1, le=20, description="The number of the request, if there are several")] = 1,
+        part: Part = None,
     ) -> str:
         """Answer a question of the user. A later answer to the same request replaces the one before."""
-        if self._requests is not None and part > self._requests:
-            raise ToolError(f"There is no request {part}. The last one is {self._requests}.")
+        request = part_of(part, self._requests)
         said = " ".join(text.split()).strip(" .").casefold()
-        self._answers = {**self._answers, str(part): {"part": part, "text": said, "number": number_of(said)}}
+        self._answers = {**self._answers, str(request): {"part": request, "text": said, "number": number_of(said)}}
         return "The answer is noted."
 
     def _load_answers(self, answers: dict[str, dict[str, object]]) -> None:

@@ -67,8 +67,9 @@ class TerminalTasks(Composer[Disk]):
 
     def preamble(self, setting: Disk) -> str:
         return (
-            "You have a shell in a folder with files; all paths are relative to it. Do what is asked for, by the tools "
-            "run, read_file and write_file, and leave every other file as it is, with no file of your own left behind. "
+            "You have a shell in a folder with files; all paths are relative to it. Files in a folder stand directly "
+            "in it; files below a folder stand in it or in folders in it. Do what is asked for, by the tools run, "
+            "read_file and write_file, and leave every other file as it is, with no file of your own left behind. "
             "README.txt has the rules, which bind you. Reply to questions with the tool answer."
         )
 

@@ -17,6 +17,9 @@ MAX_ARCHIVE = 4 << 20
 """Maximum bytes of an archive that is captured by its content."""
 
 
+USUAL = "644"
+"""The permissions of files that a sandbox leaves out. Here they are stated, so that a change of them has two values."""
+
 SET_TIMES = "find . -type l -o -exec touch -d 2027-01-01T12:00:00Z {} +"
 """Sets the times of files and folders. bashkit cannot set those of links."""
 
@@ -24,9 +27,9 @@ SET_TIMES = "find . -type l -o -exec touch -d 2027-01-01T12:00:00Z {} +"
 class FilesView:
     """The files of a sandbox as a world.
 
-    Captured as the sandbox captures them, but for what has more than one spelling: JSON is ``{"json": [value]}``, CSV
-    ``{"rows": [...]}``, a tar archive ``{"members": [[name, text], ...]}``, and texts have no line ends at their end.
-    What does not parse is captured as text or bytes.
+    Captured as the sandbox captures them, but with the permissions of each file, and what has more than one spelling by
+    its content: JSON is ``{"json": [value]}``, CSV ``{"rows": [...]}``, a tar archive ``{"members": [[name, text],
+    ...]}``, and texts have no line ends at their end. What does not parse is captured as text or bytes.
 
     Args:
         sandbox: the files and the shell.
@@ -65,11 +68,12 @@ def view(entries: Sequence[Entry]) -> Tree:
         seen = tree.get(entry.path)
         if seen is None or not isinstance(entry.content, bytes):
             continue
+        seen.setdefault("mode", USUAL)
         if "text" in seen:
             text = seen.pop("text")
             seen.update(_parsed(entry.path, text) or {"text": text.rstrip("\n")})
         if entry.path.endswith(".tar") and (members := _members(entry.content)) is not None:
-            tree[entry.path] = {"members": members, **({"mode": seen["mode"]} if "mode" in seen else {})}
+            tree[entry.path] = {"members": members, "mode": seen["mode"]}
     return tree
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from generated_tasks import judge, played
+from generated_tasks import judge, judge_replies, played
 from measured_ladder import check_ladder
 from pydantic import SecretStr
 
@@ -163,6 +163,10 @@ def test_200_episodes_at_once_share_nothing() -> None:
     finally:
         for env in every:
             env.close()
+
+
+def test_a_reply_without_its_part_is_refused_if_there_are_several_requests(office: Any) -> None:
+    judge_replies(office, ("answer", {"text": "7"}), ("decline", {"rule": "R1", "reason": "one"}))
 
 
 @pytest.mark.parametrize(

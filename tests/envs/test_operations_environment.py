@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from generated_tasks import calls_of, judge, played
+from generated_tasks import calls_of, judge, judge_replies, played
 from measured_ladder import check_ladder
 from pydantic import SecretStr
 
@@ -252,6 +252,10 @@ def test_200_episodes_at_once_share_nothing() -> None:
     finally:
         for env in every:
             env.close()
+
+
+def test_a_reply_without_its_part_is_refused_if_there_are_several_requests(operations: Any) -> None:
+    judge_replies(operations, ("answer", {"text": "7"}), ("decline", {"rule": "R1", "reason": "one"}))
 
 
 @pytest.mark.parametrize(

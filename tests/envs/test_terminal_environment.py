@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from generated_tasks import judge, played
+from generated_tasks import judge, judge_replies, played
 from measured_ladder import check_ladder
 from pydantic import SecretStr
 
@@ -42,7 +43,7 @@ class TestTerminal(EnvironmentContract):
         "run": {"command": "ls"},
         "read_file": {"path": "README.txt"},
         "write_file": {"path": "a/b.txt", "text": "one\n"},
-        "answer": {"text": "12"},
+        "answer": {"text": "12", "part": 1},
     }
 
 
@@ -77,14 +78,14 @@ def test_so_do_60_of_each_split(split: str) -> None:
             judge(env, env.get_task(split, index))
 
 
-def of_family(name: str) -> Task:
+def of_family(name: str, index: int = 0) -> Task:
     """Return a task of one family."""
 
     class One(Tasks):  # type: ignore[misc]
         def shape(self, rng: Any, level: int) -> Shape[Any]:
             return Shape(3, (families.FAMILIES[name],), False)
 
-    return Task.model_validate({"id": name, "split": "train", **One().task("train", 0)})
+    return Task.model_validate({"id": name, "split": "train", **One().task("train", index)})
 
 
 @pytest.mark.parametrize("name", families.FAMILIES)
@@ -102,6 +103,35 @@ def test_a_goal_is_solved_by_its_commands_and_not_if_more_or_less_changes(termin
     ):
         assert played(terminal, task, [*task.oracle, command(more)]) == (0.0, []), more
     assert played(terminal, task, task.oracle[:-1])[0] == 0.0
+
+
+@pytest.mark.parametrize("name", families.FAMILIES)
+def test_a_prompt_is_of_whole_sentences_and_a_demanded_permission_is_a_number(name: str) -> None:
+    task = of_family(name)
+    assert isinstance(task.prompt, str) and not re.search(r"[.?!]\)?[.?!]|  |\bof the folder\b", task.prompt), (
+        task.prompt
+    )
+    assert task.verifier is not None
+    modes = [value for where, value in task.verifier["changes"] if where.endswith("/mode")]
+    assert all(re.fullmatch("[0-7]{3}", mode) for mode in modes), modes
+
+
+@pytest.mark.parametrize(
+    ("name", "limit", "right", "wrong"),
+    [
+        ("slow-paths", r"more than (\d+) milliseconds", r"$7 > ", r"$7 >= "),
+        ("filter-rows", r"amount of (\d+) or more", r"$5 >= ", r"$5 > "),
+    ],
+)
+def test_who_takes_more_than_for_at_least_is_wrong(
+    terminal: Any, name: str, limit: str, right: str, wrong: str
+) -> None:
+    for index in range(20):
+        task = of_family(name, index)
+        assert re.search(limit, str(task.prompt)) and task.oracle
+        text = task.oracle[-1].arguments["command"]
+        assert right in text
+        assert played(terminal, task, [command(text.replace(right, wrong))]) == (0.0, []), index
 
 
 @pytest.mark.world
@@ -178,7 +208,9 @@ def test_the_test_split_has_the_canary_and_train_has_not(terminal: Any) -> None:
 
 def test_what_has_several_spellings_counts_by_its_content() -> None:
     def seen(path: str, content: bytes) -> Any:
-        return view.view([Entry(path, 0o100644, content)])[path]
+        found = view.view([Entry(path, 0o100644, content)])[path]
+        assert found.pop("mode") == "644"
+        return found
 
     assert seen("a.json", b'{"a": [1, 2]}') == seen("a.json", b'{\n "a":[1,2.0]}\n\n') == {"json": [{"a": [1, 2]}]}
     assert seen("a.csv", b'a,"b"\r\n1,2') == seen("a.csv", b"a,b\n1,2\n") == {"rows": [["a", "b"], ["1", "2"]]}
@@ -202,7 +234,7 @@ def test_what_has_several_spellings_counts_by_its_content() -> None:
 )
 def test_what_does_not_parse_is_captured_as_it_is(path: str, content: bytes) -> None:
     seen = view.view([Entry(path, 0o100644, content)])[path]
-    assert seen.keys() <= {"text", "sha256", "size"} and seen
+    assert seen.keys() <= {"text", "sha256", "size", "mode"} and len(seen) > 1
     json.dumps(seen, allow_nan=False)
 
 
@@ -231,7 +263,7 @@ def test_200_episodes_at_once_share_nothing() -> None:
         ("read_file", {"path": "/etc/passwd"}, "is not in /work"),
         ("write_file", {"path": "../x", "text": "a"}, "is not a file in /work"),
         ("write_file", {"path": "README.txt/x", "text": "a"}, "was not written"),
-        ("answer", {"text": "a", "part": 9}, "There is no request 9. The last one is 1."),
+        ("answer", {"text": "a", "part": 9}, "There is no request 9. There is one request: 1."),
     ],
 )
 def test_errors_tell_the_agent_what_to_do(terminal: Any, tool: str, arguments: Any, said: str) -> None:
@@ -240,6 +272,10 @@ def test_errors_tell_the_agent_what_to_do(terminal: Any, tool: str, arguments: A
     obs = terminal.call_tool(tool, arguments)
     assert obs.error is not None and said in obs.error.message
     assert [world.capture() for world in terminal.world.values()] == before
+
+
+def test_a_reply_without_its_part_is_refused_if_there_are_several_requests(terminal: Any) -> None:
+    judge_replies(terminal, ("answer", {"text": "7"}))
 
 
 def test_a_restored_episode_has_its_files_and_answers(terminal: Any) -> None:

@@ -98,9 +98,8 @@ def _which(d: Disk) -> Goal:
     path = _put(d, jobs)
     reply, change = answered(due[0][2])
     prompt = (
-        f"Which command of {path} runs first on a {DAYS[day]}, from 00:00 on? Leave out those that run on one day of "
-        "the "
-        "month only. Answer with the whole path of the command"
+        f"Which command in {path} runs first on a {DAYS[day]}, from 00:00 on? Leave out those that run on one day of "
+        "the month only. Answer with the whole path of the command"
     )
     return goal(prompt, [run(f"sort -k2n -k1n {path}"), reply], [change])
 

@@ -85,7 +85,7 @@ def _count_errors(d: Disk) -> Goal:
     service = d.rng.choice(rows)[2]
     count = sum(row[1:3] == ("ERROR", service) for row in rows)
     reply, change = answered(count)
-    prompt = f"How many lines of level ERROR did the service {service} write in the logs of {folder}? {EVENT}"
+    prompt = f"How many lines of level ERROR did the service {service} write in the logs in {folder}? {EVENT}"
     return goal(prompt, [run(f"cat {folder}/*.log | grep -c '^[^ ]* ERROR {service} '"), reply], [change])
 
 
@@ -94,7 +94,7 @@ def _busiest_client(d: Disk) -> Goal:
     folder, _ = _spread(d, rows, "access")
     reply, change = answered(_first(Counter(row[1] for row in rows)))
     look = f"cat {folder}/*.log | cut -d' ' -f2 | sort | uniq -c | sort -rn | head -3"
-    return goal(f"Which client made the most requests in the logs of {folder}? {REQUEST}", [run(look), reply], [change])
+    return goal(f"Which client made the most requests in the logs in {folder}? {REQUEST}", [run(look), reply], [change])
 
 
 def _busiest_hour(d: Disk) -> Goal:
@@ -103,7 +103,7 @@ def _busiest_hour(d: Disk) -> Goal:
     hour = _first(Counter(row[0][:13] for row in rows))
     reply, change = answered(hour)
     look = f"cat {folder}/*.log | cut -c1-13 | sort | uniq -c | sort -rn | head -3"
-    prompt = f'In which hour were the most requests in the logs of {folder}? Answer as "2027-01-31T09". {REQUEST}'
+    prompt = f'In which hour were the most requests in the logs in {folder}? Answer as "2027-01-31T09". {REQUEST}'
     return goal(prompt, [run(look), reply], [change])
 
 
@@ -114,7 +114,7 @@ def _failures_of(d: Disk) -> Goal:
     reply, change = answered(page)
     look = f"awk '$5 == 500 {{print $4}}' {folder}/*.log | sort | uniq -c | sort -rn | head -3"
     return goal(
-        f"Which path failed most often with status 500 in the logs of {folder}? {REQUEST}",
+        f"Which path failed most often with status 500 in the logs in {folder}? {REQUEST}",
         [run(look), reply],
         [change],
     )
@@ -132,8 +132,8 @@ def _first_sighting(d: Disk) -> Goal:
     hits = [row for row in rows if f"[{code}]" in row[3]]
     reply, change = answered(hits[0][0])
     prompt = (
-        f"At what time did the code [{code}] first appear in the logs of {folder}? Answer with the time as it stands "
-        "there"
+        f"At what time did the code [{code}], in its brackets, first appear in the logs in {folder}? Answer with the "
+        "time as it stands there"
     )
     return goal(prompt, [run(f"grep -h '\\[{code}\\]' {folder}/*.log | sort | head -1"), reply], [change])
 
@@ -148,8 +148,8 @@ def _error_report(d: Disk) -> Goal:
     d.want(out, csv_of(("service", "errors"), sorted(counts.items())))
     made = f"awk '$2 == \"ERROR\" {{print $3}}' {folder}/*.log | sort | uniq -c | awk '{{print $2 \",\" $1}}'"
     prompt = (
-        f"Write {out} with the header service,errors and a line for each service with lines of level ERROR in the logs "
-        f"of {folder}, sorted by name. {EVENT}"
+        f"Write {out} with the header service,errors and a line for each service that has lines of level ERROR in the "
+        f"logs in {folder}: its name and the number of those lines, sorted by name from a to z. {EVENT}"
     )
     return goal(prompt, [run(f"head -3 {folder}/*.log"), run(f"(echo service,errors; {made}) > {out}")], [])
 
@@ -167,21 +167,35 @@ def _trace(d: Disk) -> Goal:
         d.put(f"{folder}/{service}.log", lines([" ".join(row) for row in rows if row[2] == service]))
     out = f"{folder}/trace.txt"
     d.want(out, lines([" ".join(row) for row in rows if row[3].endswith(f" req={name}")]))
-    prompt = f"Write all lines of the request req={name} from the logs of {folder} to {out}, in the order of time"
+    prompt = (
+        f"Write all lines that end with req={name} from the logs in {folder} to {out}, in the order of time, the "
+        "earliest first"
+    )
     return goal(prompt, [run(f"ls {folder}"), run(f"cat {folder}/*.log | grep ' req={name}$' | sort > {out}")], [])
 
 
+def _with_one_at(d: Disk, rows: list[Line], limit: int) -> list[Line]:
+    """Return the requests with one path whose slowest takes just the limit, so that "more" and "or more" differ."""
+    at = d.rng.randrange(len(rows))
+    path = rows[at][3]
+    return [
+        (*row[:6], str(limit if n == at else min(int(row[6]), limit))) if row[3] == path else row
+        for n, row in enumerate(rows)
+    ]
+
+
 def _slow_paths(d: Disk) -> Goal:
-    rows = _requests(d)
-    folder, _ = _spread(d, rows, "access")
     limit = d.rng.choice((600, 800, 1000, 1200))
+    rows = _with_one_at(d, _requests(d), limit)
+    folder, _ = _spread(d, rows, "access")
     slow = sorted({row[3] for row in rows if int(row[6]) > limit})
+    if not slow:
+        raise NoCase
     out = f"{folder}/slow.txt"
     d.want(out, lines(slow))
     prompt = (
-        f"Write the paths with a request of more than {limit} ms in the logs of {folder} to {out}, each once, one a "
-        "line, "
-        f"sorted. {REQUEST}"
+        f"Write the paths with a request of more than {limit} milliseconds in the logs in {folder} to {out}, each "
+        f"once, one a line, sorted from a to z. {REQUEST}"
     )
     return goal(
         prompt,
@@ -205,7 +219,7 @@ def _bytes_by_status(d: Disk) -> Goal:
         '{b[$5] += $6} END {printf "{"; for (s in b) {printf "%s\\"%s\\": %d", comma, s, b[s]; comma = ", "} print "}"}'
     )
     prompt = (
-        f"Write {out}: an object with the sum of the bytes of each status in the logs of {folder}, such as "
+        f"Write {out}: an object with the sum of the bytes of each status in the logs in {folder}, such as "
         f'{{"200": 1234, "404": 56}}. {REQUEST}'
     )
     return goal(prompt, [run(f"head -2 {folder}/*.log"), run(f"cat {folder}/*.log | awk '{script}' > {out}")], [])
@@ -220,7 +234,7 @@ def _silent_service(d: Disk) -> Goal:
     d.put(inventory, lines(sorted([*known, silent])))
     reply, change = answered(silent)
     look = f"cat {folder}/*.log | cut -d' ' -f3 | sort -u | comm -13 - {inventory}"
-    prompt = f"Which service of {inventory} wrote no line in the logs of {folder}? {EVENT}"
+    prompt = f"Which service in {inventory} wrote no line in the logs in {folder}? {EVENT}"
     return goal(prompt, [run(f"cat {inventory}"), run(look), reply], [change])
 
 
@@ -241,7 +255,7 @@ def _delete_quiet_logs(d: Disk) -> Goal:
         if quiet:
             d.want_gone(name)
     doomed = [name for name in d.before if name.startswith(f"{folder}/") and name not in d.after]
-    prompt = f"Delete the logs of {folder} that have no line of level ERROR. Each line has time, level and text"
+    prompt = f"Delete the logs in {folder} that have no line of level ERROR. Each line has time, level and text"
     return goal(prompt, [run(f"grep -L '^[^ ]* ERROR ' {folder}/*.log"), run(f"rm {quoted(*doomed)}")], [])
 
 

@@ -45,7 +45,10 @@ def _sort_by_year(d: Disk) -> Goal:
         d.put(path, text)
         d.want_moved(path, f"{folder}/{year}/{path.rpartition('/')[2]}")
         moves.setdefault(year, []).append(path)
-    prompt = f"Move each file of {folder} into a folder of {folder} named as the year with which its name begins"
+    prompt = (
+        f"Move each file in {folder} into a folder for the year with which its name begins, such as {folder}/2020 for "
+        "2020-05-letter.txt, under the name that it has"
+    )
     change = "; ".join(f"mkdir -p {folder}/{year} && mv {folder}/{year}-* {folder}/{year}/" for year in moves)
     return goal(prompt, [run(f"ls {folder}"), run(change)], [])
 
@@ -74,7 +77,7 @@ def _delete_but_kept(d: Disk) -> Goal:
             d.put(path, text)
             d.want_gone(path)
             doomed.append(path)
-    prompt = f"Delete the .tmp files of {folder}"
+    prompt = f"Delete the .tmp files in {folder}"
     return goal(
         prompt,
         [run("cat README.txt"), run(f"grep -lx '# frozen' {folder}/*.tmp"), run(f"rm {quoted(*doomed)}")],
@@ -97,8 +100,8 @@ def _repeated(d: Disk) -> Goal:
             doomed.append(f"{folder}/{name}")
         seen[text] = name
     prompt = (
-        f"Some files of {folder} have the same content. Keep the first of each by name (in the order of bytes), "
-        "delete the others"
+        f"Some files in {folder} have the same content. Of those that are equal, keep the one whose name is the first "
+        "in the order of bytes, and delete the others"
     )
     return goal(prompt, [run(f"sha256sum {folder}/* | sort"), run(f"rm {quoted(*doomed)}")], [])
 
@@ -112,7 +115,9 @@ def _largest(d: Disk) -> Goal:
     reply, change = answered(names[sizes.index(max(sizes))])
     look = f"find {folder} -type f -exec wc -c {{}} + | sort -n | tail -3"
     return goal(
-        f"What is the name of the largest file below {folder}? Answer without its folder", [run(look), reply], [change]
+        f"Which is the largest file below {folder}? Answer with its name, without the folder",
+        [run(look), reply],
+        [change],
     )
 
 
@@ -128,7 +133,10 @@ def _checksums(d: Disk) -> Goal:
     reply, change = answered(spoilt)
     look = f"cd {folder} && sha256sum -c SHA256SUMS | grep -v OK$"
     return goal(
-        f"Which file of {folder} does not have the checksum in {folder}/SHA256SUMS?", [run(look), reply], [change]
+        f"Which file in {folder} does not have its checksum in {folder}/SHA256SUMS? Answer with its name, without the "
+        "folder",
+        [run(look), reply],
+        [change],
     )
 
 
@@ -160,8 +168,8 @@ def _which_archive(d: Disk) -> Goal:
     reply, change = answered(chosen)
     look = f"for f in {folder}/*.tar; do tar -xOf $f | grep -qx 'note {code}' && echo $f; done"
     prompt = (
-        f'Which archive of {folder} has a file whose content is exactly the line "note {code}"? Answer with the name '
-        "of the archive"
+        f'Which .tar file in {folder} has a member whose content is exactly the line "note {code}"? Answer with its '
+        "name, without the folder, such as some.tar"
     )
     return goal(prompt, [run(look), reply], [change])
 
@@ -174,7 +182,10 @@ def _pack_listed(d: Disk) -> Goal:
     chosen = sorted(d.rng.sample(list(notes), len(notes) // 2))
     d.put(f"{folder}/LIST", lines(chosen))
     d.want(f"{folder}/parcel.tar", tar_of({name: notes[name] for name in chosen}))
-    prompt = f"Pack the files that {folder}/LIST names into {folder}/parcel.tar, with their bare names. Keep the files"
+    prompt = (
+        f"Pack the files in {folder} that {folder}/LIST names into the archive {folder}/parcel.tar, not compressed, "
+        "with their names as LIST has them, without the folder. Keep the files"
+    )
     change = f"cd {folder} && tar -cf parcel.tar {quoted(*chosen)}"
     return goal(prompt, [run(f"cat {folder}/LIST"), run(change)], [])
 

@@ -20,7 +20,10 @@ def _private_keys(d: Disk) -> Goal:
         d.want_mode(path, 0o600)
         if mode != 0o600:
             opened.append(path)
-    prompt = f"Only the owner may read and write the .key files of {folder} (600). The .pub files stay as they are"
+    prompt = (
+        f"Give the .key files in {folder} the permissions 600: only the owner may read and write them. The .pub files "
+        "stay as they are"
+    )
     return goal(prompt, [run(f"ls -l {folder}"), run(f"chmod 600 {quoted(*opened)}")], [])
 
 
@@ -37,7 +40,8 @@ def _executable(d: Disk) -> Goal:
         if n % 4 != 3:
             chosen.append(path)
     prompt = (
-        f"Make the scripts of {folder} executable for all (755). A script is a file whose first line begins with #!"
+        f"Give the scripts in {folder} the permissions 755: all may execute them. A script is a file that has #! at "
+        "the beginning of its first line"
     )
     return goal(prompt, [run(f"head -1 {folder}/*"), run(f"chmod 755 {quoted(*chosen)}")], [])
 
@@ -50,7 +54,7 @@ def _count_writable(d: Disk) -> Goal:
         count += bool(mode & 0o002)
         d.put(f"{folder}/{'in/' if n % 2 else ''}{name}.txt", f"{name}\n", mode)
     reply, change = answered(count)
-    prompt = f"How many files below {folder} may everybody (others) write?"
+    prompt = f"To how many files below {folder} may others write, who are neither the owner nor in the group?"
     return goal(prompt, [run(f"find {folder} -type f -perm -002 | wc -l"), reply], [change])
 
 
@@ -64,7 +68,10 @@ def _take_write(d: Disk) -> Goal:
         d.want_mode(path, mode & ~0o002)
         if mode & 0o002:
             wrong.append(path)
-    prompt = f"Take the permission to write from others for all files below {folder}. All other permissions stay"
+    prompt = (
+        f"Take the permission to write from others, who are neither the owner nor in the group, for all files below "
+        f"{folder}. All other permissions stay"
+    )
     return goal(prompt, [run(f"find {folder} -type f -perm -002"), run(f"chmod o-w {quoted(*wrong)}")], [])
 
 
@@ -78,7 +85,7 @@ def _as_listed(d: Disk) -> Goal:
         rows.append(f"{wanted:o} {name}.html")
         changes.append(f"chmod {wanted:o} {path}")
     d.put(f"{folder}/MODES", lines(rows))
-    prompt = f"Give the files of {folder} the permissions that {folder}/MODES lists"
+    prompt = f"Give the files in {folder} the permissions that {folder}/MODES lists"
     return goal(prompt, [run(f"cat {folder}/MODES"), run("; ".join(changes))], [])
 
 
@@ -92,8 +99,8 @@ def _current_link(d: Disk) -> Goal:
     d.put_link(f"{folder}/current", f"v{major}.{min(minors)}")
     d.want_link(f"{folder}/current", f"v{major}.{newest}")
     prompt = (
-        f"Point the symbolic link {folder}/current to the highest version in {folder} (a relative link; 1.10 is "
-        "higher than 1.9)"
+        f"Point the symbolic link {folder}/current to the folder of the highest version in {folder}. Its target is the "
+        "bare name of that folder, such as v1.10, which is higher than v1.9"
     )
     return goal(
         prompt, [run(f"ls {folder}; readlink {folder}/current"), run(f"ln -sfn v{major}.{newest} {folder}/current")], []

@@ -30,12 +30,14 @@ def _filter(d: Disk) -> Goal:
     folder = d.folder("data")
     rows = _orders(d, d.sample(PEOPLE, 6))
     region, least = d.rng.choice(REGIONS), d.rng.choice((100, 200, 300))
+    at = d.rng.randrange(len(rows))  # so that "or more" and "more than" differ
+    rows[at] = (*rows[at][:3], region, least)
     d.put(f"{folder}/orders.csv", csv_of(ORDERS, rows))
     out = f"{folder}/{region}.csv"
     d.want(out, csv_of(ORDERS, [row for row in rows if row[3] == region and row[4] >= least]))
     prompt = (
-        f"Write {out} with the header and the rows of {folder}/orders.csv of the region {region} with an amount of "
-        f"{least} or more, in their order"
+        f"Write {out} with the header of {folder}/orders.csv and those of its rows that have the region {region} and "
+        f"an amount of {least} or more, in their order"
     )
     make = f"awk -F, 'NR == 1 || ($4 == \"{region}\" && $5 >= {least})' {folder}/orders.csv > {out}"
     return goal(prompt, [run(f"head -3 {folder}/orders.csv"), run(make)], [])
@@ -56,9 +58,8 @@ def _join(d: Disk) -> Goal:
     out = f"{folder}/named.csv"
     d.want(out, csv_of(("order", "name", "amount"), [(row[0], people[row[1]][0], row[4]) for row in rows]))
     prompt = (
-        f"Write {out} with the columns order,name,amount: all rows of {folder}/orders.csv in their order, with the "
-        "name "
-        f"of the customer from {folder}/customers.csv"
+        f"Write {out} with the header order,name,amount and all rows of {folder}/orders.csv in their order, with the "
+        f"name that the customer has in {folder}/customers.csv"
     )
     make = (
         'awk -F, \'NR == FNR {name[$1] = $2; next} FNR == 1 {print "order,name,amount"; next} '
@@ -83,7 +84,10 @@ def _best_customer(d: Disk) -> Goal:
     look = (
         f"awk -F, 'NR > 1 {{t[$2] += $5}} END {{for (c in t) print t[c], c}}' {folder}/orders.csv | sort -rn | head -2"
     )
-    prompt = f"What is the name of the customer with the highest sum of amounts in {folder}/orders.csv?"
+    prompt = (
+        f"What is the name, by {folder}/customers.csv, of the customer with the highest sum of amounts in "
+        f"{folder}/orders.csv?"
+    )
     return goal(prompt, [run(look), run(f"grep '^{best},' {folder}/customers.csv"), reply], [change])
 
 
@@ -100,8 +104,8 @@ def _sum_of_region(d: Disk) -> Goal:
         f"{folder}/customers.csv {folder}/orders.csv"
     )
     prompt = (
-        f"What is the sum of the amounts in {folder}/orders.csv of the customers whose home is {region}, by "
-        f"{folder}/customers.csv? (Not the region of the order.)"
+        f"What is the sum of the amounts in {folder}/orders.csv of all orders of customers whose home in "
+        f"{folder}/customers.csv is {region}, whatever the region of the order?"
     )
     return goal(prompt, [run(f"head -2 {folder}/*.csv"), run(look), reply], [change])
 
@@ -113,8 +117,8 @@ def _to_json(d: Disk) -> Goal:
     out = f"{folder}/orders.json"
     d.want(out, json.dumps([{"order": row[0], "item": row[2], "amount": row[4]} for row in rows]))
     prompt = (
-        f"Convert {folder}/orders.csv to {out}: an array in the order of the rows, of objects with order (a number), "
-        "item (a text) and amount (a number)"
+        f"Convert {folder}/orders.csv to {out}: an array in the order of the rows, of objects with the keys order "
+        "(a number), item (a text) and amount (a number)"
     )
     script = (
         "NR > 1 "
@@ -136,7 +140,7 @@ def _to_csv(d: Disk) -> Goal:
     out = f"{folder}/sales.csv"
     d.want(out, csv_of(("id", "name", "amount"), [(row["id"], row["buyer"]["name"], row["amount"]) for row in rows]))
     prompt = (
-        f"Convert {folder}/sales.json to {out} with the columns id,name,amount, where name is the buyer's, in the "
+        f"Convert {folder}/sales.json to {out} with the header id,name,amount, where name is the buyer's, in the "
         "same order"
     )
     make = f"(echo id,name,amount; jq -r '.[] | \"\\(.id),\\(.buyer.name),\\(.amount)\"' {folder}/sales.json) > {out}"
@@ -174,8 +178,8 @@ def _merge(d: Disk) -> Goal:
     out = f"{folder}/merged.json"
     d.want(out, json.dumps({**base, **local, "features": {**base["features"], **local["features"]}}))
     prompt = (
-        f"Write {out}: {folder}/base.json, with the values of {folder}/local.json added or in their place, within the "
-        "object features too"
+        f"Write {out}: the object of {folder}/base.json, in which each value of {folder}/local.json is added, or "
+        "replaces the one of the same name. The two objects features are merged in the same way"
     )
     return goal(
         prompt,
@@ -198,7 +202,7 @@ def _set_in_many(d: Disk) -> Goal:
         if own == team:
             chosen.append(path)
             d.want(path, json.dumps({**data, "limits": {**data["limits"], setting: value}}))  # type: ignore[dict-item]
-    prompt = f"Set {setting} in limits to {value} in the files of {folder} whose team is {team}"
+    prompt = f"In the .json files in {folder} whose team is {team}, set {setting} in the object limits to {value}"
     make = f"for f in {' '.join(chosen)}; do jq '.limits.{setting} = {value}' $f > $f.new && mv $f.new $f; done"
     return goal(prompt, [run(f'grep -l \'"team": "{team}"\' {folder}/*.json'), run(make)], [])
 
@@ -213,7 +217,10 @@ def _missing_ids(d: Disk) -> Goal:
     d.put(f"{folder}/found.txt", "".join(f"{name}\n" for name in found))
     out = f"{folder}/missing.txt"
     d.want(out, "".join(f"{name}\n" for name in sorted(gone)))
-    prompt = f"Write the lines of {folder}/expected.txt that {folder}/found.txt lacks to {out}, sorted"
+    prompt = (
+        f"Write the lines of {folder}/expected.txt that are not in {folder}/found.txt to {out}, sorted from a to z in "
+        "the order of bytes"
+    )
     make = f"grep -vxFf {folder}/found.txt {folder}/expected.txt | sort > {out}"
     return goal(prompt, [run(f"wc -l {folder}/*.txt"), run(make)], [])
 

@@ -42,8 +42,8 @@ def _services_of_team(d: Disk) -> Goal:
             d.want(path, text.format(name, setting, value))
     d.put(f"{folder}/owners.csv", lines(["service,team", *rows]))
     prompt = (
-        f"Set {setting} to {value} in the file .env of each service of the team {team}. {folder}/owners.csv has the "
-        "teams"
+        f"Set {setting} to {value} in the file .env of each service below {folder} that belongs to the team {team} by "
+        f"{folder}/owners.csv. Other lines stay"
     )
     change = f"sed -i 's/^{setting}=.*/{setting}={value}/' {' '.join(chosen)}"
     return goal(prompt, [run(f"grep ,{team}$ {folder}/owners.csv"), run(change)], [])

@@ -23,7 +23,7 @@ from .goals import (
     where,
 )
 from .ladder import RATES, measure, picture, table
-from .replies import Part, PuzzleEnvironment, Replies, number_of
+from .replies import Part, PuzzleEnvironment, Replies, number_of, part_of
 from .rows import MOST, Row, RowDesk, Tables, copies, write_rows
 
 __all__ = [
@@ -57,6 +57,7 @@ __all__ = [
     "measure",
     "number_of",
     "numbered",
+    "part_of",
     "picture",
     "random_of",
     "set_to",

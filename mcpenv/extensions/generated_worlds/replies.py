@@ -13,7 +13,7 @@ from mcpenv import Evidence, MCPEnvironment, Reward, ToolError
 
 from .rows import RowDesk
 
-Part = Annotated[int, Field(ge=1, le=20, description="The number of the request, if there are several")]
+Part = Annotated[int | None, Field(ge=1, le=20, description="The number of the request; needed if there are several")]
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 
 
@@ -37,7 +37,7 @@ class Replies:
         text: Annotated[
             str, Field(min_length=1, max_length=200, description="The fact alone: a name, a number, a day")
         ],
-        part: Part = 1,
+        part: Part = None,
     ) -> str:
         """Answer a question of the user. Amounts may be rounded to cents."""
         said = " ".join(text.split()).strip(" .").casefold()
@@ -48,7 +48,7 @@ class Replies:
         self,
         rule: Annotated[str, Field(min_length=1, max_length=10, description='The rule that forbids it: "R7"')],
         reason: Annotated[str, Field(min_length=1, max_length=200)],
-        part: Part = 1,
+        part: Part = None,
     ) -> str:
         """Refuse a request that the policy forbids. Change nothing then."""
         name = rule.strip(" .").upper()
@@ -58,18 +58,32 @@ class Replies:
         self.put("declined", part, name, reason)
         return "The refusal is noted."
 
-    def put(self, table: str, part: int, *values: object) -> None:
+    def put(self, table: str, part: int | None, *values: object) -> None:
         """Write the reply to a request.
 
         Raises:
-            ToolError: there is no such request.
+            ToolError: as by `part_of`.
         """
-        requests = self.desk.requests
-        if requests is not None and part > requests:
-            these = "There is one request: 1." if requests == 1 else f"The requests are 1 to {requests}."
-            raise ToolError(f"There is no request {part}. {these}")
-        row = (part, *values)
+        row = (part_of(part, self.desk.requests), *values)
         self.desk.db.execute(f"INSERT OR REPLACE INTO {table} VALUES ({', '.join('?' * len(row))})", row)
+
+
+def part_of(part: int | None, requests: int | None) -> int:
+    """Return the number of the request that a reply is to: 1 if it is not given and there are not several.
+
+    Args:
+        part: as the agent gave it.
+        requests: the number of requests of the task; None without a task.
+
+    Raises:
+        ToolError: there is no such request, or there are several and none is named.
+    """
+    these = "There is one request: 1." if requests == 1 else f"The requests are 1 to {requests}."
+    if part is None and requests is not None and requests > 1:
+        raise ToolError(f"Which request is this the reply to? Give its number as part. {these}")
+    if part is not None and requests is not None and part > requests:
+        raise ToolError(f"There is no request {part}. {these}")
+    return part or 1
 
 
 def number_of(text: str) -> float | None:
