@@ -1,6 +1,7 @@
 """Take the screenshots of the documentation: ``python tests/extensions/console/browser/screenshots.py [FOLDER]``.
 
-With ``--worlds``, write for each world below the picture ``episode.png`` beside its README instead.
+With ``--worlds [NAME ...]``, write for each world below, or for those, the picture ``episode.png`` beside its README
+instead.
 
 Needs Debian's chromium and chromium-driver, and the package selenium.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 import random
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from visitor import Visitor, visiting
@@ -50,13 +52,24 @@ def take(folder: Path) -> None:
         _keep(visitor, folder / "console-compare.png")
 
 
-WORLDS = {"office": 1, "operations": 1, "terminal": 1, "ledger": 1, "workspace": 1, "maze": 0}
-"""The index of a task for training of each world, whose solution the picture shows."""
+WORLDS = {
+    "office": ("train", 1),
+    "operations": ("train", 1),
+    "terminal": ("train", 1),
+    "ledger": ("train", 1),
+    "workspace": ("train", 1),
+    "maze": ("train", 0),
+    "agentdojo": ("clean", 0),
+    "bfcl": ("base", 0),
+    "reasoning_gym": ("train", 0),
+}
+"""The split and the index of a task of each world, whose solution the picture shows."""
 
 
-def take_worlds(folder: Path) -> None:
-    """Write a picture of an episode beside the README of each world."""
-    for world, index in WORLDS.items():
+def take_worlds(folder: Path, worlds: Sequence[str]) -> None:
+    """Write a picture of an episode beside the README of each of some worlds."""
+    for world in worlds:
+        split, index = WORLDS[world]
         target = load_target(str(folder / f"{world}_mcp"))
         with (
             tempfile.TemporaryDirectory() as record,
@@ -64,7 +77,7 @@ def take_worlds(folder: Path) -> None:
             EnvClient(url).sync() as env,
             visiting() as visitor,
         ):
-            task = env.get_task("train", index)
+            task = env.get_task(split, index)
             episode = str(env.reset(task=task).info["episode_id"])
             for call in task.oracle or ():
                 env.call_tool(call.tool_name, call.arguments)
@@ -92,7 +105,7 @@ def _keep(visitor: Visitor, file: Path) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["--worlds"]:
-        take_worlds(ROOT / "envs")
+    if sys.argv[1:2] == ["--worlds"]:
+        take_worlds(ROOT / "envs", sys.argv[2:] or [*WORLDS])
     else:
         take(Path(sys.argv[1]) if sys.argv[1:] else FOLDER)
