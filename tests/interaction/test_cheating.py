@@ -630,7 +630,15 @@ def test_no_answer_oracle_or_verifier_is_where_an_agent_can_read_it(url: str) ->
                             answers = [await bare.get(path + route), await bare.post(path + route, json={})]
                             assert all(answer.status_code in (401, 404, 405) for answer in answers), path + route
                             assert not [word for word in TELLTALES if word in " ".join(a.text for a in answers)]
-                    for route in ("/metadata", "/schema", "/openapi.json", "/docs", "/health", "/ready"):
+                    public = ("/metadata", "/schema", "/openapi.json", "/docs", "/health", "/ready")
+                    described = (await bare.get("/openapi.json")).json()["paths"]
+                    for route in described.keys() - set(public):
+                        at = re.sub(r"\{name\}", "Office", route)
+                        at = re.sub(r"\{\w+\}", handle.rpartition("/")[2], at)
+                        for method in ("GET", "POST", "PUT", "DELETE"):
+                            refused = await bare.request(method, at)
+                            assert refused.status_code in (401, 404, 405), (method, at)
+                    for route in (*public, "/console/", "/console/api/session", "/.well-known/mcp/server-card.json"):
                         text = (await bare.get(route)).text
                         assert not re.search("|".join(TELLTALES[:3]), text), route
 
