@@ -8,6 +8,8 @@ began, and does not find the rule from nothing. Needs ``pip install "mcpenv-clie
     python examples/train_grpo.py --model Qwen/Qwen3-0.6B       # a real model on a GPU, without imitation
     python examples/train_grpo.py --url http://127.0.0.1:8000   # mcpenv run examples/coloured_doors.py
     python examples/train_grpo.py --quick                       # only shows that it runs
+    python examples/train_grpo.py --env office                  # a tiny policy chooses calls of an office's tools
+    python examples/train_grpo.py --env office --model Qwen/Qwen3-4B   # a real model learns the same tasks
 """
 
 import argparse
@@ -18,10 +20,12 @@ import sys
 import tempfile
 import time
 import warnings
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import choose_calls
 import torch
 from serving import HERE, served
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -38,10 +42,11 @@ from transformers.utils import logging as progress
 from trl import GRPOConfig, GRPOTrainer
 from trl.chat_template_utils import qwen3_template
 
-from mcpenv_client import ConnectionFailed, WireError
+from mcpenv import load
+from mcpenv_client import ConnectionFailed, EnvClient, WireError
 from mcpenv_client.trainers.trl import McpenvSpec
 
-DOORS = HERE / "coloured_doors.py"
+DOORS, OFFICE = HERE / "coloured_doors.py", HERE.parent / "envs" / "office_mcp"
 COLOURS = ("red", "blue", "green", "gold")
 
 # -- the tiny model, and what it imitates
@@ -99,6 +104,7 @@ REAL = {
     "bf16": torch.cuda.is_available(),
     "use_cpu": not torch.cuda.is_available(),
 }
+OFFICE_SETTINGS = {"max_completion_length": 4096, "max_tool_calling_iterations": 10}
 STEPS, SHOWN = 80, 10
 MEASURED = 32
 """The tasks that are played before and after, eight times each."""
@@ -288,8 +294,10 @@ def train(url: str, seed: int, given: argparse.Namespace, folder: Path) -> dict[
     began = time.perf_counter()
     start: dict[str, Any] | None = None
     tokenizer = loaded(given.model) if given.model else None
+    office = given.env == "office"
     spec = McpenvSpec(url, processing_class=tokenizer)
-    path, settings = given.model, REAL
+    held_out = McpenvSpec(url, split="test", num_tasks=None if office else 8 if given.quick else MEASURED).train_dataset
+    path, settings = given.model, REAL | (OFFICE_SETTINGS if office else {})
     if tokenizer is None:
         torch.set_num_threads(1)  # a second thread makes so small a model slower
         path, settings = str(folder / "start"), TINY
@@ -314,8 +322,8 @@ def train(url: str, seed: int, given: argparse.Namespace, folder: Path) -> dict[
             **settings,
         ),
         processing_class=tokenizer,
-        train_dataset=spec.train_dataset,
-        eval_dataset=McpenvSpec(url, split="test", num_tasks=8 if given.quick else MEASURED).train_dataset,
+        train_dataset=of_levels(spec.train_dataset) if office else spec.train_dataset,
+        eval_dataset=of_levels(held_out).select(range(8 if given.quick else 64)) if office else held_out,
         environment_factory=spec.environment_factory,
         reward_funcs=spec.reward_funcs,
         callbacks=[curve],
@@ -338,6 +346,30 @@ def train(url: str, seed: int, given: argparse.Namespace, folder: Path) -> dict[
     }
 
 
+def of_levels(rows: Any) -> Any:
+    """Return the rows whose tasks have the levels that are learned."""
+    return rows.filter(lambda row: row["level"] in choose_calls.LEVELS)
+
+
+def train_chooser(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Train the policy that chooses calls, once with each seed and sampler, and yield the curves."""
+    updates = 2 if given.quick else given.steps or choose_calls.UPDATES
+    with EnvClient(given.url).sync() if given.url else load(OFFICE) as env:
+        for seed in given.seeds:
+            yield from choose_calls.train(env, seed, given.samplers, updates)
+
+
+def train_models(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Train a language model with each seed, and yield the curves."""
+    given.steps = 2 if given.quick else given.steps or STEPS
+    with ExitStack() as stack:
+        target = OFFICE if given.env == "office" else DOORS
+        url = given.url or stack.enter_context(served(target, "--max-sessions", "200"))
+        check(url, target)
+        for seed in given.seeds:
+            yield train(url, seed, given, Path(stack.enter_context(tempfile.TemporaryDirectory())))
+
+
 def positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
@@ -352,48 +384,54 @@ def loaded(model: str) -> Any:
         sys.exit(f"train_grpo: --model {model} cannot be loaded: {error}")
 
 
-def check(url: str) -> None:
+def check(url: str, target: Path) -> None:
     """Exit if the server has not the environment."""
+    wanted = {OFFICE: {"search_mails", "answer"}, DOORS: {"read_sign", "open_door"}}[target]
     try:
         tools = {tool["function"]["name"] for tool in McpenvSpec(url, num_tasks=1).tools}
     except (ConnectionFailed, WireError, ValueError) as error:
-        sys.exit(f"train_grpo: {url}: {error}\nServe the environment by: mcpenv run {DOORS}")
-    if tools != {"read_sign", "open_door"}:
-        sys.exit(f"train_grpo: {url} has the tools {sorted(tools)}. Serve the environment by: mcpenv run {DOORS}")
+        sys.exit(f"train_grpo: {url}: {error}\nServe the environment by: mcpenv run {target}")
+    if not wanted <= tools:
+        sys.exit(f"train_grpo: {url} has the tools {sorted(tools)}. Serve the environment by: mcpenv run {target}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--url", help="a server of examples/coloured_doors.py; without it the program starts one")
+    parser.add_argument("--env", choices=("doors", "office"), default="doors", help="the environment (doors)")
+    parser.add_argument("--url", help="a server of the environment; without it the program starts one")
     parser.add_argument("--model", help="a model's name or folder; without it a tiny one is made")
+    parser.add_argument(
+        "--samplers",
+        nargs="+",
+        choices=[*choose_calls.SAMPLERS],
+        default=["plain"],
+        help="how the tiny policy of office takes tasks; one run for each (plain)",
+    )
     parser.add_argument("--seeds", type=positive, nargs="+", default=[1], metavar="SEED", help="one run for each (1)")
-    parser.add_argument("--steps", type=positive, default=STEPS, help=f"steps of GRPO ({STEPS})")
+    parser.add_argument(
+        "--steps",
+        type=positive,
+        help=f"steps of GRPO ({STEPS}; {choose_calls.UPDATES} of the tiny policy of office)",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the curves to this file, after each run")
     parser.add_argument("--save", type=Path, metavar="FOLDER", help="write each trained model to FOLDER/seed-SEED")
     parser.add_argument("--quick", action="store_true", help="2 steps, to see that it runs")
     given = parser.parse_args()
-    if given.quick:
-        given.steps = 2
     progress.disable_progress_bar()  # of files that are loaded
     warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
     if given.json and not given.json.parent.is_dir():
         parser.error(f"--json {given.json}: there is no folder {given.json.parent}; make it first")
     runs: list[dict[str, Any]] = []
-    with ExitStack() as stack:
-        url = given.url or stack.enter_context(served(DOORS, "--max-sessions", "200"))
-        check(url)
-        for seed in given.seeds:
-            folder = stack.enter_context(tempfile.TemporaryDirectory())
-            run = train(url, seed, given, Path(folder))
-            runs.append(run)
-            if given.json:
-                given.json.write_text(json.dumps({"runs": runs}, indent=1) + "\n", encoding="utf-8")
-            (reward, rewarded), (verified, right) = run["reward"], run["verified"]
-            print(
-                f"seed {seed}: reward {reward:.2f} to {rewarded:.2f}, verified {verified:.2f} to {right:.2f}, "
-                f"{run['lost']} episodes lost, {run['seconds']:.0f} s",
-                flush=True,
-            )
+    for run in train_chooser(given) if given.env == "office" and not given.model else train_models(given):
+        runs.append(run)
+        if given.json:
+            given.json.write_text(json.dumps({"runs": runs}, indent=1) + "\n", encoding="utf-8")
+        (reward, rewarded), (verified, right) = run["reward"], run["verified"]
+        print(
+            f"seed {run['seed']}: reward {reward:.2f} to {rewarded:.2f}, verified {verified:.2f} to {right:.2f}, "
+            f"{run['lost']} episodes lost, {run['seconds']:.0f} s",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 sys.path.insert(0, str(EXAMPLES))
 from serving import ECHO_MCP, GUESS_NUMBER, served  # noqa: E402
 
-HELPERS = {"serving"}
+HELPERS = {"serving", "choose_calls"}
 NEEDS_A_MODEL = {"llm_rollout"}
 NEEDS_TORCH = {"train_ppo", "train_grpo"}  # tests/extensions/trainers/test_train_ppo.py, test_train_grpo.py
 NEEDS_FILES = {"plot_curves"}
