@@ -51,6 +51,7 @@ def make_task(chance: random.Random, index: int) -> Task:
         seed=seed,
         options={"generator": generator},
         oracle=[OracleCall(tool_name="answer", arguments={"text": str(answer)})] if known else None,
+        family=generator,
     )
 
 
