@@ -435,7 +435,7 @@ class ReadTrajectory(Operation):
             raise InvalidMessage("there is no episode yet; reset first")
         return trajectory
 
-    reply_data = staticmethod(Trajectory.to_plain)
+    reply_data = staticmethod(lambda trajectory: trajectory.to_plain())
 
 
 OPERATIONS: dict[FrameType, type[Operation]] = {
