@@ -108,7 +108,7 @@ async def test_the_error_of_a_server_that_ends_at_its_start_quotes_its_output() 
     with pytest.raises(InstanceFailed, match="ended while it started") as raised:
         async with LocalProvider(f"{WORLDS}:Missing").instance():
             pass
-    assert "there is no 'Missing' in provider_worlds.py" in raised.value.log
+    assert "provider_worlds.py:Missing: there is no 'Missing' in the file" in raised.value.log
 
 
 @in_loop
