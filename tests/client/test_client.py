@@ -409,6 +409,17 @@ def test_the_session_goes_on_after_a_refusal(code: str) -> None:
     body()
 
 
+@in_loop
+async def test_the_reason_of_a_close_is_said_once() -> None:
+    async def leaving(socket: ServerConnection) -> None:
+        await socket.recv()
+        await socket.close(1013, "no room")
+
+    async with server(leaving) as url, EnvClient(url) as client:
+        with pytest.raises(SessionLost, match=r"ended: 1013 \(try again later\) no room$"):
+            await client.reset()
+
+
 @pytest.mark.parametrize(("code", "error"), [("CAPACITY_REACHED", CapacityReached), ("FACTORY_ERROR", FactoryError)])
 @pytest.mark.parametrize("client_waits", [False, True])
 @pytest.mark.parametrize("resume", [False, True])

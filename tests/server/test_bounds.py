@@ -27,7 +27,7 @@ from mcpenv.server.http import file_limits, http_protocol
 from mcpenv.server.http.websocket_protocol import PIECE, WebSocketProtocol
 from mcpenv.server.mcp.connections import MAX_FIRST_BYTES, MAX_PLAIN_BYTES, HandshakeConnections
 from mcpenv.server.serve import serving
-from mcpenv_client import EnvClient, ReplyGone, ServerCapacityStatus, SessionLost
+from mcpenv_client import CapacityReached, EnvClient, ReplyGone, ServerCapacityStatus
 
 WAIT_S = 1.0
 """Seconds that the servers of these tests wait for their clients."""
@@ -329,11 +329,13 @@ def test_a_server_whose_connections_are_all_in_use_says_so_and_answers_probes(
             return
         with connect(address) as late, pytest.raises(ConnectionClosedError) as closed:
             late.send('{"type":"reset"}')
+            assert json.loads(late.recv(PATIENCE_S))["data"]["code"] == "CAPACITY_REACHED"
             late.recv(PATIENCE_S)
         assert closed.value.rcvd is not None
         assert (closed.value.rcvd.code, closed.value.rcvd.reason) == (1013, "all connections are in use")
-        with pytest.raises(SessionLost, match=r"ended: 1013 \(try again later\) all connections are in use$"):
+        with pytest.raises(CapacityReached, match=r"all connections are in use$") as told:
             stack.enter_context(EnvClient(url).sync()).reset()
+        assert told.value.data["retry_after_s"] > 0
         assert "\nmcpenv_connections_refused_total 3.0\n" in httpx.get(f"{url}/metrics").text
         used[0].close()
         while httpx.get(f"{url}/ready").status_code == 503:

@@ -17,10 +17,15 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from websockets.frames import Frame
 from websockets.http11 import Request
 
+from mcpenv_client.errors import CapacityReached
+from mcpenv_client.wire.protocol import encode_reply
+
 from .open_connections import USED, OpenConnections
 
 PIECE = 8 * 1024
 """Bytes that are parsed at a time."""
+
+FULL = "all connections are in use"
 
 MANY = 32
 """Frames in one piece after which the rest of a read waits for the next run of the event loop."""
@@ -84,8 +89,9 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         if kind == USED:
             if self._open.full():
                 self._open.refused()
-                reason = "all connections are in use"
-                await super().send({"type": "websocket.close", "code": 1013, "reason": reason})
+                refused = encode_reply("error", CapacityReached(FULL, retry_after_s=1.0).to_wire(), None)
+                await super().send({"type": "websocket.send", "text": refused})
+                await super().send({"type": "websocket.close", "code": 1013, "reason": FULL})
                 self._open.listening(self)
                 raise ClientDisconnected
             self._open.answering(self)
