@@ -507,13 +507,14 @@ def test_the_command_names_what_is_wrong_with_cheatable_tasks(tmp_path: Path, co
     status, out, _ = command(*arguments)
     assert status == 1 and "1 problem" in out
     assert f"plays: {rows[0]['id']}: doing nothing scores 1, which is full" in out
+    assert f"plays: {rows[0]['id']}: the oracle without call 2 (transfer) scores 1, which is full" in out
     assert f"plays: {rows[1]['id']}: the oracle scores 0 instead of 1" in out
     assert f"oracles: {rows[2]['id']}: no oracle, so it is not known that the task can be solved" in out
-    assert "ledger_mcp is unsound: 2 findings; 1 warning; skipped: " in out
+    assert "ledger_mcp is unsound: 3 findings; 1 warning; skipped: " in out
     status, out, _ = command(*arguments, "--json")
     document = json.loads(out)
     assert status == 1 and not document["ok"] and document["without_oracle"] == [rows[2]["id"]]
-    assert [len(task["problems"]) for task in document["tasks"]] == [1, 1, 0]
+    assert [len(task["problems"]) for task in document["tasks"]] == [2, 1, 0]
 
 
 def test_a_cheatable_copy_of_a_folder_is_found_out_from_outside(tmp_path: Path) -> None:
