@@ -65,8 +65,8 @@ def allow_many(sessions: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
     if wanted < needed:
         logger.warning(
-            "%d sessions may need %d open files, and this process is allowed %d; raise the limit (ulimit -Hn), or take "
-            "fewer sessions",
+            "%d sessions may need %d open files, and this process is allowed %d; raise the limit (ulimit -n, or "
+            "LimitNOFILE of systemd), or give a lower --max-sessions",
             sessions,
             needed,
             wanted,
