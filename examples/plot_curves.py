@@ -7,6 +7,7 @@ Needs ``pip install matplotlib``. Run it::
 
 import argparse
 import json
+import statistics
 import sys
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,8 @@ def kept(path: Path, run: dict[str, Any]) -> dict[str, Any]:
     curve = [{name: at[name] for name in ("steps", "episodes", "reward", "verified")} for at in run["curve"]]
     if len(curve) < WINDOW:
         raise ValueError(f"{path} has {len(curve)} updates, and a curve needs {WINDOW}; train for more")
-    return {**{name: run[name] for name in ("seed", "cheat", "reward", "verified", "lost", "seconds")}, "curve": curve}
+    told = {name: run[name] for name in ("seed", "cheat", "reward", "verified", "lost", "seconds")}
+    return {**told, "curve": curve, "sampler": run.get("sampler"), "held_out": run.get("held_out")}
 
 
 def smooth(curve: list[dict[str, Any]], name: str) -> list[tuple[int, float]]:
@@ -70,6 +72,23 @@ def draw(runs: list[dict[str, Any]], out: Path) -> None:
     figure.savefig(out, dpi=100, metadata={"Software": None})
 
 
+def draw_held_out(runs: list[dict[str, Any]], out: Path) -> None:
+    """Draw the mean return of the test tasks: a thin line for each run, and a thick one for the mean of a sampler."""
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    axes = figure.subplots()
+    for colour, sampler in enumerate(dict.fromkeys(run["sampler"] for run in runs)):
+        lines = [run["held_out"] for run in runs if run["sampler"] == sampler]
+        for line in lines:
+            axes.plot(*zip(*line, strict=True), color=f"C{colour}", linewidth=0.6, alpha=0.6)
+        means = [(looks[0][0], statistics.fmean(mean for _, mean in looks)) for looks in zip(*lines, strict=True)]
+        axes.plot(*zip(*means, strict=True), color=f"C{colour}", linewidth=2, label=f"{sampler}, mean of {len(lines)}")
+    axes.set_xlabel("updates")
+    axes.set_ylabel("mean return, test tasks")
+    axes.grid(alpha=0.3)
+    axes.legend()
+    figure.savefig(out, dpi=100, metadata={"Software": None})
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="what a program wrote by --json")
@@ -79,10 +98,14 @@ def main() -> None:
         runs = [run for path in given.files for run in read(path)]
     except ValueError as error:
         sys.exit(f"plot_curves: {error}")
-    draw(runs, given.out)
+    if all(run["held_out"] for run in runs):
+        draw_held_out(runs, given.out)
+    else:
+        draw(runs, given.out)
     for run in runs:
         means = " | ".join(f"{mean:.2f}" for mean in (*run["reward"], *run["verified"]))
-        print(f"| {run['seed']} | {means} | {run['lost']} | {run['seconds']:.0f} |")
+        name = " | ".join(str(run[key]) for key in ("seed", "sampler") if run[key] is not None)
+        print(f"| {name} | {means} | {run['lost']} | {run['seconds']:.0f} |")
 
 
 if __name__ == "__main__":

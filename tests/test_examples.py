@@ -101,6 +101,7 @@ def test_the_curves_of_the_docs_are_drawn_and_their_figures_are_those_of_the_pag
         ("train-a-policy", "train-ppo/seed-*.json"),
         ("train-a-policy", "train-ppo/cheat-*.json"),
         ("train-a-language-model", "train-grpo/seed-*.json"),
+        ("train-a-language-model", "train-office/seed-*.json"),
     ):
         page, runs = (pages / f"{name}.md").read_text(encoding="utf-8"), sorted(IMAGES.glob(files))
         said = run_example("plot_curves", *map(str, runs), "--out", str(tmp_path / "curves.png"))
