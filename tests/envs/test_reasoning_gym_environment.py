@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from imported_environments import check_that_no_answer_runs, module_of
 
 from mcpenv.extensions.validation.tasks.play import oracle, play
-
-FILE = Path(__file__).resolve().parents[2] / "envs" / "reasoning_gym_mcp" / "environment.py"
 
 NO_ANSWER = {"boxnet", "graph_color", "propositional_logic", "rubiks_cube", "rush_hour"}
 """Generators that name no answer; they judge any."""
@@ -19,11 +16,7 @@ NO_ANSWER = {"boxnet", "graph_color", "propositional_logic", "rubiks_cube", "rus
 
 @pytest.fixture(scope="module")
 def gym() -> Any:
-    spec = importlib.util.spec_from_file_location("reasoning_gym_environment", FILE)
-    assert spec is not None and spec.loader is not None
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return module_of("reasoning_gym")
 
 
 @pytest.mark.world
@@ -50,11 +43,4 @@ def test_a_wrong_answer_is_worth_less_than_the_right_one_and_there_is_one_try(gy
 @pytest.mark.world
 @pytest.mark.timeout(600)
 def test_no_generator_runs_an_answer_as_python(gym: Any, tmp_path: Path) -> None:
-    marker = tmp_path / "ran"
-    code = f"__import__('pathlib').Path({str(marker)!r}).touch()"
-    with gym.ReasoningGymEnvironment() as env:
-        for task in gym.ReasoningGymEnvironment.get_tasks("test", 0, len(gym.NAMES)):
-            for text in (code, f"[{code}]", f"[[{code}]]"):
-                env.reset(task=task)
-                env.call_tool("answer", {"text": text})
-                assert not marker.exists(), task.options["generator"]
+    check_that_no_answer_runs(gym.ReasoningGymEnvironment, len(gym.NAMES), tmp_path)

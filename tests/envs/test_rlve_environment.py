@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import random
 import sys
 from collections import Counter
@@ -10,19 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from imported_environments import check_that_no_answer_runs, module_of
 
 from mcpenv.extensions.validation.tasks.play import at_random, oracle, play
-
-FILE = Path(__file__).resolve().parents[2] / "envs" / "rlve_mcp" / "environment.py"
 
 
 @pytest.fixture(scope="module")
 def rlve() -> Any:
-    spec = importlib.util.spec_from_file_location("rlve_environment", FILE)
-    assert spec is not None and spec.loader is not None
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return module_of("rlve")
 
 
 @pytest.mark.world
@@ -99,11 +93,4 @@ def test_a_wrong_answer_has_no_reward_and_a_grade_and_there_is_one_try(rlve: Any
 @pytest.mark.world
 @pytest.mark.timeout(300)
 def test_no_generator_runs_an_answer_as_python(rlve: Any, tmp_path: Path) -> None:
-    marker = tmp_path / "ran"
-    code = f"__import__('pathlib').Path({str(marker)!r}).touch()"
-    with rlve.RLVEEnvironment() as env:
-        for task in rlve.RLVEEnvironment.get_tasks("test", 0, len(rlve.NAMES)):
-            for text in (code, f"[{code}]"):
-                env.reset(task=task)
-                env.call_tool("answer", {"text": text})
-                assert not marker.exists(), task.family
+    check_that_no_answer_runs(rlve.RLVEEnvironment, len(rlve.NAMES), tmp_path)

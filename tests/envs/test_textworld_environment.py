@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from imported_environments import module_of
 
 from mcpenv.extensions.generated_worlds import measure
 from mcpenv.extensions.validation.tasks.play import at_random, oracle, play
@@ -18,11 +18,7 @@ FILE = Path(__file__).resolve().parents[2] / "envs" / "textworld_mcp" / "environ
 
 @pytest.fixture(scope="module")
 def textworld() -> Any:
-    spec = importlib.util.spec_from_file_location("textworld_environment", FILE)
-    assert spec is not None and spec.loader is not None
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return module_of("textworld")
 
 
 @pytest.mark.world

@@ -8,7 +8,7 @@ from typing import Any
 from starlette.responses import PlainTextResponse
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from .open_connections import PROBES, OpenConnections
+from .open_connections import FULL, PROBES, OpenConnections
 
 MAX_HEAD_BYTES = 64 * 1024
 """Maximum size of a head, in bytes. A larger one is refused with 431."""
@@ -18,7 +18,7 @@ MIN_BODY_BYTES = 64 * 1024
 
 _ACCEPT, _EVENTS = b"accept", b"text/event-stream"
 _REFUSAL = b"HTTP/1.1 431 Request Header Fields Too Large\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-_FULL = PlainTextResponse("all connections are in use", 503, {"Retry-After": "1", "Connection": "close"})
+_FULL = PlainTextResponse(FULL, 503, {"Retry-After": "1", "Connection": "close"})
 
 
 class HTTPProtocol(HttpToolsProtocol):

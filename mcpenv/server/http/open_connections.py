@@ -17,6 +17,9 @@ from .file_limits import RESERVED, ClosedForRoom
 UNFINISHED_BODIES = 64
 """The size of all unfinished bodies and frames together, as a multiple of the largest body."""
 
+FULL = "all connections are in use"
+"""The reason of a full server's refusals."""
+
 PROBES = (b"/health", b"/ready", b"/capacity", b"/metrics")
 """How the paths of requests end that a full server still answers."""
 

@@ -20,12 +20,10 @@ from websockets.http11 import Request
 from mcpenv_client.errors import CapacityReached
 from mcpenv_client.wire.protocol import encode_reply
 
-from .open_connections import USED, OpenConnections
+from .open_connections import FULL, USED, OpenConnections
 
 PIECE = 8 * 1024
 """Bytes that are parsed at a time."""
-
-FULL = "all connections are in use"
 
 MANY = 32
 """Frames in one piece after which the rest of a read waits for the next run of the event loop."""
