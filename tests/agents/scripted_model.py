@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -28,12 +28,15 @@ JSON = dict[str, Any]
 class ScriptedModel:
     """The endpoint.
 
+    Args:
+        answering: returns content type and body of the answer to a path and a body.
+
     Attributes:
         url: its base URL.
         asked: the path and the body of every request, in order.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, answering: Callable[[str, JSON], tuple[str | None, bytes]]) -> None:
         self.asked: list[tuple[str, JSON]] = []
         self._lock = threading.Lock()
         model = self
@@ -43,7 +46,7 @@ class ScriptedModel:
                 body = json.loads(self.rfile.read(int(self.headers.get("content-length", 0))) or b"{}")
                 with model._lock:
                     model.asked.append((self.path, body))
-                kind, answer = answered(self.path, body)
+                kind, answer = answering(self.path, body)
                 self.send_response(200 if kind else 404)
                 self.send_header("content-type", kind or "application/json")
                 self.send_header("connection", "close")
@@ -79,9 +82,11 @@ class ScriptedModel:
 
 
 @contextmanager
-def scripted_model() -> Iterator[ScriptedModel]:
-    """Serve a model in a thread."""
-    model = ScriptedModel()
+def scripted_model(
+    answering: Callable[[str, JSON], tuple[str | None, bytes]] | None = None,
+) -> Iterator[ScriptedModel]:
+    """Serve a model in a thread: the one of this module, or another."""
+    model = ScriptedModel(answering or answered)
     thread = threading.Thread(target=model.serve)
     thread.start()
     try:
@@ -97,13 +102,13 @@ def answered(path: str, body: JSON) -> tuple[str | None, bytes]:
     if path.endswith("/messages/count_tokens"):
         return "application/json", b'{"input_tokens": 10}'
     if path.endswith("/messages"):
-        return _as_stream(_anthropic(body)) if body.get("stream") else ("application/json", _dumps(_message(body)))
+        return stream_of(_anthropic(body)) if body.get("stream") else ("application/json", _dumps(_message(body)))
     if path.endswith("/responses"):
-        return _as_stream(_responses(body))
+        return stream_of(_responses(body))
     if path.endswith("/chat/completions"):
         return _chat(body)
     if ":streamGenerateContent" in path:
-        return _as_stream([(None, _gemini(body))])
+        return stream_of([(None, _gemini(body))])
     if ":generateContent" in path:
         return "application/json", _dumps(_gemini(body))
     if ":countTokens" in path:
@@ -253,7 +258,7 @@ def _chat(body: JSON) -> tuple[str | None, bytes]:
         {**chunk, "choices": [{"index": 0, "delta": message, "finish_reason": None}]},
         {**chunk, "choices": [{"index": 0, "delta": {}, "finish_reason": reason}], "usage": usage},
     ]
-    kind, data = _as_stream([(None, each) for each in chunks])
+    kind, data = stream_of([(None, each) for each in chunks])
     return kind, data + b"data: [DONE]\n\n"
 
 
@@ -270,7 +275,8 @@ def _gemini(body: JSON) -> JSON:
     return {"candidates": [candidate], "usageMetadata": usage, "modelVersion": "scripted"}
 
 
-def _as_stream(events: list[tuple[str | None, JSON]]) -> tuple[str, bytes]:
+def stream_of(events: list[tuple[str | None, JSON]]) -> tuple[str, bytes]:
+    """Return content type and body of a stream of named events."""
     lines = [(f"event: {name}\n" if name else "") + f"data: {json.dumps(event)}\n\n" for name, event in events]
     return "text/event-stream", "".join(lines).encode()
 

@@ -57,9 +57,16 @@ def advantages(
         One value for each episode, in order. None for an episode that was not scored; it is not part of any mean. The
         only scored episode of a group gets 0.0.
     """
+    return advantages_of_scores([score_of(trajectory) for trajectory in trajectories], baseline=baseline, scale=scale)
+
+
+def advantages_of_scores(
+    scores: Sequence[float | None], *, baseline: Baseline = "mean", scale: bool = True
+) -> list[float | None]:
+    """Return the advantage of each score over its group. Arguments and values are the same as for `advantages`."""
     if baseline not in get_args(Baseline):
         raise ValueError(f"baseline is {baseline!r}; it must be one of {', '.join(get_args(Baseline))}")
-    scores = _scores(trajectories)
+    scores = _levelled(scores)
     scored = [score for score in scores if score is not None]
     if len(scored) < 2 or min(scored) == max(scored):
         # A separate case, because the mean of equal floats may differ from them.
@@ -76,7 +83,7 @@ def ranks(trajectories: Sequence[Trajectory]) -> list[float | None]:
 
     None for an episode that was not scored.
     """
-    scores = _scores(trajectories)
+    scores = _levelled([score_of(trajectory) for trajectory in trajectories])
     scored = [score for score in scores if score is not None]
     return [
         None if score is None else sum(other > score for other in scored) + (scored.count(score) + 1) / 2
@@ -84,9 +91,8 @@ def ranks(trajectories: Sequence[Trajectory]) -> list[float | None]:
     ]
 
 
-def _scores(trajectories: Sequence[Trajectory]) -> list[float | None]:
+def _levelled(scores: Sequence[float | None]) -> list[float | None]:
     """Return the scores. Those that differ by rounding only are replaced by the lowest of them."""
-    scores = [score_of(trajectory) for trajectory in trajectories]
     known: dict[float, float] = {}
     lowest: float | None = None
     for score in sorted({score for score in scores if score is not None}):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -31,6 +31,7 @@ def export_episodes(
     form: Annotated[FormatName, Parameter(name=("--format", "-f"))],
     out: Annotated[Path | None, Parameter(name=("--out", "-o"))] = None,
     arguments: Literal["text", "object"] = "text",
+    tokenizer: str | None = None,
     which: Which = EVERY,
     debug: Debug = False,
 ) -> int:
@@ -39,24 +40,35 @@ def export_episodes(
     Args:
         record: Folder that was given as --record, or one of its files. For html also the folder of an evaluation (--out
             of mcpenv eval); its figures then come first.
-        form: JSONL of chats with tool calls, a Parquet table, ATIF 1.8 documents, or a page without script and network.
+        form: JSONL of chats with tool calls, a Parquet table, ATIF 1.8 documents, a page without script and network, or
+            JSONL of tokens with masks and rewards: tokens, or the fields of a trainer.
         out: File to write. For atif: a folder, or FILE.json for one episode. Default: standard output.
         arguments: Form of a call's arguments in chat-openai: JSON text as in OpenAI's API, or an object for most
             chat templates.
+        tokenizer: Name or folder of the tokenizer of transformers for answers of models whose endpoint gave no tokens.
+            Only for formats of tokens.
         debug: Show the traceback when something fails.
     """
     overview = None
     if form == "html" and (record / RECORD).is_dir():
         overview, record = overview_of_run(read_run(record)), record / RECORD
-    options = ExportOptions(arguments=arguments, overview=overview)
-    count = export(_with_tools(record, which.of(record)), form, out, options)
+    options = ExportOptions(arguments=arguments, overview=overview, tokenizer=tokenizer)
+    count = export(_WithTools(record, which), form, out, options)
     note(number_of(count, "episode"))
     return 0
 
 
-def _with_tools(record: Path, episodes: Iterable[RecordedEpisode]) -> Iterator[tuple[RecordedEpisode, Sequence[Tool]]]:
-    lists, read = ToolLists(record if record.is_dir() else record.parent), dict[str | None, Sequence[Tool]]()
-    for episode in episodes:
-        if episode.tools not in read:
-            read[episode.tools] = lists.read(episode.tools)
-        yield episode, read[episode.tools]
+class _WithTools:
+    """The selected episodes of a record with their tools, read anew each time."""
+
+    def __init__(self, record: Path, which: Which) -> None:
+        self._record = record
+        self._which = which
+
+    def __iter__(self) -> Iterator[tuple[RecordedEpisode, Sequence[Tool]]]:
+        folder = self._record if self._record.is_dir() else self._record.parent
+        lists, read = ToolLists(folder), dict[str | None, Sequence[Tool]]()
+        for episode in self._which.of(self._record):
+            if episode.tools not in read:
+                read[episode.tools] = lists.read(episode.tools)
+            yield episode, read[episode.tools]

@@ -20,7 +20,7 @@ from .openai import Arguments, openai_row
 from .page import Overview, write_page
 
 Episodes = Iterable[tuple[RecordedEpisode, Sequence[Tool]]]
-"""Episodes, each with the tools that its agent could call."""
+"""Episodes, each with the tools that its agent could call. Formats that read them twice iterate twice."""
 
 
 ENTRY_POINTS = "mcpenv.exports"
@@ -34,10 +34,12 @@ class ExportOptions:
     Attributes:
         arguments: the form of a call's arguments in OpenAI's format.
         overview: the overview of a page; None for the overview of a record.
+        tokenizer: the name or folder of the tokenizer for turns of models whose endpoint gave no tokens.
     """
 
     arguments: Arguments = "text"
     overview: Overview | None = None
+    tokenizer: str | None = None
 
 
 Write = Callable[[Episodes, Path | None, ExportOptions], int]

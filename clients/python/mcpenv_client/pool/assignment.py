@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mcpenv_client.rows import reset_options_of
+from mcpenv_client.samples import SampledTurn
 from mcpenv_client.scores import score_of
 from mcpenv_client.types.records import Trajectory
 from mcpenv_client.types.status import Status
@@ -49,6 +50,7 @@ class Played:
         trajectory: its record; None if it was lost with its server or process.
         reward: the sum of its rewards; None if it was not scored, or if the status is not about the agent.
         value: the value that the policy returned.
+        turns: the model's answers as tokens, which the policy gave to `RunningEpisode.wrote`.
         attempts: the number of attempts.
         duration_s: the seconds of the last attempt, without waiting for a place.
         where: the place that played it, such as a server's URL or a worker's process id.
@@ -64,6 +66,7 @@ class Played:
     duration_s: float = 0.0
     where: str = ""
     error: str | None = None
+    turns: Sequence[SampledTurn] = ()
 
     @classmethod
     def of(cls, assignment: Assignment, trajectory: Trajectory, status: Status, **more: Any) -> Played:

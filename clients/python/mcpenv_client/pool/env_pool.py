@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import logging
 import random
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from mcpenv_client.client import EnvClient
 from mcpenv_client.portal import PORTAL
 from mcpenv_client.rows import reset_options_of
+from mcpenv_client.samples import Sample
 from mcpenv_client.types.records import StepResult
 from mcpenv_client.types.tasks import Task
 
@@ -23,6 +25,7 @@ from .local import LocalBackend
 from .playing import played_of
 from .processes import ProcessBackend
 from .remote import RemoteBackend
+from .samples import samples_of_group
 from .servers import Listed
 
 if TYPE_CHECKING:
@@ -218,7 +221,7 @@ class EnvPool:
         retries: int = 2,
         policy_errors: PolicyErrors = "raise",
         progress: bool = False,
-    ) -> AsyncIterator[Played]:
+    ) -> AsyncGenerator[Played, None]:
         """Play episodes and yield each as soon as it is done. Arguments and errors are the same as for `rollout`."""
         if policy_errors not in ("raise", "record"):
             raise ValueError(f'policy_errors is {policy_errors!r}; use "raise" or "record"')
@@ -272,6 +275,32 @@ class EnvPool:
             # Other episodes of a lost server return at the same moment.
             await asyncio.sleep(random.uniform(0.0, min(0.1 * 2**attempt, 2.0)))
         return [dataclasses.replace(each, attempts=attempts) for each in played]
+
+    async def samples(
+        self, policy: Policy, tasks: Tasks | None = None, *, group: int = 1, **options: Any
+    ) -> AsyncIterator[Sample]:
+        """Play episodes and yield the samples of each group as soon as all of its episodes are done.
+
+        The policy gives the model's tokens: to `RunningEpisode.wrote` for each answer, or as its value: a `Sample`,
+        a list of them, of `mcpenv_client.samples.Turn`, or of the turns that a model proxy recorded. An episode that
+        failed has samples with ``usable`` False, or none if its policy gave no tokens.
+
+        Args:
+            policy, tasks, group: as for `rollout`.
+            options: further arguments of `play`.
+
+        Raises:
+            TypeError: the policy gave no tokens.
+        """
+        groups: dict[int, list[Played]] = {}
+        async with contextlib.aclosing(self.play(policy, tasks, group=group, **options)) as playing:
+            async for played in playing:
+                waiting = groups.setdefault(played.assignment.group, [])
+                waiting.append(played)
+                if len(waiting) == group:
+                    whole = sorted(groups.pop(played.assignment.group), key=lambda each: each.assignment.sample)
+                    for sample in samples_of_group(whole):
+                        yield sample
 
     # -- single steps
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from mcpenv_client.conversation import Conversation
 from mcpenv_client.errors import EpisodeDone, McpenvError
 from mcpenv_client.formats.prompts import images_of, prompt_of
+from mcpenv_client.samples import SampledTurn
 from mcpenv_client.types.actions import Action
 from mcpenv_client.types.records import StepResult, summed
 from mcpenv_client.types.tools import Tool
@@ -59,6 +60,7 @@ class RunningEpisode:
         done: True if the episode is over.
         last: the result of the last step; before the first step, the result of the reset.
         conversation: the conversation of a model with it; None without one.
+        turns: the model's answers as tokens, which `wrote` kept.
     """
 
     conversation: Conversation | None = None
@@ -68,6 +70,7 @@ class RunningEpisode:
         self.first = self.last = first
         self.prompt = prompt_of(first)
         self.done = first.done
+        self.turns: list[SampledTurn] = []
         self._rewards: list[float] = []
         self._limits = limits
         self._deadline = time.monotonic() + limits.episode_timeout_s
@@ -76,6 +79,28 @@ class RunningEpisode:
     def total(self) -> float:
         """The sum of the rewards of the steps so far."""
         return summed(self._rewards)
+
+    def wrote(
+        self,
+        prompt_ids: Sequence[int],
+        ids: Sequence[int],
+        logprobs: Sequence[float] | None = None,
+        *,
+        policy_version: int | None = None,
+    ) -> None:
+        """Keep an answer of the model as tokens, for `EnvPool.samples`. The steps that follow are its own.
+
+        Args:
+            prompt_ids: all tokens that the model was given.
+            ids: the sampled tokens.
+            logprobs: the log-probability of each sampled token.
+            policy_version: the version of the weights that sampled it.
+
+        Raises:
+            ValueError: there is not one log-probability for each token.
+        """
+        index = len(self.turns)
+        self.turns.append(SampledTurn([*prompt_ids], [*ids], logprobs and [*logprobs], [], index, policy_version))
 
     @property
     def left_s(self) -> float:
@@ -99,6 +124,8 @@ class RunningEpisode:
     def _took(self, result: StepResult[Any]) -> StepResult[Any]:
         self.last, self.done = result, result.done
         self._rewards.append(result.reward or 0.0)
+        if self.turns:
+            self.turns[-1].steps.append(len(self._rewards))
         return result
 
     async def settle(self) -> None:

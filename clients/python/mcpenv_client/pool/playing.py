@@ -238,7 +238,8 @@ async def _play(
         else:
             status = trajectory.status or _FAILED
             lasted_s = time.monotonic() - began
-            played = Played.of(assignment, trajectory, status, value=value, duration_s=lasted_s, error=ending.late)
+            about = {"value": value, "turns": episode.turns, "duration_s": lasted_s, "error": ending.late}
+            played = Played.of(assignment, trajectory, status, **about)
         outcomes.append(_outcome(played, ending))
         if is_lost(outcomes[-1]):
             return _with_the_rest(outcomes, share)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -14,42 +14,15 @@ from mcpenv_client.errors import ConnectionFailed
 from mcpenv_client.pool.assignment import Played
 from mcpenv_client.pool.env_pool import EnvPool, Tasks
 from mcpenv_client.pool.episode import Policy
+from mcpenv_client.samples import Sample
+from mcpenv_client.samples.formats import atropos
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+__all__ = ["AtroposGroups", "Sample"]
+
 logger = logging.getLogger(__name__)
-
-_UNTRAINED = -100
-"""The mask of a token that is not trained on."""
-
-_NO_LOGPROB = 1.0
-"""Stands for the log-probability of a token that the model did not generate."""
-
-
-@dataclass(frozen=True)
-class Sample:
-    """One episode as tokens, returned by a policy.
-
-    Attributes:
-        tokens: all tokens, of the prompt, the model and the tools' answers.
-        mask: 1 for each token that the model generated, else 0.
-        logprobs: the log-probability of each token where ``mask`` is 1; None if they are unknown.
-        messages: the conversation, for logs.
-
-    Raises:
-        ValueError: the lists have different lengths.
-    """
-
-    tokens: list[int]
-    mask: list[int]
-    logprobs: list[float] | None = None
-    messages: list[dict[str, Any]] | None = None
-
-    def __post_init__(self) -> None:
-        """Check the lengths."""
-        if not len(self.tokens) == len(self.mask) == len(self.mask if self.logprobs is None else self.logprobs):
-            raise ValueError("tokens, mask and logprobs have one entry for each token")
 
 
 class AtroposGroups:
@@ -133,14 +106,9 @@ class AtroposGroups:
         kept = [(played, sample) for played in group if (sample := self._sample_of(played)) is not None]
         if len(kept) < min(2, self.group_size):
             return 0
-        samples = [sample for _, sample in kept]
         first = kept[0][0]
         body = {
-            "tokens": [sample.tokens for sample in samples],
-            "masks": [_masks(sample) for sample in samples],
-            "scores": [played.reward for played, _ in kept],
-            "messages": None if any(s.messages is None for s in samples) else [s.messages for s in samples],
-            "inference_logprobs": None if any(s.logprobs is None for s in samples) else list(map(_logprobs, samples)),
+            **atropos([dataclasses.replace(sample, reward=played.reward) for played, sample in kept]),
             "group_overrides": {
                 "mcpenv": {"group": first.assignment.group, "seed": first.assignment.seed, **_task(first)}
             },
@@ -181,15 +149,6 @@ class AtroposGroups:
             raise ConnectionFailed(str(self._http.base_url), f"{path} of Atropos: {error or type(error)}") from error
         found: dict[str, Any] = answer.json()
         return found
-
-
-def _masks(sample: Sample) -> list[int]:
-    return [token if kept else _UNTRAINED for token, kept in zip(sample.tokens, sample.mask, strict=True)]
-
-
-def _logprobs(sample: Sample) -> list[float]:
-    given = sample.logprobs or []
-    return [value if kept else _NO_LOGPROB for value, kept in zip(given, sample.mask, strict=True)]
 
 
 def _task(played: Played) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from mcpenv_client.types.model_turns import TurnUsage
 
-from .reading import JSON, Reading, call_of, error_of, objects, text_or_none, usage_of, whole
+from .reading import ADDED, JSON, Reading, added_tokens, call_of, error_of, objects, text_or_none, usage_of, whole
 
 _JOINED = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}
 _PARTIAL = "partial_json"
@@ -29,6 +29,7 @@ def assembled(events: Iterable[JSON]) -> JSON:
             _add(blocks.setdefault(event.get("index"), {}), event["delta"])
         elif kind == "message_delta":
             answer |= event["delta"] if isinstance(event.get("delta"), dict) else {}
+            answer |= {name: event[name] for name in ADDED if name in event}
             if isinstance(event.get("usage"), dict):
                 answer["usage"] = {**(answer.get("usage") or {}), **event["usage"]}
         elif kind == "error":
@@ -61,9 +62,14 @@ def _finished(block: JSON) -> JSON:
 
 
 def read(answer: JSON) -> Reading:
-    """Return the content of an answer. This API gives no tokens."""
+    """Return the content of an answer, and remove from it the tokens that the reading contains.
+
+    This API has no tokens, but a server may add them.
+    """
     reading = Reading(text_or_none(answer.get("model")), text_or_none(answer.get("stop_reason")), error_of(answer))
     reading.usage = _usage(answer.get("usage"))
+    reading.prompt_ids, tokens = added_tokens(answer)
+    reading.tokens = [] if tokens is None else [tokens]
     for block in objects(answer.get("content")):
         if block.get("type") == "tool_use":
             reading.calls.append(call_of(block.get("id"), block.get("name"), block.get("input")))

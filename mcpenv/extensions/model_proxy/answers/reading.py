@@ -15,6 +15,9 @@ JSON = dict[str, Any]
 TOKEN_ID = "token_id:"
 """The prefix of a token's text if vLLM was asked for ids in place of texts."""
 
+ADDED = ("prompt_token_ids", "token_ids", "token_logprobs")
+"""The names under which a server adds tokens to an API without them."""
+
 
 @dataclass
 class Reading:
@@ -80,6 +83,23 @@ def tokens_of(ids: Any, entries: Any) -> TurnTokens | None:
         return TurnTokens(known)
     numbers = [number_of(entry.get("logprob")) for entry in listed]
     return TurnTokens(known, numbers, [str(entry.get("token", "")) for entry in listed])
+
+
+def added_tokens(holder: JSON) -> tuple[list[int] | None, TurnTokens | None]:
+    """Return the tokens of a prompt and of its answer that a server adds to an API without them, and remove them.
+
+    ``prompt_token_ids``, ``token_ids`` and ``token_logprobs``, or NeMo Gym's names of the last two.
+
+    Args:
+        holder: an answer, or an item of it.
+    """
+    prompt = ids_of(holder.pop("prompt_token_ids", None))
+    for ids, logprobs in (("token_ids", "token_logprobs"), ("generation_token_ids", "generation_log_probs")):
+        found, given = ids_of(holder.pop(ids, None)), holder.pop(logprobs, None)
+        if found is not None:
+            known = isinstance(given, list) and len(given) == len(found)
+            return prompt, TurnTokens(found, [number_of(each) for each in given] if known else None)
+    return prompt, None
 
 
 def ids_of(value: Any) -> list[int] | None:

@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from .reading import JSON, Reading, call_of, error_of, objects, text_or_none, tokens_of, usage_of, without_tokens
+from .reading import (
+    JSON,
+    Reading,
+    added_tokens,
+    call_of,
+    error_of,
+    objects,
+    text_or_none,
+    tokens_of,
+    usage_of,
+    without_tokens,
+)
 
 _CALLS = ("function_call", "custom_tool_call")
 
@@ -67,6 +78,9 @@ def read(answer: JSON) -> Reading:
             if (others := without_tokens(found)) is not None:
                 part["logprobs"] = others
     tokens = tokens_of(None, entries)
+    for holder in (answer, *objects(answer.get("output"))):
+        prompt, added = added_tokens(holder)
+        reading.prompt_ids, tokens = prompt or reading.prompt_ids, added or tokens
     if tokens is not None:
         reading.tokens.append(tokens)
     return reading

@@ -1,0 +1,69 @@
+"""Tokens made from messages by a chat template, for endpoints that give none."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+
+class ChatTokens:
+    """Makes the tokens of a turn by the chat template of a tokenizer of transformers.
+
+    They are what the template says, and not what the model sampled: a model may write one text in several ways.
+
+    Args:
+        tokenizer: the tokenizer, with a chat template and an end of sequence.
+        template: further arguments of the template, such as ``enable_thinking``.
+    """
+
+    def __init__(self, tokenizer: Any, template: Mapping[str, Any] | None = None) -> None:
+        self._tokenizer = tokenizer
+        self._template = dict(template or {})
+
+    def __call__(self, request: dict[str, Any], answer: dict[str, Any]) -> tuple[list[int], list[int]] | None:
+        """Return the tokens of a prompt and of its answer; None if the template writes the prompt differently.
+
+        Args:
+            request, answer: bodies of chat completions.
+        """
+        choices = answer.get("choices")
+        said = choices[0].get("message") if isinstance(choices, list) and choices else None
+        if not isinstance(said, dict):
+            return None
+        messages = [_plain(message) for message in request.get("messages") or ()]
+        prompt = self._tokens(messages, request.get("tools"), prompt=True)
+        whole = self._tokens([*messages, _plain({"role": "assistant", **said})], request.get("tools"), prompt=False)
+        if whole[: len(prompt)] != prompt:
+            return None
+        written, end = whole[len(prompt) :], self._tokenizer.eos_token_id
+        if end in written:  # what a template writes behind the end is not the model's
+            written = written[: len(written) - written[::-1].index(end)]
+        return prompt, written
+
+    def _tokens(self, messages: list[dict[str, Any]], tools: Any, *, prompt: bool) -> list[int]:
+        tokens: list[int] = self._tokenizer.apply_chat_template(
+            messages, tools=tools, add_generation_prompt=prompt, tokenize=True, return_dict=False, **self._template
+        )
+        return list(tokens)
+
+
+def _plain(message: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a message as templates take it: the arguments of calls as objects, and a content that is a text."""
+    plain = {name: value for name, value in message.items() if value is not None}
+    content = plain.get("content", "")
+    if isinstance(content, list) and all(isinstance(part, dict) and part.get("type") == "text" for part in content):
+        content = "".join(part.get("text", "") for part in content)
+    plain["content"] = content
+    if plain.get("tool_calls"):
+        plain["tool_calls"] = [_call(call) for call in plain["tool_calls"]]
+    return plain
+
+
+def _call(call: Mapping[str, Any]) -> dict[str, Any]:
+    function = dict(call.get("function") or {})
+    if isinstance(function.get("arguments"), str):
+        with contextlib.suppress(ValueError):  # the template shows a text that is no JSON as the model wrote it
+            function["arguments"] = json.loads(function["arguments"] or "{}")
+    return {**call, "function": function}

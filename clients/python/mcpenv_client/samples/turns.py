@@ -1,0 +1,88 @@
+"""The turns of an episode's model, read from what a proxy recorded of its requests and answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from mcpenv_client.types.model_turns import ModelTurn, TurnTokens, request_of
+
+from .sample import SampledTurn
+
+Tokenize = Callable[[dict[str, Any], dict[str, Any]], tuple[list[int], list[int]] | None]
+"""Returns the tokens of a prompt and of its answer, from a request and an answer of chat completions; None if it has
+none for them."""
+
+
+class LeftOut(NamedTuple):
+    """A turn of the model that is in no sample.
+
+    Attributes:
+        turn: its index among the recorded turns.
+        reason: why.
+    """
+
+    turn: int
+    reason: str
+
+
+def turns_of(
+    recorded: Sequence[ModelTurn], tokenize: Tokenize | None = None, tokenizer: str | None = None
+) -> tuple[list[SampledTurn], list[LeftOut]]:
+    """Return the turns whose tokens are known, and those without.
+
+    The endpoint's own tokens are used where it gave them. They are not believed if their number is not the one that the
+    endpoint counted: some give the tokens of a text, and not those of calls or thoughts.
+
+    Args:
+        recorded: the turns of an episode, in the order in which they ended.
+        tokenize: makes the tokens of a turn whose endpoint gave none; None leaves it out.
+        tokenizer: its name, for `SampledTurn.tokenizer`.
+    """
+    found, left_out = [], []
+    for index, turn in enumerate(recorded):
+        made = _turn_of(recorded, index, tokenize, tokenizer)
+        if isinstance(made, SampledTurn):
+            found.append(made)
+        elif turn.tokens or turn.answer is not None or turn.error is not None:
+            left_out.append(LeftOut(index, made))
+    return found, left_out
+
+
+def _turn_of(
+    recorded: Sequence[ModelTurn], index: int, tokenize: Tokenize | None, tokenizer: str | None
+) -> SampledTurn | str:
+    """Return a turn, or the reason that it is left out."""
+    turn = recorded[index]
+    if turn.error is not None or turn.cut is not None or turn.status != 200:
+        return f"the endpoint gave no whole answer (status {turn.status}, {turn.cut and f'cut by the {turn.cut}'})"
+    steps = [call.step for call in turn.calls if call.step is not None]
+    problem = _problem(turn)
+    if problem is None:
+        (tokens,) = turn.tokens
+        return SampledTurn(turn.prompt_ids or [], tokens.ids or [], tokens.logprobs, steps, index)
+    if tokenize is None or len(turn.tokens) > 1:
+        return problem
+    if turn.api != "chat_completions":
+        return f"{problem}; a tokenizer is used for chat completions only"
+    made = tokenize(request_of(recorded, index), turn.answer if isinstance(turn.answer, dict) else {})
+    if made is None:
+        return f"{problem}; the chat template writes the prompt anew when the answer follows"
+    return SampledTurn(*made, None, steps, index, tokenizer=tokenizer)
+
+
+def _problem(turn: ModelTurn) -> str | None:
+    """Return why the endpoint's own tokens of a turn cannot be used; None if they can."""
+    if len(turn.tokens) > 1:
+        return f"the agent asked for {len(turn.tokens)} answers at once"
+    tokens = turn.tokens[0] if turn.tokens else TurnTokens()
+    if tokens.ids is None or turn.prompt_ids is None:
+        missing = [what for what, ids in (("the prompt", turn.prompt_ids), ("the answer", tokens.ids)) if ids is None]
+        return f"the endpoint gave no token ids of {' and '.join(missing)}"
+    for what, ids, counted in (
+        ("the answer", tokens.ids, None if turn.usage is None else turn.usage.output_tokens),
+        ("the prompt", turn.prompt_ids, None if turn.usage is None else turn.usage.input_tokens),
+    ):
+        if counted is not None and counted != len(ids):
+            return f"the endpoint gave {len(ids)} of the {counted} tokens of {what}"
+    return None

@@ -1,0 +1,154 @@
+"""Samples for trainers: tokens, log-probabilities, masks and rewards of episodes with recorded turns of a model."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from mcpenv.cli.output import note, number_of
+from mcpenv.errors import ConfigurationError
+from mcpenv.trajectories.episode import RecordedEpisode
+from mcpenv_client.samples import Sample, samples_of, turns_of
+from mcpenv_client.samples.formats import ROWS, atropos
+from mcpenv_client.samples.rendered import ChatTokens
+from mcpenv_client.scores import advantages_of_scores, score_of
+
+from .files import Episodes, ExportFormat, ExportOptions
+
+_Group = tuple[str, str | None, str | None, int | None]
+"""The environment, split, task and seed of an episode: those of a group are equal."""
+
+
+class _Groups:
+    """The numbers and advantages of a record's episodes, from a first reading of it."""
+
+    def __init__(self, episodes: Episodes) -> None:
+        groups: dict[_Group, list[tuple[str, float | None]]] = {}
+        for episode, _ in episodes:
+            groups.setdefault(_group_of(episode), []).append((episode.id, _score_of(episode)))
+        self.of: dict[str, tuple[int, float | None]] = {}
+        self.sizes: Counter[int] = Counter()
+        for number, members in enumerate(groups.values()):
+            values = advantages_of_scores([score for _, score in members])
+            self.sizes[number] = len(members)
+            for (identity, _), value in zip(members, values, strict=True):
+                self.of[identity] = number, value if len(members) > 1 else None
+
+
+def _group_of(episode: RecordedEpisode) -> _Group:
+    task, seed = episode.trajectory.task, episode.trajectory.seed
+    return (episode.environment.name, *((None, None) if task is None else (task.split, task.id)), seed)
+
+
+def _score_of(episode: RecordedEpisode) -> float | None:
+    status = episode.trajectory.status
+    return score_of(episode.trajectory) if status is not None and status.usable else None
+
+
+def _tokens_of(name: str | None) -> ChatTokens | None:
+    """Return the tokenizer of a name or a folder.
+
+    Raises:
+        ConfigurationError: transformers is not installed, or cannot load it.
+    """
+    if name is None:
+        return None
+    try:
+        from transformers import AutoTokenizer  # large and optional
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] != "transformers":
+            raise
+        raise ConfigurationError("--tokenizer needs the package transformers; install it") from error
+    try:
+        return ChatTokens(AutoTokenizer.from_pretrained(name))
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(f"the tokenizer {name} cannot be loaded: {error}") from error
+
+
+class _Samples:
+    """The samples of a record, and counts of what is not among them.
+
+    Attributes:
+        episodes: the number of episodes that were read.
+        without: those without tokens of a model.
+        unusable: the number of samples that are not usable.
+        left_out: the turns of models that are in no sample.
+    """
+
+    def __init__(self, episodes: Episodes, options: ExportOptions) -> None:
+        self._episodes = episodes
+        self._groups = _Groups(episodes)
+        self._tokenizer = options.tokenizer
+        self._tokenize = _tokens_of(options.tokenizer)
+        self.episodes = self.without = self.unusable = 0
+        self.left_out = Counter[str]()
+
+    def of_episodes(self) -> Iterator[tuple[int, list[Sample]]]:
+        """Yield the number of the group and the samples of each episode."""
+        for episode, _ in self._episodes:
+            turns, left_out = turns_of(episode.model_turns or (), self._tokenize, self._tokenizer)
+            self.left_out.update(each.reason for each in left_out)
+            number, advantage = self._groups.of[episode.id]
+            about: dict[str, Any] = {"environment": episode.environment.name, "group": number, "advantage": advantage}
+            samples = samples_of(turns, episode.trajectory, **about)
+            self.episodes += 1
+            self.without += not samples
+            self.unusable += sum(not sample.usable for sample in samples)
+            yield number, samples
+
+    def of_groups(self) -> Iterator[list[Sample]]:
+        """Yield the usable samples of each group."""
+        waiting: dict[int, list[list[Sample]]] = {}
+        for number, samples in self.of_episodes():
+            members = waiting.setdefault(number, [])
+            members.append([sample for sample in samples if sample.usable])
+            if len(members) == self._groups.sizes[number]:
+                yield [sample for each in waiting.pop(number) for sample in each]
+
+    def say(self) -> None:
+        """Print notes on what is not among the samples."""
+        if self.unusable:
+            note(
+                f"{number_of(self.unusable, 'sample')} not usable: nothing scored it, or a step is not about the agent"
+            )
+        if self.without:
+            note(f"{number_of(self.without, 'episode')} without tokens of a model: see docs/how-to/record-models.md")
+        for reason, times in self.left_out.most_common():
+            note(f"{number_of(times, 'turn')} left out: {reason}")
+
+
+def _write(lines: Iterable[Any], out: Path | None) -> None:
+    file = sys.stdout if out is None else out.open("w", encoding="utf-8")
+    with contextlib.nullcontext() if out is None else file:
+        for line in lines:
+            file.write(json.dumps(line, ensure_ascii=False) + "\n")
+
+
+def _format(rows: Callable[[_Samples], Iterable[Any]]) -> ExportFormat:
+    def write(episodes: Episodes, out: Path | None, options: ExportOptions) -> int:
+        samples = _Samples(episodes, options)
+        _write(rows(samples), out)
+        samples.say()
+        return samples.episodes
+
+    return ExportFormat(write=write, suffix=".jsonl")
+
+
+def _rows_of(name: str) -> ExportFormat:
+    row = ROWS[name]
+    return _format(lambda found: (row(each) for _, samples in found.of_episodes() for each in samples if each.usable))
+
+
+TOKENS = _format(lambda found: (each.to_plain() for _, samples in found.of_episodes() for each in samples))
+"""JSONL of `mcpenv_client.samples.Sample`, those that are not usable too."""
+
+VERL, SLIME, NEMO, TRL = _rows_of("verl"), _rows_of("slime"), _rows_of("nemo"), _rows_of("trl")
+"""JSONL of the usable samples in the fields of a trainer."""
+
+ATROPOS = _format(lambda found: (atropos(group) for group in found.of_groups() if len(group) > 1))
+"""JSONL of groups with at least two usable samples."""

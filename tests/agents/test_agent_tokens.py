@@ -1,0 +1,81 @@
+"""Tokens of agent programs that we did not write: each episode is a chain, or says where it is not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import token_model
+from scripted_model import DONE, scripted_model
+from test_agent_programs import CODEX, COUNTING, KEY, PROGRAMS, RECORDED, TIMEOUT_S, mcpenv, variables
+
+ENDPOINTS = ("ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY", "SCRIPTED_KEY")
+
+
+def exported(name: str, folder: Path, command: str) -> list[dict[str, Any]]:
+    """Evaluate a program on an episode with its model recorded, and return the exported samples."""
+    with scripted_model(token_model.answered) as model:
+        env = {**variables(PROGRAMS[name], model, folder), "THE_KEY": KEY}
+        for variable in ENDPOINTS:
+            env.pop(variable, None)
+        if (config := folder / "home" / ".codex" / "config.toml").exists():
+            config.write_text('model = "gpt-5"\n')
+        options = ["--split", "odd", "--out", str(folder / "out"), "--isolation", "none", "--json"]
+        options += ["--base-url", f"{model.url}/v1", "--api-key-env", "THE_KEY", "--timeout-s", str(TIMEOUT_S - 30)]
+        done = mcpenv("eval", COUNTING, "--agent", command, *options, env=env)
+        said = "".join(log.read_text() for log in (folder / "out" / "agents").glob("*.log"))
+        assert done.returncode == 0, f"{done.stderr}\n{said[-3000:]}"
+    out = folder / "samples.jsonl"
+    done = mcpenv("trajectories", "export", str(folder / "out" / "record"), "-f", "tokens", "-o", str(out), env=env)
+    assert done.returncode == 0, done.stderr
+    assert "left out" not in done.stderr
+    return [json.loads(line) for line in out.read_text().splitlines()]
+
+
+def text(sample: dict[str, Any], start: int, end: int) -> str:
+    return bytes(sample["tokens"][start:end]).decode()
+
+
+@pytest.mark.world
+@pytest.mark.parametrize("name", ["Claude Code", "Codex"])
+def test_an_episode_of_a_program_is_a_chain_of_tokens(name: str, tmp_path: Path) -> None:
+    command = PROGRAMS[name].command.replace(CODEX, CODEX + RECORDED[name])
+    samples = exported(name, tmp_path, command)
+    (sample,) = [each for each in samples if any(span["steps"] for span in each["spans"])]
+    calling = next(span for span in sample["spans"] if span["steps"])
+    assert (calling["steps"], sample["reward"], sample["usable"]) == ([1, 2], 1.0, True)
+    written = text(sample, calling["start"], calling["end"])
+    assert written.count("add") == 2 and '"by": 1' in written.replace("\\", "")
+    last = sample["spans"][-1]
+    assert last["turn"] > calling["turn"] and DONE in text(sample, last["start"], last["end"])
+    between = text(sample, calling["end"], last["start"])
+    assert "1" in between and not any(sample["mask"][calling["end"] : last["start"]])
+    assert sum(sample["mask"]) == sum(span["end"] - span["start"] for span in sample["spans"])
+    assert [each for each, kept in zip(sample["logprobs"], sample["mask"], strict=True) if kept] == [
+        token_model.LOGPROB
+    ] * sum(sample["mask"])
+    if name == "Claude Code":
+        assert token_model.THOUGHT in written
+        # It has asked for the schema of the tool before, which changed the list of tools at the head of the prompt.
+        assert (sample["piece"], sample["pieces"], sample["gap"]["place"]) == (1, 2, "prompt")
+    else:
+        assert (sample["pieces"], sample["gap"]) == (1, None)
+
+
+@pytest.mark.world
+def test_a_program_that_compacts_its_conversation_has_a_sample_after_it(tmp_path: Path) -> None:
+    limit = "-c model_auto_compact_token_limit=10000 "  # less than its first prompt
+    before, after = exported(
+        "Codex", tmp_path, PROGRAMS["Codex"].command.replace(CODEX, CODEX + limit + RECORDED["Codex"])
+    )
+    calling, summary = before["spans"]
+    assert (calling["steps"], before["gap"], after["gap"]["turn"]) == ([1, 2], None, 2)
+    assert "COMPACTION" in text(before, calling["end"], summary["start"])
+    (last,) = after["spans"]
+    prompt = text(after, 0, last["start"])
+    assert DONE in prompt and '"add"' not in prompt.split("\n{", 1)[1]  # the calls are gone, their summary is not
+    assert after["gap"]["at"] < after["gap"]["of"] and after["gap"]["place"] == "prompt"
+    assert sum(after["mask"]) == last["end"] - last["start"]
+    assert (before["reward"], after["reward"], before["pieces"]) == (1.0, 1.0, 2)

@@ -1,0 +1,106 @@
+"""`mcpenv trajectories export` in the formats of tokens."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcpenv.cli import execute
+from mcpenv.trajectories import RecordedEnvironment, RecordedEpisode, Recorder
+from mcpenv_client.types.model_turns import ModelTurn, TurnCall, TurnTokens
+from mcpenv_client.types.records import Reward, StepRecord, ToolCall, ToolOutcome, Trajectory
+from mcpenv_client.types.status import Status, StatusCode
+from mcpenv_client.types.tasks import Task
+
+
+def answer(prompt: list[int], ids: list[int] | None, *steps: int) -> ModelTurn:
+    calls = [TurnCall(None, "add", {}, number) for number in steps]
+    made = ModelTurn("chat_completions", "/v1", {"messages": []}, status=200, answer={}, calls=calls)
+    made.prompt_ids, made.tokens = prompt, [] if ids is None else [TurnTokens(ids, [-0.5] * len(ids))]
+    return made
+
+
+def step(number: int, reward: float | None) -> StepRecord:
+    given = None if reward is None else Reward(reward)
+    return StepRecord(ToolCall("add", {}, number), ToolOutcome.returned("so", 0.1), given)
+
+
+def episode(name: str, reward: float | None, *turns: ModelTurn, **options: Any) -> RecordedEpisode:
+    task = Task(id="t1", split="train", family="counting")
+    total = {"total_reward": reward or 0.0, "seed": 3, "terminated": True, **options}
+    trajectory = Trajectory(name, task=task, steps=[step(1, reward)], **total)
+    return RecordedEpisode(trajectory, RecordedEnvironment("count"), model_turns=list(turns) or None)
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> Path:
+    folder = tmp_path / "record"
+    first = answer([1, 2], [10], 1)
+    with Recorder(folder) as recorder:
+        recorder.write(episode("good", 1.0, first, answer([1, 2, 10, 5], [11])))
+        recorder.write(episode("bad", 0.0, first, answer([1, 9], [12])))  # it changed what the model had seen
+        recorder.write(episode("other", 0.5, first, seed=4))
+        recorder.write(episode("failed", None, first, status=Status(StatusCode.ENV_ERROR)))
+        recorder.write(episode("without", 0.25))
+        recorder.write(episode("no ids", 0.25, answer([1, 2], None)))
+    return folder
+
+
+def exported(record: Path, form: str, *options: str) -> list[dict[str, Any]]:
+    out = record.parent / f"{form}.jsonl"
+    assert execute(["trajectories", "export", str(record), "--format", form, "--out", str(out), *options]) == 0
+    return [json.loads(line) for line in out.read_text().splitlines()]
+
+
+def test_samples_have_tokens_rewards_and_advantages(record: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = exported(record, "tokens")
+    assert [(row["episode_id"], row["piece"], row["pieces"]) for row in rows] == [
+        ("good", 0, 1),
+        ("bad", 0, 2),
+        ("bad", 1, 2),
+        ("other", 0, 1),
+        ("failed", 0, 1),
+    ]
+    good, bad, rest, other, failed = rows
+    assert (good["tokens"], good["mask"]) == ([1, 2, 10, 5, 11], [0, 0, 1, 0, 1])
+    assert [span["reward"] for span in good["spans"]] == [1.0, None]
+    assert rest["gap"]["text"] == "turn 1: the prompt repeats 1 of 3 tokens, and differs in its first prompt"
+    # The group: good, bad, without and no ids; nothing scored the failed one.
+    assert good["group"] == bad["group"] == failed["group"] != other["group"]
+    assert good["advantage"] > 0 > bad["advantage"] == rest["advantage"]
+    assert (failed["reward"], failed["advantage"], failed["usable"]) == (None, None, False)
+    assert (other["advantage"], other["environment"], other["labels"]) == (None, "count", {"family": "counting"})
+    said = capsys.readouterr().err
+    assert "1 sample not usable" in said
+    assert "2 episodes without tokens of a model" in said
+    assert "1 turn left out: the endpoint gave no token ids of the answer" in said
+    assert "6 episodes" in said
+
+
+@pytest.mark.parametrize(
+    ("form", "field"),
+    [("verl", "reward_score"), ("slime", "reward"), ("nemo", "total_reward"), ("trl", "episode_reward")],
+)
+def test_rows_for_trainers_have_usable_samples_only(record: Path, form: str, field: str) -> None:
+    assert [row[field] for row in exported(record, form)] == [1.0, 0.0, 0.0, 0.5]
+
+
+def test_a_line_for_atropos_is_a_group(record: Path) -> None:
+    (group,) = exported(record, "atropos")  # the group of one episode has nothing to compare
+    assert group["scores"] == [1.0, 0.0, 0.0]
+    assert group["tokens"][0] == [1, 2, 10, 5, 11]
+    assert group["masks"][0] == [-100, -100, 10, -100, 11]
+
+
+def test_a_selection_is_a_record_of_its_own(record: Path) -> None:
+    (row,) = exported(record, "tokens", "--id", "good")
+    assert (row["group"], row["advantage"]) == (0, None)
+
+
+def test_a_tokenizer_that_is_not_there_is_named(record: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["trajectories", "export", str(record), "--format", "tokens", "--tokenizer", "no-such-tokenizer"]
+    assert execute(arguments) == 2
+    assert "transformers" in (said := capsys.readouterr().err) or "no-such-tokenizer" in said

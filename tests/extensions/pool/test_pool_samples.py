@@ -1,0 +1,72 @@
+"""Samples of a pool: policies that give the model's tokens, on three backends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pool_worlds import Dice
+from test_env_pool import KINDS, TASKS
+
+from mcpenv_client.pool import EnvPool
+from mcpenv_client.samples import Sample, SampledTurn
+
+
+async def two_rolls(episode: Any) -> None:
+    """Roll twice; each roll is an answer of three tokens to a prompt that continues the one before."""
+    prompt = [1, 2]
+    for number in range(2):
+        ids = [10 + number, 20, episode.assignment.sample]
+        episode.wrote(prompt, ids, [-0.5, -0.25, -0.125], policy_version=4 + number)
+        result = await episode.call_tool("roll", {})
+        prompt = [*prompt, *ids, 30, len(result.text)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_samples_come_in_groups_with_advantages(kind: Callable[[], Any]) -> None:
+    async def body() -> list[Sample]:
+        async with kind() as pool:
+            return [sample async for sample in pool.samples(two_rolls, TASKS[:3], group=4, seed=3)]
+
+    samples = asyncio.run(body())
+    assert len(samples) == 12
+    for number in range(0, 12, 4):
+        group = samples[number : number + 4]
+        assert len({sample.group for sample in group}) == 1
+        assert len({sample.task for sample in group}) == 1
+        assert [sample.tokens[4] for sample in group] == [0, 1, 2, 3]
+        assert abs(sum(sample.advantage or 0.0 for sample in group)) < 1e-9
+    for sample in samples:
+        assert sum(sample.mask) == 6
+        assert [span.steps for span in sample.spans] == [(1,), (2,)]
+        assert [span.policy_version for span in sample.spans] == [4, 5]
+        assert sample.policy_version == 4
+        assert sample.usable and sample.reward is not None
+        assert len(sample.logprobs or []) == len(sample.tokens)
+
+
+def values(make: Callable[[], Any]) -> list[Sample]:
+    async def policy(episode: Any) -> Any:
+        await episode.call_tool("roll", {})
+        return make()
+
+    async def body() -> list[Sample]:
+        async with EnvPool(Dice, 2) as pool:
+            return [sample async for sample in pool.samples(policy, TASKS[:1], group=2, seed=1)]
+
+    return asyncio.run(body())
+
+
+def test_a_policy_may_return_samples_or_turns() -> None:
+    one, other = values(lambda: Sample([1, 2], [0, 1]))
+    assert (one.tokens, one.mask, one.usable, one.group) == ([1, 2], [0, 1], True, 0)
+    assert one.episode_id != other.episode_id
+    one, _ = values(lambda: [SampledTurn([1], [2], [-1.0])])
+    assert (one.tokens, one.mask, one.logprobs) == ([1, 2], [0, 1], [0.0, -1.0])
+
+
+def test_a_policy_without_tokens_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"episode\.wrote\(\)"):
+        values(lambda: "nothing")
