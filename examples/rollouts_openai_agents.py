@@ -1,7 +1,7 @@
 """Let agents of the OpenAI Agents SDK play tasks of an environment, all at once, each at its own MCP address.
 
 The orchestrator (`mcpenv_client`) begins and ends episodes over ``/ws`` and gets rewards; the agent sees tools alone.
-Needs ``pip install mcpenv-client openai-agents``, a server,
+Needs ``pip install ./clients/python openai-agents``, a server,
 and any OpenAI-compatible endpoint::
 
     mcpenv run envs/ledger_mcp --max-sessions 16

@@ -1,7 +1,7 @@
 """Let agents of Pydantic AI play tasks of an environment, all at once, each at its own MCP address.
 
 The orchestrator (`mcpenv_client`) begins and ends episodes over ``/ws`` and gets rewards; the agent sees tools alone.
-Needs ``pip install mcpenv-client "pydantic-ai-slim[mcp,openai]"``, a server,
+Needs ``pip install ./clients/python "pydantic-ai-slim[mcp,openai]"``, a server,
 and any OpenAI-compatible endpoint::
 
     mcpenv run envs/ledger_mcp --max-sessions 16

@@ -2,7 +2,7 @@
 
 Without ``--model`` it makes a tiny Qwen3 and a tokenizer on the spot, for a CPU. That model first imitates a
 player who often guesses, until the right call has a probability of 0.45. GRPO begins there: it sharpens what imitation
-began, and does not find the rule from nothing. Needs ``pip install "mcpenv-client[trl]" mcpenv jmespath``. Run it::
+began, and does not find the rule from nothing. Needs ``pip install "./clients/python[trl]" . jmespath``. Run it::
 
     python examples/train_grpo.py --seeds 1 --json curve.json   # starts a server of its own; some minutes a seed
     python examples/train_grpo.py --model Qwen/Qwen3-0.6B       # a real model on a GPU, without imitation

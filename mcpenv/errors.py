@@ -179,10 +179,10 @@ class Misuse(McpenvError, RuntimeError):
 # -- exceptions of user code
 
 
-def meant(name: str, known: Iterable[str]) -> str:
-    """Return the end of a message about an unknown name: ``. Did you mean 'x'?``, or "" if no known name is similar."""
+def meant(name: str, known: Iterable[str], rest: str = "") -> str:
+    """Return the end of a message about an unknown name, which ``rest`` follows: ``. Did you mean 'x'?``, or ""."""
     near = difflib.get_close_matches(name[:100], [*islice(known, 1000)], n=1)
-    return f". Did you mean {near[0]!r}?" if near else ""
+    return f". Did you mean {near[0] + rest!r}?" if near else ""
 
 
 def describe(error: BaseException, folder: Path | None = None) -> str:

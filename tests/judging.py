@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import threading
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 Answer = tuple[int, Any]
+"""A status and a body, or a function that writes to the connection itself."""
 
 
 def said(content: Any, finish_reason: str = "stop", tokens: int = 10, **message: Any) -> Answer:
@@ -35,6 +37,11 @@ class Endpoint:
                 endpoint.asked.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
                 endpoint.headers.append({"path": self.path, **dict(self.headers)})
                 status, body = endpoint.answers.pop(0) if len(endpoint.answers) > 1 else endpoint.answers[0]
+                if callable(body):
+                    with suppress(OSError):
+                        body(self)
+                    self.close_connection = True
+                    return
                 data = body if isinstance(body, bytes) else json.dumps(body).encode()
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(data)))

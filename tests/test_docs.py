@@ -74,6 +74,20 @@ def test_the_python_of_a_page_runs_from_top_to_bottom(page: Path, url: str, fork
     assert ended.returncode == 0, ended.stderr
 
 
+def test_no_page_installs_mcpenv_from_an_index_that_does_not_have_it() -> None:
+    others = [*ROOT.glob("*.md"), *ROOT.glob("*/*/README.md"), *ROOT.glob("examples/*.py")]
+    pages = [*PAGES, *(page for page in others if page.name != "CHANGELOG.md")]
+    by_name = re.compile(r"""(?<![\w/])mcpenv(-client|-fleet)?(\[[\w,-]+\])?["']?(\s|$)""")
+    found = [
+        (str(page.relative_to(ROOT)), command)
+        for page in pages
+        if page.parent.name != "decisions"
+        for command in re.findall(r"pip install ([^`\n]*)", page.read_text(encoding="utf-8"))
+        if by_name.search(command.partition(" && ")[0])
+    ]
+    assert not found
+
+
 def test_the_frames_of_the_wire_page_are_what_a_server_answers(url: str) -> None:
     (conversation,) = blocks(ROOT / "docs" / "reference" / "protocol.md", "text")
     lines = [(line[0], json.loads(line[2:])) for line in conversation.splitlines()]

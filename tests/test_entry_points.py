@@ -54,5 +54,5 @@ def test_a_target_with_an_unknown_prefix_is_refused_with_the_prefixes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(install(tmp_path, "dice", "dice = dice:make", group="mcpenv.targets"))
-    with pytest.raises(TargetError, match=r"begins with none of .*dice: .*harbor: "):
+    with pytest.raises(TargetError, match=r"begins with none of .*dice: .*harbor: .*Did you mean 'dice:6'\?$"):
         find_place("dise:6")

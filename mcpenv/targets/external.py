@@ -29,12 +29,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("mcpenv")
 
-DISTRIBUTIONS = {"fleet": "mcpenv-fleet"}
-"""The distributions of targets that a user may name before installing them. None of them is imported here."""
-
-
-def _unchanged(rest: str) -> str:
-    return rest
+DISTRIBUTIONS = frozenset({"fleet"})
+"""The prefixes of the repository's other distributions, which a user may name before installing them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +48,7 @@ class TargetKind:
     """
 
     load: Callable[..., type[MCPEnvironment]] | None = None
-    absolute: Callable[[str], str] = _unchanged
+    absolute: Callable[[str], str] = str
     run: Callable[[RunRequest], int | str] | None = None
 
 
@@ -188,7 +184,7 @@ def _found(target: str) -> ExternalTarget | None:
     if colon and name in DISTRIBUTIONS:
         raise TargetError(
             target,
-            f"targets that begin with {name}: need another package: pip install {DISTRIBUTIONS[name]} "
+            f"targets that begin with {name}: need another package: pip install CLONE/clients/{name} "
             f"(for a module of that name, write ./{name}.py:CLASS)",
         )
     suffix = Path(target).suffix

@@ -107,7 +107,7 @@ def find_place(target: str) -> Place:
     if is_file:
         raise TargetError(target, "is not a Python file")
     if path.suffix == ".py" or os.sep in location or "/" in location:
-        raise TargetError(target, f"there is no such file or folder{_meant(path)}")
+        raise TargetError(target, f"there is no such file or folder{meant_prefix(target) or _meant(path)}")
     if attribute is not None and all(part.isidentifier() for part in location.split(".")):
         return Place(target, attribute, location, None, None, slug(_kebab(attribute)), None)
     installed = ", ".join(sorted(installed_environments())) or "none"
@@ -115,7 +115,7 @@ def find_place(target: str) -> Place:
     raise TargetError(
         target,
         f"is not a folder with {MODULE_FILE}, a .py file, a module:Class or an installed environment "
-        f"(installed: {installed}){begins}{_meant(path, installed_environments())}",
+        f"(installed: {installed}){begins}{meant_prefix(target) or _meant(path, installed_environments())}",
     )
 
 
@@ -183,6 +183,12 @@ def folder_formats() -> list[str]:
 def prefixes() -> list[str]:
     """Return the prefixes of extensions' targets, each with its colon."""
     return sorted(f"{name}:" for name in entries_of(EXTERNAL) if "." not in name)
+
+
+def meant_prefix(target: str) -> str:
+    """Return the end of a message about a target that begins with an unknown prefix, as `meant` does."""
+    prefix, colon, rest = target.partition(":")
+    return meant(prefix + colon, prefixes(), rest) if colon else ""
 
 
 def absolute(path: Path) -> Path:

@@ -13,7 +13,7 @@ from types import ModuleType
 
 from mcpenv.errors import TARGET_FOLDERS, TargetError, describe
 
-from .place import Place
+from .place import Place, meant_prefix
 
 _siblings: dict[str, Path] = {}
 """The folders of modules that environments import from beside their files, by the name of the module.
@@ -43,7 +43,7 @@ def load_module(place: Place) -> ModuleType:
         return importlib.import_module(place.module)
     except (Exception, SystemExit) as error:  # user code may raise anything
         if isinstance(error, ModuleNotFoundError) and place.file is None and is_part(error.name, place.module):
-            raise TargetError(place.target, f"there is no module {error.name!r}") from error
+            raise TargetError(place.target, f"there is no module {error.name!r}{meant_prefix(place.target)}") from error
         raise _not_loaded(place, error, folder) from error
 
 

@@ -66,7 +66,8 @@ class ToolSource:
         self.facts = [*of_code, self.doc, *hints, *hints.values(), getattr(fn, "__code__", None), *bound]
         given = getattr(fn, "__signature__", None)
         if given is not None:
-            self.facts.append((given.return_annotation, *map(_facts_of, _all(given))))
+            parameters = ((each.name, each.kind, each.default, each.annotation) for each in _all(given))
+            self.facts.append((given.return_annotation, *parameters))
 
     def signature(self) -> inspect.Signature:
         """Return the signature with its hints resolved, without ``self``.
@@ -221,10 +222,6 @@ def _words_of(hints: tuple[str, ...]) -> tuple[str, ...]:
         with contextlib.suppress(SyntaxError):
             words.update(compile(hint, "<hint>", "eval").co_names)
     return tuple(words)
-
-
-def _facts_of(parameter: inspect.Parameter) -> tuple[Any, ...]:
-    return parameter.name, parameter.kind, parameter.default, parameter.annotation
 
 
 def _all(signature: inspect.Signature) -> typing.ValuesView[inspect.Parameter]:

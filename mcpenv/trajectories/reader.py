@@ -68,7 +68,8 @@ def segments_of(path: Path) -> list[Path]:
     """
     if path.is_dir():
         found = _segments_in(path)
-        if not found and any(not _may_be_of_record(file) for file in path.iterdir()):
+        # Before its first episode is over, the folder of a record may have these only.
+        if not found and any(file.name[0] != "." and file.name not in ("tools", FOLDER) for file in path.iterdir()):
             records = sorted(str(folder) for folder in path.iterdir() if folder.is_dir() and _segments_in(folder))
             hint = f"is it {' or '.join(records)}?" if records else "name the folder that --record was given"
             raise ConfigurationError(f"{path}: this is no record; {hint}")
@@ -87,11 +88,6 @@ def unread_files(path: Path) -> list[Path]:
 
 def _segments_in(folder: Path) -> list[Path]:
     return sorted(file for pattern in PATTERNS for file in folder.glob(pattern) if file.is_file())
-
-
-def _may_be_of_record(file: Path) -> bool:
-    """Return True if a record's folder may contain the file before its first episode is over."""
-    return file.name in ("tools", FOLDER) or file.name.startswith(".")
 
 
 def _lines(path: Path, on_torn: Callable[[TornTail], None] | None) -> Iterator[tuple[str, bytes]]:

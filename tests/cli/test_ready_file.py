@@ -31,6 +31,9 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFi
         [],
         pytest.param(["--workers", "2"], marks=pytest.mark.extension("workers")),
         pytest.param(["--reload"], marks=pytest.mark.extension("reload")),
+        pytest.param(
+            ["--reload", "--workers", "2"], marks=[pytest.mark.extension("reload"), pytest.mark.extension("workers")]
+        ),
     ],
 )
 def test_the_file_has_the_addresses_of_a_server_as_long_as_that_answers(

@@ -19,7 +19,7 @@ from mcpenv_client.wire.version import PROTOCOL_HEADER, check_client_version, ch
 
 CHECKS: list[Callable[[str], None]] = [check_client_version, check_server_version]
 OLD, NEW = "0.9", "2.0"
-TOO_NEW = r"the server speaks protocol 2\.0, which is too new .*; upgrade the client: pip install"
+TOO_NEW = r"the server speaks protocol 2\.0, which is too new .*; upgrade the client, the package mcpenv-client"
 TOO_OLD = r"the server speaks protocol 0\.9, which is too old .*; upgrade the server, or use a client of protocol 0"
 
 

@@ -179,5 +179,11 @@ def test_capacity_keeps_no_slots_below_zero() -> None:
     assert ServerCapacityStatus.model_validate(over.to_plain()) == over
 
 
+def test_a_server_that_takes_no_new_sessions_has_no_slots() -> None:
+    unready = ServerCapacityStatus(active_sessions=1, max_sessions=4, ready=False, reason="this server is about to end")
+    assert (unready.available_slots, unready.is_at_capacity) == (0, True)
+    assert unready.to_plain()["available_slots"] == 0
+
+
 def test_the_names_of_the_seeds_are_public() -> None:
     assert ServerMode is Mode is mcpenv.Mode is mcpenv_client.ServerMode

@@ -145,7 +145,7 @@ def test_a_session_leaves_no_more_stuck_makers_of_tasks_than_may_be() -> None:
                 with pytest.raises(OperationTimeout):
                     client.reset(split="train", index=99)
                 assert stuck.acquire(timeout=60)
-            with pytest.raises(CapacityReached, match="too much code is stuck that cannot be stopped"):
+            with pytest.raises(CapacityReached, match="too many environments are stuck in code that cannot be stopped"):
                 client.reset(split="train", index=99)
             assert not stuck.acquire(blocking=False)  # no third thread was begun
         finally:

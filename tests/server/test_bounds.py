@@ -23,7 +23,7 @@ from websockets.sync.client import connect
 from mcpenv import MCPEnvironment
 from mcpenv.server import uvicorn_server
 from mcpenv.server.config import ServerConfig
-from mcpenv.server.http import file_limits, http_protocol
+from mcpenv.server.http import file_limits, http_protocol, open_connections
 from mcpenv.server.http.websocket_protocol import PIECE, WebSocketProtocol
 from mcpenv.server.mcp.connections import MAX_FIRST_BYTES, MAX_PLAIN_BYTES, HandshakeConnections
 from mcpenv.server.serve import serving
@@ -298,8 +298,9 @@ def test_unused_sockets_and_streams_do_not_keep_a_new_client_out(kind: str, monk
 
 @pytest.mark.parametrize("kind", ["sessions", "waiting resets"])
 def test_a_server_whose_connections_are_all_in_use_says_so_and_answers_probes(
-    kind: str, monkeypatch: pytest.MonkeyPatch
+    kind: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    monkeypatch.setattr(open_connections, "ROOM_S", 0.01)
     allowed = iter([4])  # before the server has raised its limit of open files; 5 of the later 20 are kept for probes
     monkeypatch.setattr(uvicorn_server, "connections_allowed", lambda: next(allowed, 20))
     sessions = 15 if kind == "sessions" else 1
@@ -316,11 +317,16 @@ def test_a_server_whose_connections_are_all_in_use_says_so_and_answers_probes(
             assert httpx.get(url + path).status_code == 200
         unready = httpx.get(f"{url}/ready")
         assert (unready.status_code, unready.json()["reason"]) == (503, "all connections are in use")
+        assert unready.headers["connection"] == "close"  # a descriptor less, and the client knows
         capacity = ServerCapacityStatus.model_validate(httpx.get(f"{url}/capacity").json())
         assert (capacity.ready, capacity.reason) == (False, "all connections are in use")
+        assert (capacity.available_slots, capacity.is_at_capacity) == (0, True)
         assert "\nmcpenv_ready 0\n" in httpx.get(f"{url}/metrics").text
         refused = httpx.post(f"{url}/reset", json={})
-        assert (refused.status_code, refused.text) == (503, "all connections are in use")
+        assert (refused.status_code, refused.json()) == (
+            503,
+            {"code": "CAPACITY_REACHED", "message": "all connections are in use", "retry_after_s": 1.0},
+        )
         assert int(refused.headers["retry-after"]) > 0
         assert "\nmcpenv_connections_refused_total 1.0\n" in httpx.get(f"{url}/metrics").text
         if waiting:
@@ -337,12 +343,22 @@ def test_a_server_whose_connections_are_all_in_use_says_so_and_answers_probes(
             stack.enter_context(EnvClient(url).sync()).reset()
         assert told.value.data["retry_after_s"] > 0
         assert "\nmcpenv_connections_refused_total 3.0\n" in httpx.get(f"{url}/metrics").text
+        assert told_of_room(caplog) == ["all connections are in use"]
         used[0].close()
-        while httpx.get(f"{url}/ready").status_code == 503:
+        while httpx.get(f"{url}/ready").status_code == 503 or len(told_of_room(caplog)) < 2:
             pass
+        capacity = ServerCapacityStatus.model_validate(httpx.get(f"{url}/capacity").json())
+        assert (capacity.available_slots, capacity.ready) == (64 - 14, True)
+        assert told_of_room(caplog)[1:] == ["connections are free again"]
         with connect(address) as late:
             late.send('{"type":"reset"}')
             assert late.recv(PATIENCE_S)
+
+
+def told_of_room(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Return the lines that say that a server is full, or has room again."""
+    lines = [record.getMessage().partition(",")[0] for record in caplog.records]
+    return [line for line in lines if line.startswith(("all connections are", "connections are free"))]
 
 
 def test_a_full_server_answers_many_probes_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

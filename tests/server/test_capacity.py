@@ -115,12 +115,12 @@ def test_while_too_many_are_stuck_nobody_gets_a_slot_and_then_who_waited_does() 
         (waiting,) = await in_line(one, 1, order)
         returned = one.quarantine()
         one.free()
-        assert (one.taken, one.waiting, one.open) == (0, 1, False)
-        with pytest.raises(CapacityReached, match="takes no new sessions"):
+        assert (one.taken, one.waiting) == (0, 1)
+        with pytest.raises(CapacityReached, match="too many environments are stuck"):
             await one.take(no_room, True)
         await asyncio.to_thread(returned)
         await waiting
-        assert (one.taken, one.quarantined, one.open) == (1, 0, True)
+        assert (one.taken, one.quarantined, one.shut) == (1, 0, None)
 
     run(main)
 

@@ -107,7 +107,7 @@ def test_a_target_of_a_distribution_that_is_not_installed_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("importlib.metadata.entry_points", lambda **_: ())
-    assert "pip install mcpenv-fleet" in refused("fleet:fira")
+    assert "pip install CLONE/clients/fleet" in refused("fleet:fira")
 
 
 @pytest.mark.process

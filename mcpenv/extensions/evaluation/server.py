@@ -161,6 +161,8 @@ async def _described(url: str, control_token: str | None) -> Server:
         capacity = ServerCapacityStatus.model_validate(answered)
     except ValidationError as error:
         raise ConnectionFailed(shown, "its answer about capacity is not that of an mcpenv server") from error
+    if not capacity.ready:
+        raise ConfigurationError(f"{shown}: it takes no new sessions: {capacity.reason or 'try again later'}")
     version = metadata.get("version")
     return Server(
         url=url,

@@ -83,8 +83,8 @@ class Upstream:
         if self.api_key_env is None:
             return None
         key = os.environ.get(self.api_key_env, "").strip()
-        if not key:
-            raise ConfigurationError(f"the environment variable {self.api_key_env} has no key")
+        if not key or not (key.isascii() and key.isprintable()):
+            raise ConfigurationError(f"the environment variable {self.api_key_env} has no key that a header can carry")
         hide(key)
         return key
 

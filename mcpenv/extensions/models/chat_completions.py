@@ -31,6 +31,9 @@ MAX_DELAY_S = 60.0
 MAX_SAID = 300
 """Maximum characters of the endpoint's own error message that an error quotes."""
 
+MAX_ANSWER_BYTES = 64 * 1024 * 1024
+"""Maximum size of an endpoint's answer, in bytes."""
+
 _AGAIN = {408, 409, 425, 429, 500, 502, 503, 504, 529}
 
 
@@ -73,8 +76,8 @@ class ChatEndpoint:
         if self.api_key_env is None:
             return None
         key = os.environ.get(self.api_key_env, "").strip()
-        if not key:
-            raise EndpointFailed(f"the environment variable {self.api_key_env} has no key")
+        if not key or not (key.isascii() and key.isprintable()):
+            raise EndpointFailed(f"the environment variable {self.api_key_env} has no key that a header can carry")
         hide(key)
         return key
 
@@ -111,13 +114,22 @@ class ChatEndpoint:
             on_try()
             asked_for_s: float | None = None
             try:
-                response = await http.post(self.url, content=body, headers=headers)
-            except httpx.TransportError as error:
+                # The client's own timeout begins anew with each piece of an answer.
+                async with (
+                    asyncio.timeout(self.timeout_s),
+                    http.stream("POST", self.url, content=body, headers=headers) as response,
+                ):
+                    content = await _content(response)
+            except TimeoutError:
+                problem = f"no whole answer in {self.timeout_s:g} s"
+            except MalformedAnswer as error:
+                problem = str(error)
+            except httpx.RequestError as error:
                 problem = f"no answer: {type(error).__name__}"
             else:
                 if response.is_success:
                     try:
-                        return read(json_object(response.content, "the answer"))
+                        return read(json_object(content, "the answer"))
                     except MalformedAnswer as error:
                         problem = str(error)
                 elif response.status_code in _AGAIN:
@@ -125,7 +137,7 @@ class ChatEndpoint:
                     asked_for_s = _seconds(response.headers.get("Retry-After"))
                 else:
                     status = response.status_code
-                    message = _error_message(response.content, key)
+                    message = _error_message(content, key)
                     raise EndpointFailed(f"the endpoint refused with status {status}", message, status)
             logger.info("a try of a request to a model failed: %s", problem)
             if attempt + 1 < self.tries:
@@ -147,6 +159,20 @@ class ChatEndpoint:
             raise ValueError(f"{option} {self.base_url!r} is not an http(s):// URL, such as https://api.openai.com/v1")
 
 
+async def _content(response: httpx.Response) -> bytes:
+    """Return the body of a response.
+
+    Raises:
+        MalformedAnswer: it is larger than `MAX_ANSWER_BYTES`.
+    """
+    content = bytearray()
+    async for part in response.aiter_bytes():
+        content += part
+        if len(content) > MAX_ANSWER_BYTES:
+            raise MalformedAnswer(f"the answer has more than {MAX_ANSWER_BYTES} bytes")
+    return bytes(content)
+
+
 def message_in(answer: dict[str, Any]) -> tuple[dict[str, Any], Any]:
     """Return the message of an answer and its finish reason.
 
@@ -165,7 +191,7 @@ def tokens_in(answer: dict[str, Any], name: str) -> int:
     """Return a count of the answer's usage (``total_tokens``, ``prompt_tokens``, ...); 0 if the answer has none."""
     usage = answer.get("usage")
     count = usage.get(name) if isinstance(usage, dict) else None
-    return count if isinstance(count, int) and not isinstance(count, bool) else 0
+    return max(count, 0) if isinstance(count, int) and not isinstance(count, bool) else 0
 
 
 def json_object(text: str | bytes, what: str) -> dict[str, Any]:

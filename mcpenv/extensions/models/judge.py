@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import threading
 from collections import OrderedDict
 from typing import Any, Literal, get_args
@@ -139,8 +140,12 @@ class Judge(Rubric):
             raise MalformedAnswer("the message has no text")
         judgement = json_object(text, "the message")
         score = judgement.get("score")
-        if judgement.keys() != {"reason", "score"} or not isinstance(judgement["reason"], str):
-            raise MalformedAnswer("the message has fields other than score and reason")
+        if (
+            _repeats(text, judgement)
+            or judgement.keys() != {"reason", "score"}
+            or not isinstance(judgement["reason"], str)
+        ):
+            raise MalformedAnswer("the message has fields other than one score and one reason")
         if isinstance(score, bool) or not isinstance(score, int | float) or not self.low <= score <= self.high:
             raise MalformedAnswer(f"the score is not a number from {self.low:g} to {self.high:g}")
         return float(score)
@@ -213,6 +218,14 @@ class Account:
         """Add the tokens that the endpoint reported for a request."""
         with self._mutex:
             self.total_tokens += tokens
+
+
+def _repeats(text: str, judgement: dict[str, Any]) -> bool:
+    """Return True if the text has a key of the judgement twice."""
+    try:
+        return len(json.loads(text, object_pairs_hook=list)) > len(judgement)
+    except ValueError:  # a number with more digits than Python reads
+        return True
 
 
 def _shown(call: ToolCall, outcome: ToolOutcome) -> dict[str, Any]:

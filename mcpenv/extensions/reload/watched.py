@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mcpenv.errors import TargetError
 from mcpenv.targets.external import external_target
-from mcpenv.targets.place import find_place, folder_with_manifest, split_target
+from mcpenv.targets.place import find_place, folder_with_manifest, meant_prefix, split_target
 from mcpenv.targets.user_module import put_first
 
 
@@ -41,7 +41,7 @@ def watched_path(target: str) -> Path:
     except (ImportError, ValueError) as error:
         raise TargetError(target, f"module {top!r} cannot be found: {error}") from error
     if spec is None:
-        raise TargetError(target, f"there is no module {top!r}")
+        raise TargetError(target, f"there is no module {top!r}{meant_prefix(target)}")
     if spec.submodule_search_locations:
         return Path(next(iter(spec.submodule_search_locations)))
     if spec.origin is None or not Path(spec.origin).is_file():

@@ -268,7 +268,7 @@ def _summary(seen: Seen) -> str:
     if capacity.quarantined:
         parts.append(f"{capacity.quarantined} quarantined")
     if not capacity.ready:
-        parts.append("no new sessions accepted")
+        parts.append(f"no new sessions accepted{': ' if capacity.reason else ''}{printable(capacity.reason or '')}")
     return ", ".join(parts)
 
 

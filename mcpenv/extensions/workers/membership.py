@@ -109,8 +109,8 @@ class SharedCapacity(CapacityLimiter):
         Raises:
             CapacityReached: no slot became free in time, or no slots are given.
         """
-        if not self.open:
-            raise self.refusal("this server takes no new sessions now")
+        if self.shut:
+            raise self.refusal(self.shut)
         asking = asyncio.ensure_future(self._channel.call("take", orchestrated, undo=partial(self.free, orchestrated)))
         self._asking.add(asking)
         asking.add_done_callback(self._asking.discard)

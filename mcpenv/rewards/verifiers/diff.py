@@ -207,7 +207,7 @@ class Changes(Sequence[Change]):
     def _wrong(self, change: Change, entries: Sequence[Expected]) -> str:
         here = [entry for entry in entries if entry.pattern.matches(change.parts)]
         if not here:
-            return f"{change}: nothing was expected there"
+            return f"{change}, but no change is expected there"
         if any(map(fits(change), here)):
             return f"{change}: {here[0].pattern.text} is expected once, and another change is that one"
         made = f"{change} as {_shown(change.after)}" if change.kind == "added" else str(change)

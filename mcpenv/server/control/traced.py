@@ -25,7 +25,9 @@ class Traced:
         if not tracing.enabled():
             await self._app(scope, receive, send)
             return
-        with tracing.request(self._operation, _context_of(scope)) as span:
+        # The headers that name the span of the caller.
+        context = {n.decode("latin-1"): v.decode("latin-1") for n, v in scope["headers"] if n in _CONTEXT}
+        with tracing.request(self._operation, context) as span:
 
             async def observe(message: Message) -> None:
                 if message["type"] == "http.response.start":
@@ -36,8 +38,3 @@ class Traced:
                 await send(message)
 
             await self._app(scope, receive, observe)
-
-
-def _context_of(scope: Scope) -> dict[str, str]:
-    """Return the headers of a request that name the span of its caller."""
-    return {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"] if name in _CONTEXT}

@@ -18,8 +18,8 @@ BESIDE = 256
 RESERVED = 256
 """The number of connections kept for probes, also if all others are in use; of few connections, a quarter."""
 
-TOLD_AFTER_S, TOLD_EVERY_S = 1.0, 60.0
-"""Seconds in which closed connections are counted before they are logged, and between two such lines."""
+TOLD_AFTER_S, TOLD_EVERY_S, ROOM_S = 1.0, 60.0, 5.0
+"""Seconds until closed connections are logged, between two such lines, and between two looks of a full server."""
 
 
 class ClosedForRoom:

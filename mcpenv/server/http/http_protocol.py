@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from starlette.responses import PlainTextResponse
+from starlette.responses import JSONResponse
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from .open_connections import FULL, PROBES, OpenConnections
+from .open_connections import PROBES, REFUSAL, OpenConnections
 
 MAX_HEAD_BYTES = 64 * 1024
 """Maximum size of a head, in bytes. A larger one is refused with 431."""
@@ -18,7 +18,7 @@ MIN_BODY_BYTES = 64 * 1024
 
 _ACCEPT, _EVENTS = b"accept", b"text/event-stream"
 _REFUSAL = b"HTTP/1.1 431 Request Header Fields Too Large\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-_FULL = PlainTextResponse(FULL, 503, {"Retry-After": "1", "Connection": "close"})
+_FULL = JSONResponse(REFUSAL, 503, {"Retry-After": "1"})
 
 
 class HTTPProtocol(HttpToolsProtocol):
@@ -105,12 +105,12 @@ class HTTPProtocol(HttpToolsProtocol):
         if len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers) > MAX_HEAD_BYTES:
             self._too_large = True
             raise ValueError("the head of a request is too large")  # ends the parsing
-        app = self.app
-        if self._open.full() and not self.url.partition(b"?")[0].endswith(PROBES):
+        app, full = self.app, self._open.full()
+        if full and not self.url.partition(b"?")[0].endswith(PROBES):
             self.app = self._refuse
         super().on_headers_complete()
         self.app = app
-        if self._retired and self.cycle is not None:  # None: the connection becomes a WebSocket
+        if (self._retired or full) and self.cycle is not None:  # None: the connection becomes a WebSocket
             self.cycle.keep_alive = False
 
     def on_body(self, body: bytes) -> None:

@@ -7,18 +7,24 @@ connections that only listen: event streams, to which clients return by themselv
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import time
 from typing import Final, Protocol
 
 from mcpenv.server.metrics.counters import CONNECTIONS_CLOSED, CONNECTIONS_REFUSED, Counters
+from mcpenv_client.errors import CapacityReached
 
-from .file_limits import RESERVED, ClosedForRoom
+from .file_limits import RESERVED, ROOM_S, ClosedForRoom
+
+logger = logging.getLogger("mcpenv")
 
 UNFINISHED_BODIES = 64
 """The size of all unfinished bodies and frames together, as a multiple of the largest body."""
 
 FULL = "all connections are in use"
-"""The reason of a full server's refusals."""
+REFUSAL = CapacityReached(FULL, retry_after_s=1.0).to_wire()
+"""The reason of a full server's refusals, and their data."""
 
 PROBES = (b"/health", b"/ready", b"/capacity", b"/metrics")
 """How the paths of requests end that a full server still answers."""
@@ -63,11 +69,24 @@ class OpenConnections:
         self._unfinished: dict[OpenConnection, int] = {}
         self._bytes = 0
         self._for_room = ClosedForRoom()
+        self._told = False
 
     def full(self, asking: int = 0) -> bool:
-        """Return True if so many connections are in use, besides ``asking``, that only probes are answered."""
+        """Return True if so many connections are in use, besides ``asking``, that only probes are answered; log it."""
         waiting = asking + len(self._silent) + len(self._idle) + len(self._listening)
-        return self._number - waiting >= self.most - min(RESERVED, self.most // 4)
+        full = self._number - waiting >= self.most - min(RESERVED, self.most // 4)
+        if full and not self._told:
+            self._told = True
+            logger.warning("%s, and all requests but probes are refused; raise its limit of files (ulimit -n)", FULL)
+            self._tell_room()
+        return full
+
+    def _tell_room(self) -> None:
+        if self.full():
+            asyncio.get_running_loop().call_later(ROOM_S, self._tell_room)
+        else:
+            self._told = False
+            logger.warning("connections are free again, and requests are accepted")
 
     def refused(self) -> None:
         """Count a request or WebSocket that is refused because the server is `full`."""
@@ -95,9 +114,8 @@ class OpenConnections:
 
     def answering(self, connection: OpenConnection) -> None:
         """Exempt a connection while its request is answered, or for good if it is a WebSocket that is used."""
-        self._silent.pop(connection, None)
-        self._idle.pop(connection, None)
-        self._listening.pop(connection, None)
+        for waiting in (self._silent, self._idle, self._listening):
+            waiting.pop(connection, None)
 
     def idle(self, connection: OpenConnection) -> None:
         """Note that a connection waits for its next request."""

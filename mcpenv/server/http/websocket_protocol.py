@@ -17,10 +17,9 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from websockets.frames import Frame
 from websockets.http11 import Request
 
-from mcpenv_client.errors import CapacityReached
 from mcpenv_client.wire.protocol import encode_reply
 
-from .open_connections import FULL, USED, OpenConnections
+from .open_connections import FULL, REFUSAL, USED, OpenConnections
 
 PIECE = 8 * 1024
 """Bytes that are parsed at a time."""
@@ -87,8 +86,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         if kind == USED:
             if self._open.full():
                 self._open.refused()
-                refused = encode_reply("error", CapacityReached(FULL, retry_after_s=1.0).to_wire(), None)
-                await super().send({"type": "websocket.send", "text": refused})
+                await super().send({"type": "websocket.send", "text": encode_reply("error", REFUSAL, None)})
                 await super().send({"type": "websocket.close", "code": 1013, "reason": FULL})
                 self._open.listening(self)
                 raise ClientDisconnected

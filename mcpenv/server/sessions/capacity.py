@@ -76,23 +76,17 @@ class CapacityLimiter:
         return self.taken >= self.limit
 
     @property
-    def open(self) -> bool:
-        """True if new sessions are accepted."""
-        return not self.closed and not self.overrun
-
-    @property
-    def overrun(self) -> bool:
-        """True if more instances are quarantined than allowed."""
-        return self.quarantined > self._max_quarantined
+    def shut(self) -> str | None:
+        """The reason why no new sessions are accepted; None if they are."""
+        if self.closed:
+            return "this server is about to end"
+        overrun = self.quarantined > self._max_quarantined
+        return "too many environments are stuck in code that cannot be stopped" if overrun else None
 
     @property
     def unready(self) -> str | None:
         """The reason why no new sessions are accepted from new connections; None if they are."""
-        if self.closed:
-            return "this server is about to end"
-        if self.overrun:
-            return "too many environments are stuck in code that cannot be stopped"
-        return "all connections are in use" if self.connections_full() else None
+        return self.shut or ("all connections are in use" if self.connections_full() else None)
 
     async def status(self) -> ServerCapacityStatus:
         """Return the present counts and limits of the whole server."""
@@ -115,8 +109,8 @@ class CapacityLimiter:
         Raises:
             CapacityReached: none came in time, or none are given.
         """
-        if not self.open:
-            raise self.refusal("this server takes no new sessions now")
+        if self.shut:
+            raise self.refusal(self.shut)
         if self._place(orchestrated) == 0:
             if self._has_room(orchestrated):
                 self._count(orchestrated)
@@ -195,7 +189,7 @@ class CapacityLimiter:
 
     def _give(self) -> None:
         # Where the first has no room nobody has: with a reserved share, orchestrators come before agents.
-        while self._queue and self.open and self._has_room(self._queue[0][1]):
+        while self._queue and not self.shut and self._has_room(self._queue[0][1]):
             waiter, orchestrated = self._queue.popleft()
             if not waiter.done():
                 self._count(orchestrated)

@@ -397,8 +397,8 @@ class SessionPool:
             as `open`.
         """
         if session.replacing is None:
-            if not self.slots.open:
-                raise self.slots.refusal("too many environments are stuck in code that cannot be stopped")
+            if self.slots.shut:
+                raise self.slots.refusal(self.slots.shut)
             session.replacing = asyncio.ensure_future(self._replace(session))
             session.replacing.add_done_callback(_retrieved)
         await asyncio.shield(session.replacing)

@@ -249,9 +249,9 @@ class Session:
             raise slots.refusal("this server is about to end")
         async with self._resetting:  # the next one would begin its episode before this one's has its handle
             before = self.execution.episode.id
-            if wanted.any and slots.overrun:
+            if wanted.any and slots.shut:
                 # What makes tasks belongs to no instance: each try that is abandoned leaves one thread more.
-                raise slots.refusal("too much code is stuck that cannot be stopped")
+                raise slots.refusal(slots.shut)
             assigned = wanted.assigned or await self.execution.assign(seed, wanted, timeout_s)
             if self.execution.user_code.abandoned:
                 await self._pool.replace(self)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import pytest
@@ -18,7 +20,7 @@ from mcpenv import (
     WeightedSum,
     rubric_from_config,
 )
-from mcpenv.extensions.models import Judge
+from mcpenv.extensions.models import Judge, chat_completions
 from mcpenv.extensions.models.chat_completions import MAX_DELAY_S, delay_s
 
 
@@ -106,6 +108,8 @@ MALFORMED: dict[str, Callable[[], Answer]] = {
     "infinity": lambda: said('{"reason": "", "score": 1e999}'),
     "a reason that is none": lambda: judged(1.0, 5),
     "cut off": lambda: said({"reason": "", "score": 1.0}, finish_reason="length"),
+    "two scores": lambda: said('{"reason": "", "score": 0.5, "score": 1.0}'),
+    "a score of too many digits": lambda: said('{"reason": "", "score": 1' + "0" * 5_000 + ', "score": 1.0}'),
     "a refusal": lambda: said({"reason": "", "score": 1.0}, refusal="I cannot judge this."),
 }
 
@@ -131,6 +135,49 @@ def test_an_endpoint_that_is_busy_is_asked_again(endpoint: Endpoint) -> None:
     endpoint.answers = [(429, {}), (503, b"later"), judged(1)]
     assert ask(judge_at(endpoint)) == 1.0
     assert len(endpoint.asked) == 3
+
+
+def trickle(handler: BaseHTTPRequestHandler) -> None:
+    """Answer a blank at a time until the client goes away."""
+    handler.wfile.write(b"HTTP/1.0 200 OK\r\n\r\n")
+    while True:
+        handler.wfile.write(b" ")
+        threading.Event().wait(0.01)
+
+
+def test_a_try_has_its_time_in_all_also_if_the_answer_goes_on_coming(endpoint: Endpoint) -> None:
+    endpoint.answers = [(200, trickle)]
+    with pytest.raises(JudgeFailed, match=r"1 tries, the last one: no whole answer in 0\.3 s"):
+        ask(judge_at(endpoint, tries=1, timeout_s=0.3))
+
+
+def broken(handler: BaseHTTPRequestHandler) -> None:
+    handler.wfile.write(b"HTTP/1.0 200 OK\r\nContent-Encoding: gzip\r\n\r\nnot compressed")
+
+
+def test_answers_that_are_too_large_or_cannot_be_decoded_are_asked_for_again(
+    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chat_completions, "MAX_ANSWER_BYTES", 1_000)
+    endpoint.answers = [said({"reason": "x" * 1_000, "score": 1.0}), (200, broken), judged(0.25)]
+    assert ask(judge_at(endpoint)) == 0.25
+    assert len(endpoint.asked) == 3
+
+
+def test_a_negative_count_of_tokens_gives_no_budget_back(endpoint: Endpoint) -> None:
+    endpoint.answers = [said({"reason": "", "score": 0.5}, tokens=8), said({"reason": "", "score": 0.5}, tokens=-100)]
+    judge = judge_at(endpoint, max_total_tokens=10)
+    assert [ask(judge, "one"), ask(judge, "two")] == [0.5, 0.5]
+    assert judge.account.total_tokens == 8
+
+
+def test_a_key_that_no_header_can_carry_is_refused_without_being_quoted(
+    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("A_JUDGES_KEY", "s\u00fcss")
+    with pytest.raises(JudgeFailed, match=r"A_JUDGES_KEY has no key that a header can carry$"):
+        ask(judge_at(endpoint, api_key_env="A_JUDGES_KEY"))
+    assert not endpoint.asked
 
 
 def test_an_endpoint_that_refuses_is_not_asked_again(endpoint: Endpoint) -> None:
@@ -162,6 +209,27 @@ def test_the_same_record_is_asked_about_once_by_all_copies(endpoint: Endpoint) -
     small = judge_at(endpoint, cache_size=1)
     assert [ask(small, text) for text in ("a", "b", "b", "a")] == [0.75] * 4
     assert len(endpoint.asked) == 2 + 3
+
+
+def test_instances_share_the_budget_of_a_judge_in_the_class_body_and_not_of_one_that_each_makes(
+    endpoint: Endpoint,
+) -> None:
+    class Shared(Talk):
+        rubric = judge_at(endpoint, cache_size=0, max_requests=1)
+
+        def __init__(self) -> None:
+            super().__init__(type(self).rubric)
+
+    def ended(env: Talk) -> float | None:
+        env.reset()
+        return env.call_tool("stop").reward
+
+    assert ended(Shared()) == 0.75
+    with pytest.raises(ExecutionError) as raised:
+        ended(Shared())
+    assert "budget of 1 requests" in str(raised.value.__cause__)
+    own = [Talk(judge_at(endpoint, cache_size=0, max_requests=1)) for _ in range(2)]
+    assert [ended(env) for env in own] == [0.75, 0.75]
 
 
 def test_a_fork_has_the_budget_of_its_episode(endpoint: Endpoint) -> None:

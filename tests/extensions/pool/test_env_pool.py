@@ -26,11 +26,13 @@ from pool_worlds import (
     wrong_at_three,
 )
 
+from mcpenv.server import uvicorn_server
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.serve import serving
 from mcpenv_client import InvalidMessage, StatusCode
 from mcpenv_client.fingerprint import digest_of
 from mcpenv_client.pool import EnvPool, Limits, Played, PolicyFailed, PoolError
+from mcpenv_client.pool.servers import Servers
 
 TASKS = [f"t{number}" for number in range(6)]
 
@@ -215,6 +217,29 @@ def test_a_full_server_is_asked_for_fewer_sessions() -> None:
             async with EnvPool(url, 12, backend="remote") as pool:
                 played = await pool.rollout(five_rolls_async, TASKS, n=5, seed=0)
             assert len(played) == 30 and all(each.status.usable for each in played)
+
+    run(play)
+
+
+def test_a_pool_uses_its_sessions_on_a_server_that_has_no_more_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uvicorn_server, "connections_allowed", lambda: 20)  # of which 15 are not for probes
+
+    async def play() -> None:
+        with serving(Dice, max_concurrent_envs=64) as url:
+            servers = Servers(url, 24)
+            await servers.start()
+            held = [await servers.take(time.monotonic() + 60) for _ in range(15)]
+            for _, client in held:
+                await client.client.reset()
+            server, last = held.pop()
+            await servers.look(server)
+            assert not server.free
+            await servers.give_back(server, last, finished=1)
+            again, client = await servers.take(time.monotonic() + 60)
+            assert again is server and client is last
+            await client.client.reset()
+            for _, each in [*held, (server, client)]:
+                await servers.give_back(server, each, finished=None)
 
     run(play)
 

@@ -181,7 +181,7 @@ async def test_what_is_missing_is_refused_before_anything_starts(tmp_path: Path)
     bare.chmod(0o755)
     for provider, said in (
         (Counting(WORLDS, python="no-such-python"), "there is no program no-such-python; give python="),
-        (Counting(WORLDS, python=bare), f"{bare} has no mcpenv; run: {bare} -m pip install mcpenv"),
+        (Counting(WORLDS, python=bare), f"{bare} has no mcpenv; run: {bare} -m pip install CLONE/clients/python CLONE"),
         (Counting(WORLDS, folder=tmp_path / "gone"), "there is no folder"),
     ):
         with pytest.raises(ProviderUnavailable) as raised:

@@ -287,7 +287,7 @@ CHEATABLE: dict[str, tuple[Callable[[], MCPEnvironment], Task, str]] = {
                 "require": {"accounts/4/status": "frozen"},
             },
         ),
-        "the oracle without call 3 (set_status) scores 1, which is full, and leaves another world: accounts/5/status",
+        "the oracle without call 3 (set_status) scores 1, which is full, and leaves another world, with accounts/5/",
     ),
     "a workspace that pays for one of two notes": (
         WORKSPACE,
@@ -299,7 +299,7 @@ CHEATABLE: dict[str, tuple[Callable[[], MCPEnvironment], Task, str]] = {
             ],
             verifier=python("return float(any(c['kind'] == 'added' and c['after'] == {'text': 'y'} for c in changes))"),
         ),
-        "the oracle without call 1 (write_file) scores 1, which is full, and leaves another world: ",
+        "the oracle without call 1 (write_file) scores 1, which is full, and leaves another world, ",
     ),
     "a ledger whose oracle stops early": (
         LEDGER,
@@ -323,14 +323,18 @@ CHEATABLE: dict[str, tuple[Callable[[], MCPEnvironment], Task, str]] = {
             oracle=[*(RENT.oracle or ()), OracleCall(tool_name="file_report", arguments={"subject": "x", "value": 1})],
             verifier={"kind": "expect_exactly", "changes": {**EXPECTED, "reports/*": {"$any": True}}},
         ),
-        "two resets leave different worlds: reports/x was removed",
+        "two resets leave different worlds, the second without reports/x",
     ),
     "a ledger that begins differently each time": (
         LuckyBook,
         RENT,
-        "two resets leave different worlds: accounts/8/balance changed",
+        "two resets leave different worlds, the second with accounts/8/balance changed",
     ),
-    "a ledger that tells the time": (GreetingBook, RENT, "two runs of doing nothing differ at the reset: metadata/now"),
+    "a ledger that tells the time": (
+        GreetingBook,
+        RENT,
+        "two runs of doing nothing differ at the reset, the second with metadata/now changed",
+    ),
     "a ledger that cannot be reset": (LEDGER, altered(RENT, options={"colour": "red"}), "no episode begins: "),
     "a workspace in which any file is right": (
         WORKSPACE,

@@ -269,8 +269,9 @@ class Servers:
             server.ill = str(error) or "no answer in time"
             await asyncio.gather(*(client.close() for client in server.take_idle()))
         else:
-            server.ill = None if capacity.ready else capacity.reason or "it accepts no new sessions"
+            # A server that accepts no new sessions may still serve those that this pool has there.
             server.limit = server.sessions + len(server.idle) + capacity.available_slots
+            server.ill = None if capacity.ready or server.limit else capacity.reason or "it accepts no new sessions"
 
     def full(self, server: Server) -> None:
         """Record that a server refused a session."""

@@ -73,7 +73,7 @@ class LocalProvider(Provider):
         if shutil.which(self.python) is None:
             return [f"there is no program {self.python}; give python= a Python that has mcpenv"]
         if not await in_thread(self._has_mcpenv):
-            return [f"{self.python} has no mcpenv; run: {self.python} -m pip install mcpenv"]
+            return [f"{self.python} has no mcpenv; run: {self.python} -m pip install CLONE/clients/python CLONE"]
         return []
 
     @asynccontextmanager

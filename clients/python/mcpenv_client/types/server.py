@@ -90,7 +90,7 @@ class ServerCapacityStatus(Model):
         quarantined: instances left behind with code that cannot be stopped.
         ready: new sessions are accepted, at once or after waiting.
         reason: the reason why they are not; None if they are, or if the server does not say.
-        available_slots: sessions that can be opened at once if the server is ready.
+        available_slots: sessions that can be opened at once; 0 if the server is not ready.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -105,12 +105,12 @@ class ServerCapacityStatus(Model):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def available_slots(self) -> int:
-        """The number of free slots."""
-        return max(self.max_sessions - self.active_sessions, 0)
+        """The number of free slots; 0 if the server accepts no new sessions."""
+        return max(self.max_sessions - self.active_sessions, 0) if self.ready else 0
 
     @property
     def is_at_capacity(self) -> bool:
-        """True if every slot is taken."""
+        """True if no session can be opened at once."""
         return self.available_slots == 0
 
     def to_plain(self) -> dict[str, Any]:

@@ -31,7 +31,7 @@ def check_client_version(asked: str) -> None:
     elif theirs < _OWN:
         refusal = (
             f"the client speaks protocol {asked[:_SHOWN]}, which is too old for this server's {PROTOCOL_VERSION}; "
-            "upgrade the client: pip install --upgrade mcpenv-client"
+            "upgrade the client, the package mcpenv-client"
         )
     elif theirs > _OWN:
         refusal = (
@@ -60,7 +60,7 @@ def check_server_version(said: str) -> None:
     elif theirs > _OWN:
         refusal = (
             f"the server speaks protocol {said[:_SHOWN]}, which is too new for this client's {PROTOCOL_VERSION}; "
-            "upgrade the client: pip install --upgrade mcpenv-client"
+            "upgrade the client, the package mcpenv-client"
         )
     else:
         return

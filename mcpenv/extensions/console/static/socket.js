@@ -94,8 +94,12 @@ export class Session {
 	}
 }
 
-/** Say that no session is free; null if one is. */
+/**
+ * Say that no session is free; null if one is.
+ * @throws {ApiError} if the server accepts no new sessions
+ */
 async function crowded() {
-	const { available_slots: free, max_sessions: most } = await ask("capacity");
+	const { available_slots: free, max_sessions: most, ready, reason } = await ask("capacity");
+	if (!ready) throw new ApiError(`This server takes no new sessions: ${reason}. Try again later.`, "CAPACITY_REACHED", 0);
 	return free === 0 ? `All ${most} sessions of this server are taken.` : null;
 }

@@ -18,8 +18,7 @@ from typing import Any
 from mcpenv.environment import MCPEnvironment
 from mcpenv.extensions.contract.findings import Verdict
 from mcpenv.extensions.contract.walk import error_text
-from mcpenv.extensions.validation.tasks.play import failure_of, plain_of
-from mcpenv.rewards.verifiers import Changes
+from mcpenv.extensions.validation.tasks.play import difference_of, failure_of, plain_of
 from mcpenv.worlds import capture
 from mcpenv_client.errors import McpenvError, WireError
 from mcpenv_client.types.actions import Action, CallToolAction
@@ -108,8 +107,7 @@ class _Shown:
 
     def difference(self, other: _Shown) -> str | None:
         """Return the first difference between two outcomes; None if they are equal."""
-        found = next(iter(Changes(self.data, other.data, self.ignore, named=self.named)), None)
-        return None if found is None else str(found)
+        return difference_of(self.data, other.data, self.ignore, named=self.named) or None
 
 
 @dataclass(frozen=True)

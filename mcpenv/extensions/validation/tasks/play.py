@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +10,7 @@ from mcpenv.environment import MCPEnvironment
 from mcpenv.extensions.contract.arguments import arguments_for, wrong_arguments
 from mcpenv.extensions.contract.walk import Crashes, error_text
 from mcpenv.rewards.rubrics import score_of, worth_of
+from mcpenv.rewards.verifiers import Changes
 from mcpenv.worlds import Tree, capture
 from mcpenv_client.errors import ExecutionError, McpenvError
 from mcpenv_client.fingerprint import digest, without_incidents
@@ -190,6 +191,19 @@ def failure_of(observation: Observation) -> str | None:
         return observation.error.message
     result = observation.result if isinstance(observation, CallToolObservation) else None
     return result.text if result is not None and result.is_error else None
+
+
+def difference_of(one: Any, other: Any, ignore: Iterable[str] = (), *, named: bool = False) -> str:
+    """Return in what ``other`` differs first from ``one``, such as "without mails/1"; empty if they are equal.
+
+    Args:
+        one, other: plain JSON data of two plays.
+        ignore, named: as `Changes` takes them.
+    """
+    for change in Changes(one, other, ignore, named=named):
+        what = str(change) if change.kind == "changed" else change.where
+        return f"{'without' if change.kind == 'removed' else 'with'} {what}"
+    return ""
 
 
 def plain_of(observation: Observation) -> dict[str, Any]:

@@ -6,12 +6,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from mcpenv.environment import MCPEnvironment
 from mcpenv.extensions.contract.walk import error_text
-from mcpenv.rewards.verifiers import Changes
 from mcpenv_client.errors import McpenvError
 from mcpenv_client.scores import equal, reaches
 from mcpenv_client.types.tasks import Task
 
-from .play import Play, Player, at_random, malformed, oracle, play
+from .play import Play, Player, at_random, difference_of, malformed, oracle, play
 from .report import Report, TaskReport
 
 RANDOM_SEEDS = 3
@@ -229,15 +228,14 @@ class _Trial:
                 self._failure(f"{what} fails", played)
             elif _reaches(played.score, self._full) and (difference := self._left(solved, played)):
                 self._problem(
-                    f"{what} scores {_shown(played.score)}, which is full, and leaves another world: {difference}",
+                    f"{what} scores {_shown(played.score)}, which is full, and leaves another world, {difference}",
                     _REMEDY_OF_SHORTENED,
                 )
 
     def _left(self, one: Play, other: Play) -> str:
         """Return the first difference of the worlds that two plays leave; empty if there is none."""
         ignore = (self._task.verifier or {}).get("ignore", ())
-        changes = Changes(one.left, other.left, ignore, named=self._first.has_named_worlds)
-        return str(next(iter(changes), ""))
+        return difference_of(one.left, other.left, ignore, named=self._first.has_named_worlds)
 
     def _compare_earned(self, what: str, played: Play) -> None:
         """Report an end of lower value with a return as high as the oracle's: training would exploit it."""
@@ -273,14 +271,13 @@ class _Trial:
             self._problem(f"{what} works once, but fails the second time: {other.error}", _REMEDY_OF_REPEAT)
             return False
         ignore = (self._task.verifier or {}).get("ignore", ())
-        difference = next(iter(Changes(one.world, other.world, ignore, named=self._first.has_named_worlds)), None)
-        if difference is not None:
-            self._problem(f"two resets leave different worlds: {difference}", _REMEDY_OF_REPEAT)
+        difference = difference_of(one.world, other.world, ignore, named=self._first.has_named_worlds)
+        if difference:
+            self._problem(f"two resets leave different worlds, the second {difference}", _REMEDY_OF_REPEAT)
             return False
         for seen, again in zip(one.seen, other.seen, strict=False):
-            difference = next(iter(Changes(seen.data, again.data)), None)
-            if difference is not None:
-                self._problem(f"two runs of {what} differ at {seen.label}: {difference}", _REMEDY_OF_REPEAT)
+            if difference := difference_of(seen.data, again.data):
+                self._problem(f"two runs of {what} differ at {seen.label}, the second {difference}", _REMEDY_OF_REPEAT)
                 return False
         if len(one.seen) != len(other.seen):
             self._problem(
