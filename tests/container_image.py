@@ -12,12 +12,12 @@ from pathlib import Path
 PROGRAMS = ("bash", "sh", "cat", "head", "mkdir", "dirname", "rm", "chmod", "sleep", "ls", "cp", "env", "true", "id")
 
 
-def import_image(engine: str, name: str) -> None:
+def import_image(engine: str, name: str, programs: tuple[str, ...] = PROGRAMS) -> None:
     """Import the image into an engine."""
     data = io.BytesIO()
     with tarfile.open(fileobj=data, mode="w", dereference=True) as archive:
         files = {}
-        for program in PROGRAMS:
+        for program in programs:
             path = str(Path(shutil.which(program) or program).resolve())
             files[f"bin/{program}"] = path
             libraries = subprocess.run(["ldd", path], capture_output=True, text=True, check=True).stdout

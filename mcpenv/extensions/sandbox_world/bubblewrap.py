@@ -15,12 +15,24 @@ from typing import IO, ClassVar
 
 from mcpenv.extensions.sandbox.bubblewrap import command_line, find_bubblewrap, tmpfs
 
-from .sandbox import FOLDER, MAX_BYTES, MAX_OUTPUT, TIMED_OUT, Completed, Entry, Sandbox, SandboxFailed, counted, shown
+from .sandbox import (
+    FOLDER,
+    LIMITS,
+    MAX_BYTES,
+    TIMED_OUT,
+    VARIABLES,
+    Completed,
+    Entry,
+    Kept,
+    Sandbox,
+    SandboxFailed,
+    counted,
+)
 
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64")
 _SETTINGS = ("/etc/alternatives", "/etc/ld.so.cache", "/etc/passwd", "/etc/group", "/etc/localtime", "/etc/mime.types")
-_LIMITS = f'ulimit -f {MAX_BYTES >> 10} -n 1024 -c 0; exec bash -c "$1"'
-"""Only the sizes of files are limited here; the number and memory of processes are those of this machine's user."""
+_RUN = f'{LIMITS}; exec bash -c "$1"'
+"""Runs a command. The number and memory of processes are limited as those of this machine's user."""
 
 _CHUNK = 64 << 10
 
@@ -35,21 +47,21 @@ class BubblewrapSandbox(Sandbox):
     """
 
     backend = "bubblewrap"
-    capabilities: ClassVar = frozenset({"programs", "python", "background"})
+    capabilities: ClassVar = frozenset({"programs", "python", "background", "ended"})
     max_file: ClassVar = MAX_BYTES
 
     def __init__(self, *, timeout_s: float = 30.0, env: dict[str, str] | None = None) -> None:
         super().__init__(timeout_s=timeout_s, env=env)
         self._bwrap = find_bubblewrap()
         self._place: Path | None = Path(tempfile.mkdtemp(prefix="mcpenv-sandbox-"))
-        self._root = [*_root(), "--dir", str(FOLDER)]
+        self._root = [*system_folders(), "--dir", str(FOLDER)]
         (self._place / "work").mkdir()
 
     def run(self, command: str, *, stdin: bytes = b"") -> Completed:
         """Run a command, as `Sandbox.run`."""
         words = command_line(
             self._bwrap,
-            ["bash", "-c", _LIMITS, "bash", command],
+            ["bash", "-c", _RUN, "bash", command],
             root=self._root,
             mounts=(*tmpfs(self._bwrap), "/tmp", "--bind", str(self._folder), str(FOLDER), "--remount-ro", "/"),
             network=False,
@@ -59,9 +71,12 @@ class BubblewrapSandbox(Sandbox):
         with subprocess.Popen(
             words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0
         ) as process:
-            streams = [_Kept(each) for each in (process.stdout, process.stderr)]
-            writer = threading.Thread(target=_give, args=(process.stdin, stdin))
-            writer.start()
+            kept = (Kept(), Kept())
+            threads = [threading.Thread(target=_give, args=(process.stdin, stdin))]
+            for stream, of in zip((process.stdout, process.stderr), kept, strict=True):
+                threads.append(threading.Thread(target=_keep, args=(stream, of)))
+            for thread in threads:
+                thread.start()
             timed_out = False
             try:
                 process.wait(self.timeout_s)
@@ -69,8 +84,9 @@ class BubblewrapSandbox(Sandbox):
                 timed_out = True
             finally:
                 process.kill()  # with it the processes that it left
-                writer.join()
-                out, err = (stream.text() for stream in streams)
+                for thread in threads:
+                    thread.join()
+        out, err = (each.text() for each in kept)
         if timed_out:
             return Completed(TIMED_OUT, out, f"{err}the command exceeded its time limit ({self.timeout_s:g} s)\n", True)
         return Completed(process.returncode, out, err)
@@ -81,9 +97,7 @@ class BubblewrapSandbox(Sandbox):
 
     def fill(self, entries: Iterable[Entry]) -> None:
         """Start anew with these files."""
-        folder, given = self._folder, list(entries)
-        for entry in given:
-            self.check_size(entry.path, entry.content)
+        folder, given = self._folder, self.checked(entries)
         _remove(folder)
         folder.mkdir()
         for entry in given:
@@ -112,12 +126,12 @@ class BubblewrapSandbox(Sandbox):
         return self._place / "work"
 
     def _variables(self) -> Iterator[str]:
-        usual = {"PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME": str(FOLDER), "LANG": "C.UTF-8"}
-        for name, value in {**usual, **self.env}.items():
+        for name, value in {**VARIABLES, **self.env}.items():
             yield from ("--setenv", name, value)
 
 
-def _root() -> Iterator[str]:
+def system_folders() -> Iterator[str]:
+    """Yield the options of bubblewrap for the programs of this machine, and for the settings that they read."""
     for name in (*_SYSTEM, *_SETTINGS):
         path = Path(name)
         if path.is_symlink() and name in _SYSTEM:
@@ -177,25 +191,7 @@ def _give(pipe: IO[bytes] | None, data: bytes) -> None:
         pipe.write(data)
 
 
-class _Kept:
-    """The beginning and the end of a stream, read by a thread."""
-
-    def __init__(self, stream: IO[bytes] | None) -> None:
-        assert stream is not None
-        self._stream = stream
-        self._head, self._tail, self._size = bytearray(), bytearray(), 0
-        self._thread = threading.Thread(target=self._read)
-        self._thread.start()
-
-    def text(self) -> str:
-        """Return the output once the stream has ended."""
-        self._thread.join()
-        return shown(bytes(self._head + self._tail), self._size)
-
-    def _read(self) -> None:
-        while chunk := self._stream.read(_CHUNK):
-            self._size += len(chunk)
-            room = MAX_OUTPUT // 2 - len(self._head)
-            self._head += chunk[:room]
-            self._tail += chunk[room:]
-            del self._tail[: -(MAX_OUTPUT // 2)]
+def _keep(stream: IO[bytes] | None, kept: Kept) -> None:
+    assert stream is not None
+    while chunk := stream.read(_CHUNK):
+        kept.add(chunk)

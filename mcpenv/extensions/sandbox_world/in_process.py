@@ -24,6 +24,9 @@ MAX_AWAKE = 1000
 """Maximum shells of a process that are live objects, of which each has three file descriptors. Further ones are kept as
 their saved state, and continue when they are used. They take half of the files that the process may open at most."""
 
+_OF_ITS_OWN = frozenset({"unzip", "zip"})
+"""Commands of bashkit that have the name of a program, but another format and other options."""
+
 _MAX_COMMANDS = 100_000
 _TYPES = {"file": stat.S_IFREG, "directory": stat.S_IFDIR, "symlink": stat.S_IFLNK}
 _STDIN = "/tmp/.stdin"
@@ -42,7 +45,7 @@ class InProcessSandbox(Sandbox):
     """
 
     backend = "in_process"
-    capabilities: ClassVar = frozenset()
+    capabilities: ClassVar = frozenset({"ended", "bounded"})
     max_file: ClassVar = 10_000_000
 
     def __init__(self, *, timeout_s: float = 30.0, env: dict[str, str] | None = None) -> None:
@@ -91,9 +94,7 @@ class InProcessSandbox(Sandbox):
 
     def fill(self, entries: Iterable[Entry]) -> None:
         """Start anew with these files."""
-        given = list(entries)
-        for entry in given:
-            self.check_size(entry.path, entry.content)
+        given = self.checked(entries)
         with self._lock:
             self._closed_is_an_error()
             self._shell, self._state = bashkit.Bash(**self._options), None
@@ -111,6 +112,12 @@ class InProcessSandbox(Sandbox):
                 if not stat.S_ISLNK(entry.mode):
                     files.chmod(path, stat.S_IMODE(entry.mode))
         _awake.use(self)
+
+    def missing(self, programs: Iterable[str]) -> list[str]:
+        """Return the programs that this sandbox does not have, or only by their name."""
+        names = list(dict.fromkeys(programs))
+        absent = {*super().missing(names), *_OF_ITS_OWN}
+        return [name for name in names if name in absent]
 
     def close(self) -> None:
         """End the sandbox, and delete its files. A second call does nothing."""

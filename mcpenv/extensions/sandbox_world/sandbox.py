@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import importlib
+import inspect
 import pickle
 import shlex
 import stat
@@ -34,6 +35,12 @@ MAX_TEXT = 256 << 10
 """Maximum bytes of a file that is captured as text. Other files are captured as their hash."""
 
 _USUAL_FILE, _USUAL_FOLDER = 0o644, 0o755
+
+LIMITS = f"ulimit -f {MAX_BYTES >> 10} -n 1024 -c 0"
+"""The command of bash that limits each file, and the number of open files, of the commands after it."""
+
+VARIABLES = {"PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME": str(FOLDER), "LANG": "C.UTF-8"}
+"""The environment variables of commands where bash runs them."""
 
 
 class SandboxFailed(McpenvError, RuntimeError):
@@ -91,8 +98,9 @@ class Sandbox(ABC):
         backend: the name of the backend.
         max_file: maximum bytes of a file.
         capabilities: what it has: "programs" (all programs of a system, among them those of the image or machine),
-            "python" (a complete Python), "background" (a process may outlive the command's shell until the command
-            ends).
+            "python" (a complete Python), "background" (a process may run beside the command's shell until the command
+            ends), "ended" (no process outlives its command, also if it left the command's session), "bounded" (memory
+            is bounded, and so is the number of processes if there are any).
     """
 
     backend: ClassVar[str]
@@ -171,6 +179,13 @@ class Sandbox(ABC):
         if content is not None and len(content) > self.max_file:
             why = f"{len(content)} bytes, and a file of the backend {self.backend!r} has at most {self.max_file}"
             raise OSError(errno.EFBIG, why, path)
+
+    def checked(self, entries: Iterable[Entry]) -> list[Entry]:
+        """Return entries, or raise as `check_size`."""
+        given = list(entries)
+        for entry in given:
+            self.check_size(entry.path, entry.content)
+        return given
 
     def missing(self, programs: Iterable[str]) -> list[str]:
         """Return the programs that this sandbox does not have."""
@@ -302,6 +317,25 @@ def shown(output: bytes, size: int | None = None) -> str:
     return output.decode("utf-8", "replace")
 
 
+class Kept:
+    """The beginning and the end of an output that is still written."""
+
+    def __init__(self) -> None:
+        self._head, self._tail, self._size = bytearray(), bytearray(), 0
+
+    def add(self, chunk: bytes) -> None:
+        """Add what was written next."""
+        self._size += len(chunk)
+        room = MAX_OUTPUT // 2 - len(self._head)
+        self._head += chunk[:room]
+        self._tail += chunk[room:]
+        del self._tail[: -(MAX_OUTPUT // 2)]
+
+    def text(self) -> str:
+        """Return the output so far, as `shown`."""
+        return shown(bytes(self._head + self._tail), self._size)
+
+
 def _look(entry: Entry) -> dict[str, Any]:
     if isinstance(entry.content, str):
         return {"link": entry.content}
@@ -318,20 +352,25 @@ def _look(entry: Entry) -> dict[str, Any]:
 BACKENDS = {
     "in_process": "in_process:InProcessSandbox",
     "bubblewrap": "bubblewrap:BubblewrapSandbox",
+    "container": "container:ContainerSandbox",
+    "remote": "remote:RemoteSandbox",
 }
 """The modules of this package and their classes, by the name of the backend."""
 
 
-def make_sandbox(backend: str = "in_process", *, timeout_s: float = 30.0, env: dict[str, str] | None = None) -> Sandbox:
+def make_sandbox(
+    backend: str = "in_process", *, timeout_s: float = 30.0, env: dict[str, str] | None = None, **options: Any
+) -> Sandbox:
     """Return a new sandbox with an empty folder.
 
     Args:
         backend: one of `BACKENDS`.
         timeout_s: maximum seconds of one command.
         env: environment variables of the commands.
+        options: further options of the backend: ``image`` of "container", ``pool`` and others of "remote".
 
     Raises:
-        ConfigurationError: there is no such backend, or this machine cannot run it; with the reason.
+        ConfigurationError: there is no such backend or option, or this machine cannot run it; with the reason.
     """
     if backend not in BACKENDS:
         raise ConfigurationError(
@@ -339,4 +378,8 @@ def make_sandbox(backend: str = "in_process", *, timeout_s: float = 30.0, env: d
         )
     module, _, name = BACKENDS[backend].partition(":")
     cls: type[Sandbox] = getattr(importlib.import_module(f".{module}", __package__), name)
-    return cls(timeout_s=timeout_s, env=env)
+    known = inspect.signature(cls).parameters
+    for option in options:
+        if option not in known:
+            raise ConfigurationError(f"the backend {backend!r} has no option {option!r}{meant(option, known)}")
+    return cls(timeout_s=timeout_s, env=env, **options)

@@ -168,3 +168,50 @@ class Processes:
         with suppress(ProcessLookupError):
             process.terminate()
         return process.wait(PATIENCE_S)
+
+
+class Controller(threading.Thread):
+    """The controller of agent-sandbox, as far as claims see it: each gets a sandbox, whose address ``ip`` returns."""
+
+    def __init__(self, url: str, ip: Callable[[], str], reason: str | None = None) -> None:
+        super().__init__(daemon=True)
+        self._http = httpx.Client(base_url=url, timeout=PATIENCE_S)
+        self._ip = ip
+        self._reason = reason
+        self._over = threading.Event()
+        self._seen: set[str] = set()
+
+    def __enter__(self) -> Controller:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self.join(PATIENCE_S)
+        self._http.close()
+
+    def run(self) -> None:
+        while not self._over.wait(0.05):
+            for claim in self._http.get(f"{CLAIMS}/sandboxclaims").json()["items"]:
+                name = claim["metadata"]["name"]
+                if name not in self._seen:
+                    self._seen.add(name)
+                    self._bind(name)
+
+    def _bind(self, name: str) -> None:
+        if self._reason is not None:
+            refused = {"type": "Ready", "status": "False", "reason": self._reason, "message": "no such pool"}
+            set_status(self._http, f"{CLAIMS}/sandboxclaims/{name}", {"conditions": [refused]})
+            return
+        ip = self._ip()
+        ready = {"conditions": [{"type": "Ready", "status": "True"}], "podIPs": [ip]}
+        metadata = {"name": f"warm-{name}", "namespace": NAMESPACE}
+        self._http.post(SANDBOXES, json={"metadata": metadata, "status": ready}).raise_for_status()
+        bound = {"conditions": ready["conditions"], "sandbox": {"name": f"warm-{name}", "podIPs": [ip]}}
+        set_status(self._http, f"{CLAIMS}/sandboxclaims/{name}", bound)
+
+
+def make_pool(kubeconfig: str) -> None:
+    """Make the warm pool ``shop``."""
+    pool = {"metadata": {"name": "shop", "namespace": NAMESPACE}, "spec": {"replicas": 2}}
+    httpx.post(f"{url_in(kubeconfig)}{CLAIMS}/sandboxwarmpools", json=pool, timeout=PATIENCE_S).raise_for_status()

@@ -13,7 +13,18 @@ from typing import Any
 
 import httpx
 import pytest
-from cluster import CLAIMS, NAMESPACE, PODS, SANDBOXES, SECRETS, Kubelet, Processes, api_server, set_status, url_in
+from cluster import (
+    CLAIMS,
+    NAMESPACE,
+    PODS,
+    SECRETS,
+    Controller,
+    Kubelet,
+    Processes,
+    api_server,
+    make_pool,
+    url_in,
+)
 from fastmcp import Client
 
 from mcpenv_client import EnvClient, InstanceFailed, ProviderUnavailable, Unauthorized
@@ -236,51 +247,6 @@ async def test_what_is_missing_is_said_before_anything_is_created(kubeconfig: st
 # -- sandboxes
 
 
-class Controller(threading.Thread):
-    """The controller of agent-sandbox, as far as claims see it: each gets a sandbox of an address."""
-
-    def __init__(self, url: str, ip: str, reason: str | None = None) -> None:
-        super().__init__(daemon=True)
-        self._http = httpx.Client(base_url=url, timeout=LIMIT_S)
-        self._ip = ip
-        self._reason = reason
-        self._over = threading.Event()
-        self._seen: set[str] = set()
-
-    def __enter__(self) -> Controller:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self.join(LIMIT_S)
-        self._http.close()
-
-    def run(self) -> None:
-        while not self._over.wait(0.05):
-            for claim in self._http.get(f"{CLAIMS}/sandboxclaims").json()["items"]:
-                name = claim["metadata"]["name"]
-                if name not in self._seen:
-                    self._seen.add(name)
-                    self._bind(name)
-
-    def _bind(self, name: str) -> None:
-        if self._reason is not None:
-            refused = {"type": "Ready", "status": "False", "reason": self._reason, "message": "no such pool"}
-            set_status(self._http, f"{CLAIMS}/sandboxclaims/{name}", {"conditions": [refused]})
-            return
-        ready = {"conditions": [{"type": "Ready", "status": "True"}], "podIPs": [self._ip]}
-        metadata = {"name": f"warm-{name}", "namespace": NAMESPACE}
-        self._http.post(SANDBOXES, json={"metadata": metadata, "status": ready}).raise_for_status()
-        bound = {"conditions": ready["conditions"], "sandbox": {"name": f"warm-{name}", "podIPs": [self._ip]}}
-        set_status(self._http, f"{CLAIMS}/sandboxclaims/{name}", bound)
-
-
-def make_pool(kubeconfig: str) -> None:
-    pool = {"metadata": {"name": "shop", "namespace": NAMESPACE}, "spec": {"replicas": 2}}
-    httpx.post(f"{url_in(kubeconfig)}{CLAIMS}/sandboxwarmpools", json=pool, timeout=LIMIT_S).raise_for_status()
-
-
 @in_loop
 async def test_a_sandbox_is_claimed_from_its_pool_and_given_up(kubeconfig: str, tmp_path: Path) -> None:
     make_pool(kubeconfig)
@@ -302,7 +268,7 @@ async def test_a_sandbox_is_claimed_from_its_pool_and_given_up(kubeconfig: str, 
     )
     with Processes(WORLD, tmp_path) as processes:
         ip = processes.run(pod, {})["podIP"]
-        with Controller(url_in(kubeconfig), ip):
+        with Controller(url_in(kubeconfig), lambda: ip):
             async with provider.instance() as instance, EnvClient(instance.url, headers=instance.headers) as env:
                 (claim,) = objects(kubeconfig, f"{CLAIMS}/sandboxclaims")
                 assert claim["spec"]["warmPoolRef"] == {"name": "shop"}
@@ -320,7 +286,7 @@ async def test_a_sandbox_that_cannot_be_claimed_says_why_and_leaves_no_claim(kub
         async with provider.instance():
             pass
     make_pool(kubeconfig)
-    with Controller(url_in(kubeconfig), "127.0.0.2", reason="WarmPoolNotFound"):
+    with Controller(url_in(kubeconfig), lambda: "127.0.0.2", reason="WarmPoolNotFound"):
         with pytest.raises(InstanceFailed, match=r"no sandbox could be claimed: .*no such pool"):
             async with provider.instance():
                 pass

@@ -109,7 +109,7 @@ class DockerProvider(Provider):
         return await in_thread(_with_engine, lambda engine: engine.remove_orphans(), "the engine")
 
     def _missing(self) -> list[str]:
-        from .docker_engine import FAILURES, REFUSALS, barred, engine
+        from .docker_engine import FAILURES, NO_ENGINE, REFUSALS, barred, engine
 
         if (reason := barred()) is not None:
             return [reason]
@@ -123,7 +123,7 @@ class DockerProvider(Provider):
         except REFUSALS as error:
             return [f"the engine refused the image {self.image}: {one_line(error)}; check its name"]
         except FAILURES as error:
-            return [f"no engine answers ({one_line(error)}); start Docker, or set DOCKER_HOST to the socket of Podman"]
+            return [NO_ENGINE.format(one_line(error))]
         return []
 
     async def _pull(self) -> None:

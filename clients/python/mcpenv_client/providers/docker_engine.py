@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from .docker import DockerProvider
 
 LABEL = "mcpenv.provider"
-"""The label of every container that a provider makes; its value is ``docker``."""
+"""The label of every container that is made; its value is ``docker`` for those of providers."""
+
+NO_ENGINE = "no engine answers ({}); start Docker, or set DOCKER_HOST to the socket of Podman"
 
 SECRETS = "/run/mcpenv"
 """The volume of a container that has its control token."""
@@ -160,10 +162,10 @@ class Engine:
                 container.stop(timeout=STOP_TIMEOUT_S)
             container.remove(force=True, v=True)
 
-    def remove_orphans(self) -> list[str]:
-        """Remove the containers of ended owners, and return their names."""
+    def remove_orphans(self, kind: str = "docker") -> list[str]:
+        """Remove the containers of ended owners whose label has this value, and return their names."""
         removed = []
-        ours = {"label": f"{LABEL}=docker"}
+        ours = {"label": f"{LABEL}={kind}"}
         for container in self._client.containers.list(all=True, filters=ours, ignore_removed=True):
             if owner.is_gone(dict(container.labels)):
                 with contextlib.suppress(docker.errors.NotFound):  # another process removed it

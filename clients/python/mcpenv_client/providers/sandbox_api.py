@@ -9,7 +9,7 @@ import kubernetes.config
 import urllib3.exceptions
 from k8s_agent_sandbox import SandboxClient
 from k8s_agent_sandbox.exceptions import SandboxError
-from k8s_agent_sandbox.models import SandboxInClusterConnectionConfig
+from k8s_agent_sandbox.models import SandboxDirectConnectionConfig, SandboxInClusterConnectionConfig
 
 from .access import Access
 from .kubernetes_api import connect
@@ -49,14 +49,37 @@ class Claim:
         conditions = ((sandbox or {}).get("status") or {}).get("conditions") or []
         return any(each.get("type") == "Ready" and each.get("status") == "True" for each in conditions)
 
+    def run(self, command: str, timeout_s: int) -> tuple[int, str, str]:
+        """Run a command by the sandbox's runtime. Return its exit status and both outputs."""
+        try:
+            done = self._handle.commands.run(command, timeout=timeout_s)
+        except RuntimeError as error:  # the answer has another form
+            raise SandboxError(str(error)) from error
+        return int(done.exit_code), str(done.stdout), str(done.stderr)
+
+    def read(self, name: str) -> bytes:
+        """Return a file of the runtime's folder."""
+        return bytes(self._handle.files.read(name))
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a file into the runtime's folder."""
+        self._handle.files.write(name, content)
+
     def give_up(self) -> None:
         """Delete the claim, and with it the sandbox. Do nothing if it no longer exists."""
         self._handle.terminate()
 
 
-def claim(access: Access, pool: str, namespace: str, timeout_s: int, lifetime_s: int) -> Claim:
-    """Claim a sandbox and wait until it is ready. A claim that fails is deleted."""
-    client = _client(access)
+def claim(
+    access: Access, pool: str, namespace: str, timeout_s: int, lifetime_s: int, port: int = 8888, url: str | None = None
+) -> Claim:
+    """Claim a sandbox and wait until it is ready. A claim that fails is deleted.
+
+    Args:
+        port: the port of its runtime, for `Claim.run`, `Claim.read` and `Claim.write`.
+        url: the router to that port; None: the pod's own address.
+    """
+    client = _client(access, port, url)
     handle = client.create_sandbox(
         pool, namespace=namespace, sandbox_ready_timeout=timeout_s, shutdown_after_seconds=lifetime_s
     )
@@ -75,6 +98,9 @@ def has_pool(access: Access, pool: str, namespace: str) -> bool:
     return True
 
 
-def _client(access: Access) -> SandboxClient[Any]:
-    # mcpenv connects by itself; this setting only means that no tunnel is needed.
-    return SandboxClient(connection_config=SandboxInClusterConnectionConfig(), api_client=connect(access)[0])
+def _client(access: Access, port: int = 8888, url: str | None = None) -> SandboxClient[Any]:
+    # A provider connects by itself; for it, this setting only means that no tunnel is needed.
+    config: Any = SandboxInClusterConnectionConfig(server_port=port)
+    if url is not None:
+        config = SandboxDirectConnectionConfig(api_url=url, server_port=port)
+    return SandboxClient(connection_config=config, api_client=connect(access)[0])
