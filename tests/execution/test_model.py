@@ -979,7 +979,7 @@ class Machine(RuleBasedStateMachine):
         capacity = {
             "active_sessions": len(model.sessions),
             "max_sessions": model.limit,
-            "available_slots": model.limit - len(model.sessions),
+            "available_slots": model.limit - len(model.sessions) if model.ready else 0,
             "waiting": len(model.waiting),
             "quarantined": model.quarantined,
             "ready": model.ready,
