@@ -2,8 +2,10 @@
 
 from .assignment import Assignment, Limits, Played
 from .backend import PoolError
-from .env_pool import EnvPool, PolicyErrors, SyncEnvPool
+from .env_pool import EnvPool, SyncEnvPool
 from .episode import BlockingEpisode, Episode, OutOfTime, Policy, PolicyFailed
+from .sampler import TaskSampler
+from .stream import PolicyErrors, Stream
 
 __all__ = [
     "Assignment",
@@ -17,5 +19,7 @@ __all__ = [
     "PolicyErrors",
     "PolicyFailed",
     "PoolError",
+    "Stream",
     "SyncEnvPool",
+    "TaskSampler",
 ]

@@ -67,7 +67,16 @@ class Actor:
         async with self._loading:
             if not worker.has(rollout):
                 worker.begin(rollout, await begin[0])
-        return await worker.play(shares)
+        return await worker.play(rollout, shares)
+
+    async def forget(self, rollout: int) -> None:
+        """Drop the policy of a rollout."""
+        if self._worker is not None:
+            self._worker.forget(rollout)
+
+    async def pause(self, paused: bool) -> None:
+        """Pause the episodes, or continue."""
+        (await self._loaded()).pause(paused)
 
     async def reset(self, requests: Sequence[tuple[int, dict[str, Any]]]) -> bytes:
         """Reset environments, as `Worker.reset`."""

@@ -18,8 +18,9 @@ from .actor import Actor
 from .actor_cluster import connected, strategies
 from .assignment import Share
 from .backend import PoolError, all_of
+from .clock import Clock
 from .instances import Target
-from .places import Place, PlacesBackend, Rollout
+from .places import Place, PlacesBackend, PlacesRollout
 from .playing import TIMEOUT
 from .worker import Answers, Failed
 
@@ -95,7 +96,7 @@ class ActorBackend(PlacesBackend):
                 # A strategy from the user takes precedence.
                 return actor_class.options(**{"scheduling_strategy": strategy, **self._options}).remote(*given)
 
-            self._places.append(ActorPlace(make, strategy, environments, self.start_timeout_s))
+            self._places.append(ActorPlace(make, strategy, environments, self.start_timeout_s, self.clock))
         await all_of(place.revive() for place in self._places)
 
     async def close(self) -> None:
@@ -120,10 +121,14 @@ class ActorPlace(Place):
         strategy: the initial strategy.
         environments: the number of its environments.
         start_timeout_s: seconds for it to be placed and to load the target.
+        clock: the clock of the deadlines.
     """
 
-    def __init__(self, make: Callable[[Any], Any], strategy: Any, environments: int, start_timeout_s: float) -> None:
+    def __init__(
+        self, make: Callable[[Any], Any], strategy: Any, environments: int, start_timeout_s: float, clock: Clock
+    ) -> None:
         super().__init__(environments)
+        self._clock = clock
         self._make = make
         self._handle = make(strategy)
         self._start_timeout_s = start_timeout_s
@@ -161,18 +166,25 @@ class ActorPlace(Place):
                 raise PoolError(text)
             self._loaded = True
 
-    async def play(self, rollout: Rollout, shares: Sequence[Share], limit_s: float) -> list[Answers | Failed] | None:
+    async def play(
+        self, rollout: PlacesRollout, shares: Sequence[Share], limit_s: float
+    ) -> list[Answers | Failed] | None:
         """Play shares."""
         answers: list[Answers | Failed] | None = await self.ask(
-            "play", rollout.number, rollout.begin, shares, limit_s=limit_s
+            "play", rollout.number, rollout.sent, shares, limit_s=limit_s
         )
         return answers
+
+    def tell(self, method: str, *arguments: Any) -> None:
+        """Call a method without waiting for it."""
+        if self._loaded:
+            getattr(self._handle, method).remote(*arguments)
 
     async def ask(self, method: str, *arguments: Any, limit_s: float) -> Any:
         """Call a method."""
         call = getattr(self._handle, method).remote(*arguments)
         try:
-            return pickle.loads(await asyncio.wait_for(_future(call), limit_s))
+            return pickle.loads(await self._clock.limited(_future(call), self._clock.now() + limit_s))
         except asyncio.CancelledError:
             ray.cancel(call)
             raise

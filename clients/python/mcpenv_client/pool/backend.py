@@ -11,8 +11,8 @@ from mcpenv_client.types.observations import Observation
 from mcpenv_client.types.records import StepResult
 from mcpenv_client.types.status import Status, StatusCode
 
-from .assignment import Limits, Share
-from .episode import Outcome, Policy
+from .assignment import Share
+from .episode import Begin, Outcome
 
 T = TypeVar("T")
 
@@ -26,18 +26,34 @@ class PoolError(McpenvError):
     """Raised if a pool cannot be created, or cannot be used as requested."""
 
 
-class Backend(Protocol):
-    """A place that plays episodes. One rollout, or one call of `reset` or `step`, runs at a time.
-
-    Attributes:
-        at_once: the number of shares to request concurrently.
-        size: the number of environments for `reset` and `step`.
-    """
+class Rollout(Protocol):
+    """One policy, with its limits, on a backend. Several run at once."""
 
     @property
     def at_once(self) -> int:
-        """The number of shares to request concurrently."""
+        """The number of concurrent shares that occupy all places, if no other rollout runs."""
         ...
+
+    async def play(self, share: Share) -> list[Outcome]:
+        """Play one share, once. A lost place is replaced, and its episodes have the status `LOST`.
+
+        Raises:
+            WireError: the assignment cannot be played.
+            PoolError: the share has several episodes, and the environment cannot be saved.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Stop its shares. Their callers are cancelled already."""
+        ...
+
+
+class Backend(Protocol):
+    """A place that plays episodes. Rollouts run at once; one call of `reset` or `step` runs without any.
+
+    Attributes:
+        size: the number of environments for `reset` and `step`.
+    """
 
     async def start(self) -> None:
         """Start the processes, actors or connections.
@@ -51,21 +67,16 @@ class Backend(Protocol):
         """End everything that was started. Safe to call twice."""
         ...
 
-    async def begin(self, policy: Policy, limits: Limits) -> None:
-        """Prepare for a rollout.
+    async def begin(self, begin: Begin) -> Rollout:
+        """Return a new rollout.
 
         Raises:
             PoolError: the policy cannot be used here.
         """
         ...
 
-    async def play(self, share: Share) -> list[Outcome]:
-        """Play one share, once. A lost place is replaced, and its episodes have the status `LOST`.
-
-        Raises:
-            WireError: the assignment cannot be played.
-            PoolError: the share has several episodes, and the environment cannot be saved.
-        """
+    def pause(self, paused: bool) -> None:
+        """Let the starts and calls of episodes wait, and stop their time limits; False: continue."""
         ...
 
     async def reset(self, options: Sequence[Mapping[str, Any] | None]) -> list[StepResult[Any] | None]:
@@ -75,6 +86,43 @@ class Backend(Protocol):
     async def step(self, actions: Sequence[Any], timeout_s: float | None) -> list[StepResult[Any] | None]:
         """Take one step in each environment with an action other than None."""
         ...
+
+
+class Direct(Protocol):
+    """A backend that plays shares without a preparation of its own."""
+
+    @property
+    def at_once(self) -> int:
+        """The number of its places."""
+        ...
+
+    async def play(self, begin: Begin, share: Share) -> list[Outcome]:
+        """Play one share, as `Rollout.play`."""
+        ...
+
+
+class DirectRollout:
+    """The rollout of a `Direct` backend.
+
+    Args:
+        backend: plays it.
+        begin: its policy.
+    """
+
+    def __init__(self, backend: Direct, begin: Begin) -> None:
+        self._backend, self._begin = backend, begin
+
+    @property
+    def at_once(self) -> int:
+        """The number of places."""
+        return self._backend.at_once
+
+    async def play(self, share: Share) -> list[Outcome]:
+        """Play one share."""
+        return await self._backend.play(self._begin, share)
+
+    async def close(self) -> None:
+        """Do nothing: its callers stopped its shares."""
 
 
 async def all_of(calls: Iterable[Coroutine[Any, Any, T]]) -> list[T]:

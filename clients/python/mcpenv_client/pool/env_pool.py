@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
-import logging
-import random
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from mcpenv_client.client import EnvClient
@@ -17,35 +14,31 @@ from mcpenv_client.samples import Sample
 from mcpenv_client.types.records import StepResult
 from mcpenv_client.types.tasks import Task
 
-from .assignment import Limits, Played, Share, assignments, shares_of
-from .backend import Backend, PoolError
-from .episode import Outcome, Policy, PolicyFailed
+from .assignment import Limits, Played
+from .backend import Backend, PoolError, Rollout
+from .division import Division
+from .episode import Begin, Policy
 from .instances import Target
 from .local import LocalBackend
-from .playing import played_of
+from .plan import Plan, Tasks
 from .processes import ProcessBackend
 from .remote import RemoteBackend
 from .samples import samples_of_group
 from .servers import Listed
+from .stream import PolicyErrors, Repeats, Stream
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-logger = logging.getLogger("mcpenv")
-
-PolicyErrors = Literal["raise", "record"]
-"""The handling of an exception in a policy."""
-
 BackendName = Literal["local", "process", "ray", "remote"]
-
-Tasks = Iterable[Task | str | Mapping[str, Any]]
 
 
 class EnvPool:
     """Many environments of one target. Use it as ``async with``, or by `sync` as ``with``.
 
     It has two units of work: whole episodes, if the policy can be sent to the environments (`rollout`, `play`);
-    otherwise one step in each environment (`reset_all`, `step_all`). One of them runs at a time.
+    otherwise one step in each environment (`reset_all`, `step_all`). Several rollouts may run at once, but no step runs
+    beside a rollout.
 
     The same seeds give the same trajectories on every backend. An episode that was answered is never lost. An episode
     that was running in a lost process or on a lost server is begun again with the same task and seed, and counted in
@@ -118,6 +111,7 @@ class EnvPool:
         self._backend = make(own, size, **options)
         self.size = size
         self._busy = asyncio.Lock()
+        self._division = Division()
         self._started = False
         self._begun: set[int] = set()
 
@@ -171,6 +165,7 @@ class EnvPool:
         limits: Limits | None = None,
         retries: int = 2,
         policy_errors: PolicyErrors = "raise",
+        trajectories: bool = True,
         progress: bool = False,
     ) -> list[Played]:
         """Play episodes and return them in the order of their assignments.
@@ -188,6 +183,8 @@ class EnvPool:
                 another attempt.
             policy_errors: "raise", or "record" to continue: the episode has the status ``cancelled``, no reward, and
                 the traceback in `Played.error`.
+            trajectories: False to leave the records of the episodes where they were made: `Played.trajectory` is None,
+                and `Played` has the reward, its parts, the status and the policy's value.
             progress: draw a bar; needs ``tqdm``.
 
         Raises:
@@ -204,11 +201,12 @@ class EnvPool:
             "limits": limits,
             "retries": retries,
         }
-        options["policy_errors"] = policy_errors
-        played = [each async for each in self.play(policy, tasks, progress=progress, **options)]
+        options |= {"policy_errors": policy_errors, "trajectories": trajectories}
+        async with self.play(policy, tasks, progress=progress, **options) as stream:
+            played = [each async for each in stream]
         return sorted(played, key=lambda each: each.assignment.number)
 
-    async def play(
+    def play(
         self,
         policy: Policy,
         tasks: Tasks | None = None,
@@ -220,61 +218,48 @@ class EnvPool:
         limits: Limits | None = None,
         retries: int = 2,
         policy_errors: PolicyErrors = "raise",
+        trajectories: bool = True,
         progress: bool = False,
-    ) -> AsyncGenerator[Played, None]:
-        """Play episodes and yield each as soon as it is done. Arguments and errors are the same as for `rollout`."""
+    ) -> Stream:
+        """Play episodes and yield each as soon as it is done. Arguments and errors are the same as for `rollout`.
+
+        Several plays may run at once, each with its own policy, also one inside the loop over another. They share the
+        environments: a free one goes to the play that uses the smallest part of the pool.
+
+        ``tasks`` may be endless, and may be an async iterable. A task is read when there is an environment for it. If
+        ``tasks`` has a method ``record``, it is called with each `Played` before that is yielded, so that the source
+        can choose the next tasks by the results. Unlike a list, such tasks are checked as they are read.
+        """
         if policy_errors not in ("raise", "record"):
             raise ValueError(f'policy_errors is {policy_errors!r}; use "raise" or "record"')
         if forks and group < 2:
             raise ValueError(f"forks=True needs groups: group is {group}; give 2 or more")
-        planned = assignments(tasks, n=n, group=group, seed=seed)
-        bar = _bar(len(planned)) if progress else None
+        plan = Plan(tasks, n=n, group=group, seed=seed, forks=forks)
+        begin = Begin(policy, limits or Limits(), trajectories)
+        return Stream(
+            plan,
+            lambda: self._open(begin),
+            self._division,
+            Repeats(retries, policy_errors),
+            told=getattr(tasks, "record", None),
+            bar=_bar(plan.total) if progress else None,
+        )
+
+    async def _open(self, begin: Begin) -> Rollout:
         async with self._busy:
             await self._start()
-            await self._backend.begin(policy, limits or Limits())
-            waiting = iter(shares_of(planned, group if forks else 1))
-            running: set[asyncio.Task[list[Played]]] = set()
-            done: set[asyncio.Task[list[Played]]] = set()
-            try:
-                while True:
-                    while len(running) < self._backend.at_once:
-                        share = next(waiting, None)
-                        if share is None:
-                            break
-                        running.add(asyncio.ensure_future(self._play_again(share, retries, policy_errors)))
-                    if not running:
-                        return
-                    done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-                    for task in done:
-                        for played in task.result():
-                            if bar is not None:
-                                bar.update()
-                            yield played
-            finally:
-                for task in running:
-                    task.cancel()
-                await asyncio.gather(*running, *done, return_exceptions=True)
-                if bar is not None:
-                    bar.close()
+            return await self._backend.begin(begin)
 
-    async def _play_again(self, share: Share, retries: int, policy_errors: PolicyErrors) -> list[Played]:
-        """Play a share, and retry it while an episode's status shows that another attempt may end otherwise."""
-        attempts = 0
-        for attempt in range(1, retries + 2):
-            outcomes = await self._backend.play(share)
-            if policy_errors == "raise":
-                _raise_first(outcomes)
-            played = [played_of(each) for each in outcomes]
-            attempts += max(each.attempts for each in played)
-            bad = [each for each in played if not each.status.usable and each.status.retryable]
-            if not bad or attempt > retries:
-                break
-            for each in bad:
-                text = each.error or each.status.code
-                logger.warning("pool: episode %d is begun again: %s", each.assignment.number, text)
-            # Other episodes of a lost server return at the same moment.
-            await asyncio.sleep(random.uniform(0.0, min(0.1 * 2**attempt, 2.0)))
-        return [dataclasses.replace(each, attempts=attempts) for each in played]
+    def pause(self) -> None:
+        """Let the starts and the calls of all episodes wait until `resume`, and stop their time limits.
+
+        A call that runs is not interrupted. Use it while the weights of a policy change.
+        """
+        self._backend.pause(True)
+
+    def resume(self) -> None:
+        """Continue after `pause`."""
+        self._backend.pause(False)
 
     async def samples(
         self, policy: Policy, tasks: Tasks | None = None, *, group: int = 1, **options: Any
@@ -291,7 +276,10 @@ class EnvPool:
 
         Raises:
             TypeError: the policy gave no tokens.
+            ValueError: ``trajectories`` is False.
         """
+        if not options.get("trajectories", True):
+            raise ValueError("samples() reads the steps of the episodes; leave trajectories=False out")
         groups: dict[int, list[Played]] = {}
         async with contextlib.aclosing(self.play(policy, tasks, group=group, **options)) as playing:
             async for played in playing:
@@ -319,6 +307,7 @@ class EnvPool:
             which: True for each environment to reset; None: all. The result of another is None.
 
         Raises:
+            PoolError: a rollout runs.
             ValueError: a list does not have one entry for each environment of the pool.
         """
         for name, given in (("rows", rows), ("seeds", seeds), ("which", which)):
@@ -334,6 +323,7 @@ class EnvPool:
                 own["seed"] = seeds[index]
             options.append(own)
         async with self._busy:
+            await self._division.ended()
             await self._start()
             self._begun |= {index for index, each in enumerate(options) if each is not None}
             return await self._backend.reset(options)
@@ -349,6 +339,7 @@ class EnvPool:
             timeout_s: the deadline of each step, in seconds.
 
         Raises:
+            PoolError: a rollout runs.
             ValueError: there are not as many actions as environments, or one has no episode.
             EpisodeDone: an environment's episode is over.
         """
@@ -358,6 +349,7 @@ class EnvPool:
             if action is not None and index not in self._begun:
                 raise ValueError(f"environment {index} has no episode; call reset_all() first")
         async with self._busy:
+            await self._division.ended()
             await self._start()
             return await self._backend.step(actions, timeout_s)
 
@@ -399,12 +391,6 @@ class SyncEnvPool:
         self.close()
 
 
-def _raise_first(outcomes: Sequence[Outcome]) -> None:
-    for outcome in outcomes:
-        if isinstance(outcome, PolicyFailed):
-            raise outcome
-
-
 def _actor_backend(*arguments: Any, **options: Any) -> Backend:
     try:
         from .actors import ActorBackend
@@ -424,7 +410,7 @@ _BACKENDS: Mapping[str, tuple[Callable[..., Backend], set[str]]] = {
 """The backends by name, with the options that each takes."""
 
 
-def _bar(total: int) -> Any:
+def _bar(total: int | None) -> Any:
     try:
         from tqdm.auto import tqdm  # type: ignore[import-untyped]
     except ModuleNotFoundError as error:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from mcpenv_client.conversation import Conversation
@@ -17,6 +17,7 @@ from mcpenv_client.types.records import StepResult, summed
 from mcpenv_client.types.tools import Tool
 
 from .assignment import Assignment, Limits, Played
+from .clock import Clock
 from .sessions import BlockingSession, Session
 
 T = TypeVar("T")
@@ -43,7 +44,7 @@ class PolicyFailed(McpenvError):
     @property
     def ended(self) -> bool:
         """True if the environment ended the episode without a failure of its own."""
-        return self.played.trajectory is not None
+        return self.played.ended
 
 
 Outcome = Played | PolicyFailed
@@ -65,15 +66,18 @@ class RunningEpisode:
 
     conversation: Conversation | None = None
 
-    def __init__(self, assignment: Assignment, first: StepResult[Any], limits: Limits) -> None:
+    def __init__(self, assignment: Assignment, first: StepResult[Any], limits: Limits, clock: Clock) -> None:
         self.assignment = assignment
         self.first = self.last = first
         self.prompt = prompt_of(first)
         self.done = first.done
         self.turns: list[SampledTurn] = []
         self._rewards: list[float] = []
+        self._parts: dict[str, list[float]] = {}
+        self._count(first)
         self._limits = limits
-        self._deadline = time.monotonic() + limits.episode_timeout_s
+        self._clock = clock
+        self.deadline = clock.now() + limits.episode_timeout_s
 
     @property
     def total(self) -> float:
@@ -103,9 +107,14 @@ class RunningEpisode:
         self.turns.append(SampledTurn([*prompt_ids], [*ids], logprobs and [*logprobs], [], index, policy_version))
 
     @property
+    def parts(self) -> dict[str, float]:
+        """The sums of the named parts of the rewards so far."""
+        return {name: summed(values) for name, values in self._parts.items()}
+
+    @property
     def left_s(self) -> float:
         """The seconds until the time limit; 0 after it."""
-        return max(self._deadline - time.monotonic(), 0.0)
+        return max(self.deadline - self._clock.now(), 0.0)
 
     def _timeout(self, given: float | None) -> float | None:
         """Return the deadline of a call.
@@ -126,7 +135,18 @@ class RunningEpisode:
         self._rewards.append(result.reward or 0.0)
         if self.turns:
             self.turns[-1].steps.append(len(self._rewards))
+        self._count(result)
         return result
+
+    def _count(self, result: StepResult[Any]) -> None:
+        parts = result.info.get("reward")
+        for name, value in (parts if isinstance(parts, Mapping) else {}).items():
+            self._parts.setdefault(name, []).append(value)
+
+    def ended(self, result: StepResult[Any]) -> None:
+        """Take the result of the end. If a step ended the episode, it is that step's result again, with its status."""
+        if result.status is None:
+            self._count(result)
 
     async def settle(self) -> None:
         """Wait for the running calls of a stopped policy. Their deadline is the episode's."""
@@ -138,8 +158,10 @@ class Episode(RunningEpisode):
     The pool resets it before the policy runs, and ends it afterwards.
     """
 
-    def __init__(self, session: Session, assignment: Assignment, first: StepResult[Any], limits: Limits) -> None:
-        super().__init__(assignment, first, limits)
+    def __init__(
+        self, session: Session, assignment: Assignment, first: StepResult[Any], limits: Limits, clock: Clock
+    ) -> None:
+        super().__init__(assignment, first, limits, clock)
         self.session = session
         self._calls: set[asyncio.Future[Any]] = set()
 
@@ -153,11 +175,13 @@ class Episode(RunningEpisode):
             OutOfTime: the time limit is reached.
             WireError: the environment failed.
         """
+        await self._clock.running()
         timeout_s = self._timeout(timeout_s)
         return self._took(await self._whole(self.session.call_tool(name, arguments, timeout_s=timeout_s)))
 
     async def step(self, action: Action, *, timeout_s: float | None = None) -> StepResult[Any]:
         """Take one step. Raises as `call_tool`."""
+        await self._clock.running()
         return self._took(await self._whole(self.session.step(action, timeout_s=self._timeout(timeout_s))))
 
     async def list_tools(self) -> list[Tool]:
@@ -212,19 +236,21 @@ class BlockingEpisode(RunningEpisode):
     """The running episode that a policy which is a plain function plays."""
 
     def __init__(
-        self, session: BlockingSession, assignment: Assignment, first: StepResult[Any], limits: Limits
+        self, session: BlockingSession, assignment: Assignment, first: StepResult[Any], limits: Limits, clock: Clock
     ) -> None:
-        super().__init__(assignment, first, limits)
+        super().__init__(assignment, first, limits, clock)
         self.session = session
 
     def call_tool(
         self, name: str, arguments: dict[str, Any] | None = None, *, timeout_s: float | None = None
     ) -> StepResult[Any]:
         """Call one tool, as a step. Raises as `Episode.call_tool`."""
+        self._clock.wait()
         return self._took(self.session.call_tool(name, arguments, timeout_s=self._timeout(timeout_s)))
 
     def step(self, action: Action, *, timeout_s: float | None = None) -> StepResult[Any]:
         """Take one step. Raises as `Episode.call_tool`."""
+        self._clock.wait()
         return self._took(self.session.step(action, timeout_s=self._timeout(timeout_s)))
 
     def list_tools(self) -> list[Tool]:
@@ -243,3 +269,23 @@ Policy = AsyncPolicy | BlockingPolicy
 def is_async(policy: Policy) -> bool:
     """Return True if a policy is async: a coroutine function, or an object with an async ``__call__``."""
     return inspect.iscoroutinefunction(policy) or inspect.iscoroutinefunction(type(policy).__call__)
+
+
+@dataclass(frozen=True)
+class Begin:
+    """What begins a rollout.
+
+    Attributes:
+        policy: plays each episode.
+        limits: the limits of each episode.
+        trajectories: False to leave the records of the episodes where they were made.
+    """
+
+    policy: Policy
+    limits: Limits
+    trajectories: bool = True
+
+    @property
+    def is_async(self) -> bool:
+        """True if the policy is async."""
+        return is_async(self.policy)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, cast
+from typing import Any
 
 from mcpenv_client.types.records import StepResult
 
-from .assignment import Limits, Share
-from .backend import CLOSED, PoolError
-from .episode import AsyncPolicy, BlockingPolicy, Outcome, Policy, is_async
+from .assignment import Share
+from .backend import CLOSED, DirectRollout, PoolError, Rollout
+from .episode import Begin, Outcome
 from .held import HeldEnvironments
 from .instances import Target, instances_of
 from .ready import ReadyEnvironments
@@ -36,8 +36,6 @@ class LocalBackend:
         self._warm = warm
         self._threads: ThreadPoolExecutor | None = None
         self._held: HeldEnvironments | None = None
-        self._policy: Policy
-        self._limits = Limits()
         self._ready: ReadyEnvironments | None = None
 
     @property
@@ -55,6 +53,7 @@ class LocalBackend:
         """Close the environments and end the threads."""
         if self._threads is None:
             return
+        self.pause(False)  # a thread that waits could not end
         if self._held is not None and self._ready is not None:
             await self._ready.close_sessions()
             await self._run(self._ready.close)
@@ -63,20 +62,24 @@ class LocalBackend:
         self._threads.shutdown(wait=False)
         self._threads = None
 
-    async def begin(self, policy: Policy, limits: Limits) -> None:
-        """Prepare for a rollout."""
-        self._policy, self._limits = policy, limits
+    async def begin(self, begin: Begin) -> Rollout:
+        """Return a new rollout."""
+        return DirectRollout(self, begin)
 
-    async def play(self, share: Share) -> list[Outcome]:
+    def pause(self, paused: bool) -> None:
+        """Pause the episodes, or continue."""
+        if self._ready is not None:
+            self._ready.clock.stop() if paused else self._ready.clock.start()
+
+    async def play(self, begin: Begin, share: Share) -> list[Outcome]:
         """Play one share."""
         ready = self._ready
         if ready is None:
             raise PoolError(CLOSED)
-        if not is_async(self._policy):
-            policy = cast("BlockingPolicy", self._policy)
-            answer: list[Outcome] = await self._run(lambda: ready.play_blocking(policy, share, self._limits))
-            return answer
-        return await ready.play(cast("AsyncPolicy", self._policy), share, self._limits)
+        if begin.is_async:
+            return await ready.play(begin, share)
+        answer: list[Outcome] = await self._run(lambda: ready.play_blocking(begin, share))
+        return answer
 
     async def reset(self, options: Sequence[Mapping[str, Any] | None]) -> list[StepResult[Any] | None]:
         """Reset environments."""

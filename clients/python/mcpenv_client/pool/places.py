@@ -9,17 +9,18 @@ import math
 import pickle
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from mcpenv_client.types.records import StepResult
 
-from .assignment import Limits, Played, Share
+from .assignment import Played, Share
 from .backend import CLOSED, LOST, PoolError, all_of, in_shares, lost_result
-from .episode import Outcome, Policy, is_async
+from .clock import Clock
+from .episode import Begin, Outcome
 from .playing import changed, played_of
-from .worker import BATCH_S, Answers, Begin, Failed
+from .worker import BATCH_S, Answers, Failed
 
 GRACE_S = 5.0
 """Seconds after the time limit of its episodes for a place to report the timeout itself."""
@@ -51,12 +52,19 @@ class Waiting:
             self.answer.set_exception(error)
 
 
-@dataclass(frozen=True)
-class Rollout:
-    """A rollout: its number, and its policy and limits in the form in which a place gets them."""
+@dataclass(eq=False)
+class Batch:
+    """The shares of one call.
 
-    number: int
-    begin: Any
+    Attributes:
+        rollout: their rollout.
+        waiting: the shares.
+        spared: True if the place was killed because another call was cancelled.
+    """
+
+    rollout: PlacesRollout
+    waiting: list[Waiting]
+    spared: bool = False
 
 
 class Place(ABC):
@@ -71,7 +79,7 @@ class Place(ABC):
 
     def __init__(self, environments: int) -> None:
         self.environments = environments
-        self.calls: list[list[Waiting]] = []
+        self.calls: list[Batch] = []
         self.died = ""
         self.lost: set[int] = set()
 
@@ -83,7 +91,7 @@ class Place(ABC):
     @property
     def plays_again(self) -> bool:
         """True while it plays an episode of a lost call, without other episodes."""
-        return any(waiting.attempts for batch in self.calls for waiting in batch)
+        return any(waiting.attempts for batch in self.calls for waiting in batch.waiting)
 
     @abstractmethod
     async def revive(self) -> None:
@@ -94,8 +102,14 @@ class Place(ABC):
         """
 
     @abstractmethod
-    async def play(self, rollout: Rollout, shares: Sequence[Share], limit_s: float) -> list[Answers | Failed] | None:
+    async def play(
+        self, rollout: PlacesRollout, shares: Sequence[Share], limit_s: float
+    ) -> list[Answers | Failed] | None:
         """Play shares, as `Worker.play`. Return None if the place was lost, or was killed at its deadline."""
+
+    @abstractmethod
+    def tell(self, method: str, *arguments: Any) -> None:
+        """Call a method of the `Worker` without waiting for it. Do nothing if the place is not alive."""
 
     @abstractmethod
     async def ask(self, method: str, *arguments: Any, limit_s: float) -> Any:
@@ -117,6 +131,90 @@ class Place(ABC):
         return [lost_result(LOST, self.died) for _ in mine]
 
 
+class PlacesRollout:
+    """A rollout in places.
+
+    Args:
+        backend: has the places.
+        number: its number.
+        begin: its policy and limits.
+        sent: the form in which each place gets them.
+
+    Attributes:
+        waiting: the shares that wait for a place.
+        calls: the running calls.
+    """
+
+    def __init__(self, backend: PlacesBackend, number: int, begin: Begin, sent: Any) -> None:
+        self.number, self.begin, self.sent = number, begin, sent
+        self.waiting: deque[Waiting] = deque()
+        self.calls: set[asyncio.Task[None]] = set()
+        self._backend = backend
+        self._share_s = UNKNOWN_S
+
+    @property
+    def at_once(self) -> int:
+        """The shares that the places can hold."""
+        return self._backend.at_once(self.begin.is_async)
+
+    async def play(self, share: Share) -> list[Outcome]:
+        """Play one share."""
+        waiting = Waiting(share, asyncio.get_running_loop().create_future())
+        self._backend.add(self, waiting)
+        return await waiting.answer
+
+    async def close(self) -> None:
+        """Stop its calls."""
+        self.waiting.clear()
+        await _stopped(self.calls)
+        self._backend.end(self)
+
+    def fail(self, error: Exception) -> None:
+        """Answer the waiting shares with an error."""
+        while self.waiting:
+            self.waiting.popleft().fail(error)
+
+    def limit_s(self, batch: Batch) -> float:
+        """Return the seconds after which a place that plays a batch does not answer any more."""
+        longest = max(len(waiting.share) for waiting in batch.waiting)
+        return BATCH_S + self.begin.limits.episode_timeout_s * longest + GRACE_S
+
+    def next(self, most: int, places: int) -> Batch:
+        """Return the next shares for one call: as many as take half the time of a batch, at most each place's part.
+
+        Args:
+            most: the maximum.
+            places: the number of places.
+        """
+        if self.begin.is_async:
+            most = 1
+        else:
+            part = math.ceil(len(self.waiting) / places)
+            most = max(1, min(most, part, int(BATCH_S / 2 / self._share_s)))
+        batch: list[Waiting] = []
+        while self.waiting and len(batch) < most:
+            alone = self.waiting[0].attempts > 0
+            if alone and batch:
+                break
+            waiting = self.waiting.popleft()
+            if not waiting.answer.done():  # its caller may be cancelled
+                batch.append(waiting)
+            if alone and batch:
+                break
+        return Batch(self, batch)
+
+    def take(self, batch: Batch, answers: Sequence[Answers | Failed]) -> None:
+        """Answer the shares of a batch. Those without an answer wait again."""
+        for waiting, answer in zip(batch.waiting, answers, strict=False):
+            if isinstance(answer, Failed):
+                waiting.fail(answer.error)
+            elif not waiting.answer.done():
+                lasted_s = sum(played_of(each).duration_s for each in answer.outcomes)
+                self._share_s += 0.1 * (max(lasted_s, 1e-4) - self._share_s)
+                waiting.answer.set_result([changed(each, attempts=waiting.attempts + 1) for each in answer.outcomes])
+        self.waiting.extendleft(reversed(batch.waiting[len(answers) :]))
+
+
 class PlacesBackend(ABC):
     """Plays in places that hold many environments each. A call has a batch of shares, or one step of many.
 
@@ -132,6 +230,7 @@ class PlacesBackend(ABC):
             number in each place.
 
     Attributes:
+        clock: the clock of the deadlines of its calls.
         kind: the word for a place in messages.
         batch: maximum shares of one call.
         in_flight: concurrent calls of a place with a plain function as policy. With 1, a lost place loses only what it
@@ -148,13 +247,11 @@ class PlacesBackend(ABC):
         self.size = size
         self._warm = warm
         self._places: list[Place] = []
-        self._rollouts = itertools.count(1)
-        self._rollout = Rollout(0, None)
-        self._limits = Limits()
-        self._is_async = False
-        self._waiting: deque[Waiting] = deque()
+        self.clock = Clock()
+        self._numbers = itertools.count(1)
+        self._rollouts: list[PlacesRollout] = []
+        self._paused = False
         self._planned = False
-        self._share_s = UNKNOWN_S
         self._calls: set[asyncio.Task[None]] = set()
         self._reviving: set[Place] = set()
 
@@ -185,58 +282,70 @@ class PlacesBackend(ABC):
         """Return the number of environments of a place, as `in_shares` assigns them."""
         return len(range(place, self.size, number))
 
-    @property
-    def at_once(self) -> int:
-        """The shares that its places can hold."""
-        return sum(self._calls_of(place) for place in self._places) * (1 if self._is_async else self.batch)
+    def at_once(self, is_async: bool) -> int:
+        """Return the shares that its places can hold."""
+        calls = sum(self._calls_of(place, is_async) for place in self._places)
+        return max(calls, 1) * (1 if is_async else self.batch)
 
-    def _calls_of(self, place: Place) -> int:
+    def _calls_of(self, place: Place, is_async: bool) -> int:
         """Return the maximum of concurrent calls of a place. A call of an async policy is one share."""
-        return place.environments + -(-self._warm // len(self._places)) if self._is_async else self.in_flight
+        return place.environments + -(-self._warm // len(self._places)) if is_async else self.in_flight
 
     async def close(self) -> None:
         """Kill the places."""
+        self.pause(False)
         places, self._places = self._places, []
-        for waiting in [*self._waiting, *(each for place in places for batch in place.calls for each in batch)]:
+        for rollout in self._rollouts:
+            rollout.fail(PoolError(CLOSED))
+        for waiting in [each for place in places for batch in place.calls for each in batch.waiting]:
             waiting.fail(PoolError(CLOSED))
-        self._waiting.clear()
-        await self._stop_calls()
+        await _stopped({*self._calls, *(call for rollout in self._rollouts for call in rollout.calls)})
         for place in places:
             place.kill()
 
     # -- whole episodes
 
-    async def begin(self, policy: Policy, limits: Limits) -> None:
-        """Prepare for a rollout.
+    async def begin(self, begin: Begin) -> PlacesRollout:
+        """Return a new rollout.
 
         Raises:
             PoolError: the policy cannot be used here.
         """
-        if self._warm and not is_async(policy):
+        if self._warm and not begin.is_async:
             raise PoolError(
                 f"{self.kind} plays one episode of a plain function at a time, so that none is reset beside it: make "
                 "the policy async, or leave warm out and have more workers"
             )
-        begin = self.sendable(Begin(policy, limits), "the policy", self.advice)
-        await self._stop_calls()  # of a rollout that was cancelled
-        self._waiting.clear()
-        self._limits, self._is_async, self._share_s = limits, is_async(policy), UNKNOWN_S
-        self._rollout = Rollout(next(self._rollouts), await self.published(begin))
+        sent = await self.published(self.sendable(begin, "the policy", self.advice))
         await all_of(place.revive() for place in self._places)
+        rollout = PlacesRollout(self, next(self._numbers), begin, sent)
+        self._rollouts.append(rollout)
+        return rollout
 
-    async def _stop_calls(self) -> None:
-        for call in self._calls:
-            call.cancel()
-        await asyncio.gather(*self._calls, return_exceptions=True)
+    def pause(self, paused: bool) -> None:
+        """Pause the episodes, or continue."""
+        self._paused = paused
+        self.clock.stop() if paused else self.clock.start()
+        for place in self._places:
+            place.tell("pause", paused)
 
-    async def play(self, share: Share) -> list[Outcome]:
-        """Play one share, in a call with others that were requested at the same time."""
+    def add(self, rollout: PlacesRollout, waiting: Waiting) -> None:
+        """Play a share of a rollout, in a call with others that were requested at the same time.
+
+        Raises:
+            PoolError: the pool is closed.
+        """
         if not self._places:
             raise PoolError(CLOSED)
-        waiting = Waiting(share, asyncio.get_running_loop().create_future())
-        self._waiting.append(waiting)
+        rollout.waiting.append(waiting)
         self._plan()
-        return await waiting.answer
+
+    def end(self, rollout: PlacesRollout) -> None:
+        """Drop a rollout without calls."""
+        self._rollouts.remove(rollout)
+        for place in self._places:
+            place.tell("forget", rollout.number)
+        self._plan()
 
     def _plan(self) -> None:
         """Send the waiting shares once all current callers have added theirs."""
@@ -246,92 +355,78 @@ class PlacesBackend(ABC):
 
     def _send(self) -> None:
         self._planned = False
-        if self._waiting:
+        ready = [rollout for rollout in self._rollouts if rollout.waiting]
+        if ready:
             self._replace_lost()
-        while self._waiting and self._places:
-            alone = self._waiting[0].attempts > 0
-            free = [
-                place
-                for place in self._places
-                if place.alive and not place.plays_again and len(place.calls) < (1 if alone else self._calls_of(place))
-            ]
-            if not free:
-                return
-            place = min(free, key=lambda each: len(each.calls))
-            batch = self._batch()
-            if batch:
+        while self._places and (ready := [rollout for rollout in ready if rollout.waiting]):
+            rollout = min(ready, key=lambda each: len(each.calls))
+            alone = rollout.waiting[0].attempts > 0
+            place = self._free(rollout.begin.is_async, alone)
+            if place is None and alone:
+                return  # other shares would never leave a place to it
+            if place is None:
+                ready.remove(rollout)
+                continue
+            batch = rollout.next(self.batch, len(self._places))
+            if batch.waiting:
                 place.calls.append(batch)
-                call = self._run(self._play(place, batch))
-                for waiting in batch:
-                    waiting.answer.add_done_callback(functools.partial(_stop_if_unwanted, call, batch))
+                call = _run(self._play(place, batch), rollout.calls)
+                for waiting in batch.waiting:
+                    waiting.answer.add_done_callback(functools.partial(_stop_if_unwanted, call, batch.waiting))
+
+    def _free(self, is_async: bool, alone: bool) -> Place | None:
+        """Return the place with the fewest calls that may have another one; None if there is none."""
+        free: list[Place] = []
+        for place in self._places:
+            own = sum(batch.rollout.begin.is_async == is_async for batch in place.calls)
+            room = not place.calls if alone else own < self._calls_of(place, is_async)
+            if place.alive and not place.plays_again and room:
+                free.append(place)
+        return min(free, key=lambda each: len(each.calls), default=None)
 
     def _replace_lost(self) -> None:
         for place in self._places:
             if not place.alive and place not in self._reviving:
                 self._reviving.add(place)
-                self._run(self._revive(place))
+                _run(self._revive(place), self._calls)
 
-    def _run(self, call: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.ensure_future(call)
-        self._calls.add(task)
-        task.add_done_callback(self._calls.discard)
-        return task
-
-    def _batch(self) -> list[Waiting]:
-        """Return the next shares for one call: as many as take half the time of a batch, at most each place's part."""
-        most = 1
-        if not self._is_async:
-            part = math.ceil(len(self._waiting) / len(self._places))
-            most = max(1, min(self.batch, part, int(BATCH_S / 2 / self._share_s)))
-        batch: list[Waiting] = []
-        while self._waiting and len(batch) < most:
-            alone = self._waiting[0].attempts > 0
-            if alone and batch:
-                break
-            waiting = self._waiting.popleft()
-            if not waiting.answer.done():  # its caller may be cancelled
-                batch.append(waiting)
-            if alone and batch:
-                break
-        return batch
-
-    async def _play(self, place: Place, batch: list[Waiting]) -> None:
-        longest = max(len(waiting.share) for waiting in batch)
-        one_s = BATCH_S + self._limits.episode_timeout_s * longest + GRACE_S
-        limit_s = one_s if self._is_async else one_s * len(place.calls)
+    async def _play(self, place: Place, batch: Batch) -> None:
+        rollout = batch.rollout
+        # Calls of plain functions are played one after the other.
+        ahead = [batch] if rollout.begin.is_async else [each for each in place.calls if not each.rollout.begin.is_async]
+        limit_s = sum(each.rollout.limit_s(each) for each in ahead)
         try:
-            answers = await place.play(self._rollout, [waiting.share for waiting in batch], limit_s)
+            answers = await place.play(rollout, [waiting.share for waiting in batch.waiting], limit_s)
             if answers is None:
                 self._lost(place)
                 return
         except PoolError as error:
-            for waiting in batch:
+            for waiting in batch.waiting:
                 waiting.fail(error)
             return
+        except asyncio.CancelledError:
+            if not place.alive:
+                for each in place.calls:
+                    each.spared = True
+            raise
         finally:
             if batch in place.calls:
                 place.calls.remove(batch)
-        for waiting, answer in zip(batch, answers, strict=False):
-            if isinstance(answer, Failed):
-                waiting.fail(answer.error)
-            elif not waiting.answer.done():
-                lasted_s = sum(played_of(each).duration_s for each in answer.outcomes)
-                self._share_s += 0.1 * (max(lasted_s, 1e-4) - self._share_s)
-                waiting.answer.set_result([changed(each, attempts=waiting.attempts + 1) for each in answer.outcomes])
-        self._waiting.extendleft(reversed(batch[len(answers) :]))
+        rollout.take(batch, answers)
         self._plan()
 
     def _lost(self, place: Place) -> None:
         """Queue the shares of a lost place again; if it had only one share, answer it."""
         calls, place.calls = place.calls, []
         # The next call may cause the loss of an answer, so only a share alone in a place is known to be the cause.
-        company = sum(len(batch) for batch in calls) > 1
-        for number, batch in enumerate(calls):
-            begun = self._is_async or number == 0
-            for waiting in batch:
+        company = sum(len(batch.waiting) for batch in calls if not batch.spared) > 1
+        first = next((batch for batch in calls if not batch.rollout.begin.is_async), None)
+        for batch in calls:
+            begun = batch.rollout.begin.is_async or batch is first
+            for waiting in batch.waiting:
                 if waiting.answer.done():
                     continue
-                if not company:
+                if not company and not batch.spared:
                     more: dict[str, Any] = {
                         "attempts": waiting.attempts + 1,
                         "error": place.died,
@@ -339,8 +434,8 @@ class PlacesBackend(ABC):
                     }
                     waiting.answer.set_result([Played(each, LOST, **more) for each in waiting.share])
                     continue
-                waiting.attempts += begun
-                self._waiting.append(waiting)
+                waiting.attempts += begun and not batch.spared
+                batch.rollout.waiting.append(waiting)
         self._plan()
 
     async def _revive(self, place: Place) -> None:
@@ -348,9 +443,11 @@ class PlacesBackend(ABC):
             await place.revive()
         except PoolError as error:
             if not any(each.alive for each in self._places):
-                while self._waiting:
-                    self._waiting.popleft().fail(error)
+                for rollout in self._rollouts:
+                    rollout.fail(error)
         else:
+            if self._paused:
+                place.tell("pause", True)
             self._plan()
         finally:
             self._reviving.discard(place)
@@ -404,6 +501,20 @@ def _checked(answers: Sequence[StepResult[Any]] | Failed) -> Sequence[StepResult
     if isinstance(answers, Failed):
         raise answers.error
     return answers
+
+
+def _run(call: Coroutine[Any, Any, None], running: set[asyncio.Task[None]]) -> asyncio.Task[None]:
+    task = asyncio.ensure_future(call)
+    running.add(task)
+    task.add_done_callback(running.discard)
+    return task
+
+
+async def _stopped(running: Collection[asyncio.Task[None]]) -> None:
+    running = [*running]
+    for call in running:
+        call.cancel()
+    await asyncio.gather(*running, return_exceptions=True)
 
 
 def _stop_if_unwanted(call: asyncio.Task[None], batch: Sequence[Waiting], _: asyncio.Future[list[Outcome]]) -> None:

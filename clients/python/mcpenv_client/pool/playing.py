@@ -9,7 +9,7 @@ import logging
 import threading
 import time
 import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
@@ -23,12 +23,14 @@ from mcpenv_client.errors import (
     WireError,
 )
 from mcpenv_client.types.records import StepResult
-from mcpenv_client.types.status import Status, StatusCode
+from mcpenv_client.types.status import COMPLETED, Status, StatusCode
 
-from .assignment import Assignment, Limits, Played, Share
+from .assignment import Assignment, Played, Share
 from .backend import PoolError
+from .clock import Clock
 from .episode import (
     AsyncPolicy,
+    Begin,
     BlockingEpisode,
     BlockingPolicy,
     Episode,
@@ -123,46 +125,51 @@ class _Start:
 
 
 async def play(
-    session: Session, policy: AsyncPolicy, share: Share, limits: Limits, gate: asyncio.Semaphore | None = None
+    session: Session, begin: Begin, share: Share, clock: Clock, gate: asyncio.Semaphore | None = None
 ) -> list[Outcome]:
     """Play a share with an async policy, one episode after the other.
 
     Args:
         session: the session to play in.
-        policy: plays it.
+        begin: the policy, and the limits of each episode.
         share: the share to play.
-        limits: of each episode.
+        clock: the clock of the limits. While it is stopped, nothing begins.
         gate: awaited between the reset and the policy, so that more episodes can be reset than run; None: no gate.
 
     Raises:
         WireError: the reset was refused without a status, because the assignment cannot be played.
         PoolError: the share has several episodes, and the environment cannot be saved.
     """
+    policy = cast("AsyncPolicy", begin.policy)
     return await _play(
         session,
         share,
-        lambda assignment, first: Episode(session, assignment, first, limits),
-        lambda episode: asyncio.wait_for(policy(episode), episode.left_s),
+        begin.trajectories,
+        clock.running,
+        lambda assignment, first: Episode(session, assignment, first, begin.limits, clock),
+        lambda episode: clock.limited(policy(episode), episode.deadline),
         lambda: contextlib.nullcontext() if gate is None else gate,
     )
 
 
 def play_blocking(
-    session: BlockingSession,
-    policy: BlockingPolicy,
-    share: Share,
-    limits: Limits,
-    gate: threading.Semaphore | None = None,
+    session: BlockingSession, begin: Begin, share: Share, clock: Clock, gate: threading.Semaphore | None = None
 ) -> list[Outcome]:
     """Play a share with a policy that is a plain function. Arguments and errors are the same as for `play`."""
+    policy = cast("BlockingPolicy", begin.policy)
 
     async def run(episode: BlockingEpisode) -> Any:
         return policy(episode)
 
+    async def running() -> None:
+        clock.wait()
+
     playing = _play(
         cast("Session", _Awaitable(session)),
         share,
-        lambda assignment, first: BlockingEpisode(session, assignment, first, limits),
+        begin.trajectories,
+        running,
+        lambda assignment, first: BlockingEpisode(session, assignment, first, begin.limits, clock),
         run,
         lambda: contextlib.nullcontext() if gate is None else _awaitable(gate),
     )
@@ -198,6 +205,8 @@ async def _awaitable(gate: threading.Semaphore) -> AsyncIterator[None]:
 async def _play(
     session: Session,
     share: Share,
+    trajectories: bool,
+    running: Callable[[], Awaitable[None]],
     episode_of: Callable[[Assignment, StepResult[Any]], E],
     run: Callable[[E], Awaitable[Any]],
     gate: Callable[[], AbstractAsyncContextManager[Any]],
@@ -207,6 +216,8 @@ async def _play(
     Args:
         session: as for `play`.
         share: the share to play.
+        trajectories: True to return the records of the episodes.
+        running: waits while the pool is paused.
         episode_of: makes the running episode from the result of a reset.
         run: lets the policy play an episode, and returns its value.
         gate: makes the context of each policy, entered after the reset.
@@ -214,6 +225,7 @@ async def _play(
     start = _Start(session, share)
     outcomes: list[Outcome] = []
     for assignment in share:
+        await running()
         began = time.monotonic()
         ending, value = _Ending(), None
         try:
@@ -228,23 +240,47 @@ async def _play(
                     except Exception as error:  # noqa: BLE001 - a policy may raise anything
                         ending = _Ending.after(error, episode)
                     await episode.settle()
-            if episode.conversation is not None and ending.reason is None and not episode.done:
-                await episode.conversation.end()
-            else:
-                await session.end(truncated=ending.reason is not None, reason=ending.reason)
-            trajectory = await session.trajectory()
+            result = await _end(session, episode, ending)
+            trajectory = await session.trajectory() if trajectories else None
         except (WireError, ConnectionFailed) as failure:
             played = failed(assignment, failure, time.monotonic() - began)
         else:
-            status = trajectory.status or _FAILED
             lasted_s = time.monotonic() - began
-            about = {"value": value, "turns": episode.turns, "duration_s": lasted_s, "error": ending.late}
-            played = Played.of(assignment, trajectory, status, **about)
+            about: dict[str, Any] = {
+                "value": value,
+                "turns": episode.turns,
+                "duration_s": lasted_s,
+                "error": ending.late,
+            }
+            if trajectory is not None:
+                played = Played.of(assignment, trajectory, trajectory.status or _FAILED, **about)
+            else:
+                played = Played(assignment, result.status, reward=result.reward, parts=result.parts, **about)
         outcomes.append(_outcome(played, ending))
         if is_lost(outcomes[-1]):
             return _with_the_rest(outcomes, share)
     await start.drop()
     return outcomes
+
+
+@dataclass(frozen=True)
+class _Result:
+    """The return of an episode, the parts of its rewards, and its status, as its end reports them."""
+
+    reward: float | None
+    parts: Mapping[str, float]
+    status: Status
+
+
+async def _end(session: Session, episode: RunningEpisode, ending: _Ending) -> _Result:
+    """End an episode. A conversation ends its own, unless the policy failed or a step ended it."""
+    if episode.conversation is not None and ending.reason is None and not episode.done:
+        summary = await episode.conversation.end()
+        return _Result(summary.reward, summary.parts, summary.status)
+    last = await session.end(truncated=ending.reason is not None, reason=ending.reason)
+    episode.ended(last)
+    status = last.episode_status or COMPLETED
+    return _Result(last.info.get("return") if status.usable else None, episode.parts, status)
 
 
 def failed(assignment: Assignment, error: WireError | ConnectionFailed, duration_s: float) -> Played:
@@ -282,7 +318,7 @@ def played_of(outcome: Outcome) -> Played:
 
 def is_lost(outcome: Outcome) -> bool:
     """Return True if the environment failed to end the episode, so that it is not used again."""
-    return played_of(outcome).trajectory is None
+    return not played_of(outcome).ended
 
 
 def are_fit(outcomes: Sequence[Outcome]) -> bool:

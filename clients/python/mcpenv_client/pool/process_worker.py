@@ -113,8 +113,8 @@ async def _answer_all(pipe: Connection, worker: Worker) -> None:
             loop.remove_reader(pipe.fileno())
             ended.set_exception(error)
             return
-        if method == "begin":
-            worker.begin(*pickle.loads(arguments))
+        if method in ("begin", "forget", "pause"):
+            getattr(worker, method)(*pickle.loads(arguments))
             return
         task = loop.create_task(answer(number, method, arguments))
         tasks.add(task)

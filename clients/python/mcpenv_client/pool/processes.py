@@ -16,8 +16,9 @@ from typing import Any
 
 from .assignment import Share
 from .backend import PoolError, all_of
+from .clock import Clock
 from .instances import Target, modules_of_makers
-from .places import GRACE_S, Place, PlacesBackend, Rollout
+from .places import GRACE_S, Place, PlacesBackend, PlacesRollout
 from .playing import TIMEOUT
 from .process_worker import main
 from .worker import Answers, Failed
@@ -74,7 +75,7 @@ class ProcessBackend(PlacesBackend):
         for place in range(self._number):
             environments = self.environments_of(place, self._number)
             make = functools.partial(self._made, environments if self._warm else None)
-            self._places.append(ProcessPlace(make, environments, self._start_timeout_s))
+            self._places.append(ProcessPlace(make, environments, self._start_timeout_s, self.clock))
         await all_of(place.revive() for place in self._places)
 
     def _made(self, at_once: int | None) -> tuple[BaseProcess, Connection]:
@@ -96,12 +97,18 @@ class ProcessPlace(Place):
         make: starts a process.
         environments: the number of its environments.
         start_timeout_s: seconds for it to load the target.
+        clock: the clock of the deadlines.
     """
 
     def __init__(
-        self, make: Callable[[], tuple[BaseProcess, Connection]], environments: int, start_timeout_s: float
+        self,
+        make: Callable[[], tuple[BaseProcess, Connection]],
+        environments: int,
+        start_timeout_s: float,
+        clock: Clock,
     ) -> None:
         super().__init__(environments)
+        self._clock = clock
         self._make = make
         self._start_timeout_s = start_timeout_s
         self._starting = asyncio.Lock()
@@ -111,7 +118,7 @@ class ProcessPlace(Place):
         self._writer: ThreadPoolExecutor | None = None
         self._numbers = itertools.count(1)
         self._answers: dict[int, asyncio.Future[Reply | None]] = {}
-        self._rollout = 0
+        self._begun: set[int] = set()
 
     @property
     def alive(self) -> bool:
@@ -124,7 +131,7 @@ class ProcessPlace(Place):
             if self._loaded:
                 return
             loop = asyncio.get_running_loop()
-            self._rollout = 0
+            self._begun.clear()
             try:
                 self._process, self._pipe = process, pipe = await loop.run_in_executor(None, self._make)
                 self._writer = ThreadPoolExecutor(1, thread_name_prefix="mcpenv-pool-writer")
@@ -141,13 +148,20 @@ class ProcessPlace(Place):
                 raise
             self._loaded = True
 
-    async def play(self, rollout: Rollout, shares: Sequence[Share], limit_s: float) -> list[Answers | Failed] | None:
+    async def play(
+        self, rollout: PlacesRollout, shares: Sequence[Share], limit_s: float
+    ) -> list[Answers | Failed] | None:
         """Play shares."""
-        if self._loaded and self._rollout != rollout.number:
-            self._rollout = rollout.number
-            self._send(0, "begin", rollout.number, rollout.begin)
-        answers: list[Answers | Failed] | None = await self.ask("play", shares, limit_s=limit_s)
+        if self._loaded and rollout.number not in self._begun:
+            self._begun.add(rollout.number)
+            self._send(0, "begin", rollout.number, rollout.sent)
+        answers: list[Answers | Failed] | None = await self.ask("play", rollout.number, shares, limit_s=limit_s)
         return answers
+
+    def tell(self, method: str, *arguments: Any) -> None:
+        """Call a method of the worker without waiting for it."""
+        if self._loaded:
+            self._send(0, method, *arguments)
 
     async def ask(self, method: str, *arguments: Any, limit_s: float) -> Any:
         """Call a method of the worker. Cancelling ends the process: nothing else stops code that blocks."""
@@ -166,7 +180,7 @@ class ProcessPlace(Place):
 
     async def _reply(self, number: int, answer: asyncio.Future[Reply | None], limit_s: float) -> Reply | None:
         try:
-            return await asyncio.wait_for(answer, limit_s)
+            return await self._clock.limited(answer, self._clock.now() + limit_s)
         except asyncio.CancelledError:
             self.died = "its process was killed, because a call was cancelled"
             self.kill()

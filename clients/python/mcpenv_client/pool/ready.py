@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import threading
 
-from .assignment import Limits, Share
-from .episode import AsyncPolicy, BlockingPolicy, Outcome
+from .assignment import Share
+from .clock import Clock
+from .episode import Begin, Outcome
 from .instances import Instances
 from .playing import are_fit, play, play_blocking
 from .sessions import BlockingSession, Session
@@ -20,9 +21,13 @@ class ReadyEnvironments:
     Args:
         instances: makes environments.
         at_once: the number of concurrent policies; further episodes are reset and wait. None: no limit.
+
+    Attributes:
+        clock: the clock of the episodes' limits.
     """
 
     def __init__(self, instances: Instances, at_once: int | None = None) -> None:
+        self.clock = Clock()
         self._instances = instances
         self._at_once = at_once
         self._gate = _gate(at_once)
@@ -30,12 +35,12 @@ class ReadyEnvironments:
         self._blocking: list[BlockingSession] = []
         self._sessions: list[Session] = []
 
-    def play_blocking(self, policy: BlockingPolicy, share: Share, limits: Limits) -> list[Outcome]:
+    def play_blocking(self, begin: Begin, share: Share) -> list[Outcome]:
         """Play a share with a plain function. Raises as `play`."""
         session = self._blocking.pop() if self._blocking else self._instances.blocking()
         fit = False
         try:
-            outcomes = play_blocking(session, policy, share, limits, self._thread_gate)
+            outcomes = play_blocking(session, begin, share, self.clock, self._thread_gate)
             fit = are_fit(outcomes)
         finally:
             if fit:
@@ -44,7 +49,7 @@ class ReadyEnvironments:
                 session.close()
         return outcomes
 
-    async def play(self, policy: AsyncPolicy, share: Share, limits: Limits) -> list[Outcome]:
+    async def play(self, begin: Begin, share: Share) -> list[Outcome]:
         """Play a share with an async policy.
 
         Raises:
@@ -54,7 +59,7 @@ class ReadyEnvironments:
         session = self._sessions.pop() if self._sessions else await asyncio.to_thread(self._instances.session)
         fit = False
         try:
-            outcomes = await play(session, policy, share, limits, self._gate)
+            outcomes = await play(session, begin, share, self.clock, self._gate)
             fit = are_fit(outcomes)
         finally:
             if fit:

@@ -14,9 +14,10 @@ from mcpenv_client.connection.addresses import without_password
 from mcpenv_client.errors import CapacityReached, ConnectionFailed, WireError
 from mcpenv_client.types.records import StepResult
 
-from .assignment import Limits, Played, Share
-from .backend import LOST, lost_result, step_failed
-from .episode import AsyncPolicy, BlockingPolicy, Outcome, Policy, is_async
+from .assignment import Played, Share
+from .backend import LOST, DirectRollout, Rollout, lost_result, step_failed
+from .clock import Clock
+from .episode import Begin, Outcome
 from .playing import are_fit, changed, is_lost, play, play_blocking, played_of
 from .servers import Client, Listed, Server, Servers
 from .sessions import Session
@@ -51,8 +52,7 @@ class RemoteBackend:
         self._warm = warm
         self._servers = Servers(servers, self.at_once, connect=connect, adaptive=adaptive, wait_s=wait_s)
         self._gate, self._thread_gate = asyncio.Semaphore(size), threading.Semaphore(size)
-        self._policy: Policy
-        self._limits = Limits()
+        self._clock = Clock()
         self._held: list[tuple[Server, Client] | None] = [None] * size
         self._threads = ThreadPoolExecutor(size + warm, thread_name_prefix="mcpenv-pool")
 
@@ -72,23 +72,27 @@ class RemoteBackend:
 
     async def close(self) -> None:
         """Close the sessions."""
+        self.pause(False)  # a thread that waits could not end
         held, self._held = self._held, [None] * self.size
         await asyncio.gather(self._servers.close(), *(each[1].close() for each in held if each is not None))
         self._threads.shutdown(wait=False)
 
-    async def begin(self, policy: Policy, limits: Limits) -> None:
-        """Prepare for a rollout. Close clients that were used by the other kind of policy."""
-        self._policy, self._limits = policy, limits
-        await self._servers.close_others(blocking=not is_async(policy))
+    async def begin(self, begin: Begin) -> Rollout:
+        """Return a new rollout."""
+        return DirectRollout(self, begin)
 
-    async def play(self, share: Share) -> list[Outcome]:
+    def pause(self, paused: bool) -> None:
+        """Pause the episodes, or continue."""
+        self._clock.stop() if paused else self._clock.start()
+
+    async def play(self, begin: Begin, share: Share) -> list[Outcome]:
         """Play one share."""
         give_up = time.monotonic() + self._servers.wait_s
         while True:
-            server, client = await self._servers.take(give_up, blocking=not is_async(self._policy))
+            server, client = await self._servers.take(give_up, blocking=not begin.is_async)
             outcomes: list[Outcome] | None = None
             try:
-                outcomes = await self._play(client, share)
+                outcomes = await self._play(begin, client, share)
             except CapacityReached as full:
                 self._servers.full(server)
                 if time.monotonic() > give_up:
@@ -101,14 +105,13 @@ class RemoteBackend:
                 await self._servers.give_back(server, client, finished=finished, lost=lost)
             return [changed(each, where=without_password(server.url)) for each in outcomes]
 
-    async def _play(self, client: Client, share: Share) -> list[Outcome]:
+    async def _play(self, begin: Begin, client: Client, share: Share) -> list[Outcome]:
         if not client.blocking:
             session = cast("Session", client.client)
-            return await play(session, cast("AsyncPolicy", self._policy), share, self._limits, self._gate)
+            return await play(session, begin, share, self._clock, self._gate)
         blocking: Any = client.client.sync()
-        policy, loop = cast("BlockingPolicy", self._policy), asyncio.get_running_loop()
-        return await loop.run_in_executor(
-            self._threads, play_blocking, blocking, policy, share, self._limits, self._thread_gate
+        return await asyncio.get_running_loop().run_in_executor(
+            self._threads, play_blocking, blocking, begin, share, self._clock, self._thread_gate
         )
 
     # -- single steps

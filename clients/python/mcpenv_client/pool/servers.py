@@ -194,13 +194,6 @@ class Servers:
         """Close the clients without an episode."""
         await asyncio.gather(*(client.close() for server in self.all for client in server.take_idle()))
 
-    async def close_others(self, *, blocking: bool) -> None:
-        """Close the clients without an episode that use the other form (async or blocking)."""
-        for server in self.all:
-            for client in [client for client in server.idle if client.blocking is not blocking]:
-                server.idle.remove(client)
-                await client.close()
-
     async def take(self, give_up: float, *, blocking: bool = False) -> tuple[Server, Client]:
         """Return a session of the server with the most free capacity.
 
@@ -217,11 +210,25 @@ class Servers:
             if free:
                 server = min(free, key=lambda each: (each.sessions / each.weight, random.random()))
                 server.sessions += 1
-                return server, server.idle.pop() if server.idle else Client(self._connect(server.url), blocking)
+                return server, await self._client_of(server, blocking)
             left_s = give_up - time.monotonic()
             if left_s <= 0:
                 raise PoolError(f"no server has had room for {self.wait_s:g} s: {self._described()}")
             await self._change(min(left_s, 0.2))  # an unhealthy server may have recovered by then
+
+    async def _client_of(self, server: Server, blocking: bool) -> Client:
+        """Return a client without an episode, or a new one. A new one takes the place of one of the other form."""
+        own = next((client for client in reversed(server.idle) if client.blocking is blocking), None)
+        if own is not None:
+            server.idle.remove(own)
+            return own
+        if server.idle:
+            try:
+                await server.idle.pop().close()
+            except BaseException:
+                server.sessions -= 1
+                raise
+        return Client(self._connect(server.url), blocking)
 
     async def give_back(self, server: Server, client: Client, *, finished: int | None, lost: bool = False) -> None:
         """Return a session to the pool.

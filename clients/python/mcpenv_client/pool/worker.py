@@ -9,13 +9,13 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from mcpenv_client.types.records import StepResult
 
-from .assignment import Limits, Share
+from .assignment import Share
 from .backend import PoolError
-from .episode import AsyncPolicy, BlockingPolicy, Outcome, Policy, is_async
+from .episode import Begin, Outcome
 from .held import HeldEnvironments
 from .instances import Instances
 from .playing import changed
@@ -28,14 +28,6 @@ BATCH_S = 0.5
 
 UNPICKLABLE = (pickle.PicklingError, TypeError, AttributeError, ValueError)
 """The errors of pickling."""
-
-
-@dataclass(frozen=True)
-class Begin:
-    """The policy of a rollout, and the limits of its episodes."""
-
-    policy: Policy
-    limits: Limits
 
 
 @dataclass(frozen=True)
@@ -71,22 +63,30 @@ class Worker:
         self._held = HeldEnvironments(instances)
         self._ready = ReadyEnvironments(instances, at_once)
         self._where, self._thread, self._dumps = where, thread, dumps
-        self._rollout = 0
-        self._begin: bytes | Begin = b""
+        self._begins: dict[int, bytes | Begin] = {}
 
     def has(self, rollout: int) -> bool:
         """Return True if it has the policy of a rollout."""
-        return self._rollout == rollout
+        return rollout in self._begins
 
     def begin(self, rollout: int, begin: bytes) -> None:
         """Take the pickled `Begin` of a rollout. `play` raises if it cannot be unpickled here."""
-        self._rollout, self._begin = rollout, begin
+        self._begins[rollout] = begin
 
-    async def play(self, shares: Sequence[Share]) -> bytes:
+    def forget(self, rollout: int) -> None:
+        """Drop the policy of a rollout."""
+        self._begins.pop(rollout, None)
+
+    def pause(self, paused: bool) -> None:
+        """Pause the episodes, or continue."""
+        self._ready.clock.stop() if paused else self._ready.clock.start()
+
+    async def play(self, rollout: int, shares: Sequence[Share]) -> bytes:
         """Play shares and return a list of `Answers` or `Failed`; if time is short, only of the first shares."""
-        begin = self._begin if isinstance(self._begin, Begin) else pickle.loads(self._begin)
-        self._begin = begin
-        if is_async(begin.policy):
+        given = self._begins[rollout]
+        begin = given if isinstance(given, Begin) else pickle.loads(given)
+        self._begins[rollout] = begin
+        if begin.is_async:
             return self._packed(await asyncio.gather(*(self._play_async(begin, each) for each in shares)))
         waiting = deque(shares)
         try:
@@ -121,8 +121,7 @@ class Worker:
         began = time.monotonic()
         while waiting and (not answers or time.monotonic() - began < BATCH_S):
             try:
-                policy = cast("BlockingPolicy", begin.policy)
-                outcomes = self._ready.play_blocking(policy, waiting.popleft(), begin.limits)
+                outcomes = self._ready.play_blocking(begin, waiting.popleft())
             except Exception as error:  # noqa: BLE001 - raised in the caller
                 answers.append(Failed(error))
             else:
@@ -131,7 +130,7 @@ class Worker:
 
     async def _play_async(self, begin: Begin, share: Share) -> Answers | Failed:
         try:
-            outcomes = await self._ready.play(cast("AsyncPolicy", begin.policy), share, begin.limits)
+            outcomes = await self._ready.play(begin, share)
         except Exception as error:  # noqa: BLE001 - raised in the caller
             return Failed(error)
         return self._placed(outcomes)

@@ -1,0 +1,121 @@
+"""The episodes of a play, planned as the tasks are read."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping
+from typing import Any, cast
+
+from mcpenv_client.rows import reset_options_of
+from mcpenv_client.types.tasks import Task
+
+from .assignment import Assignment, Share
+
+Row = Task | str | Mapping[str, Any] | Assignment | None
+"""A task, its id, a row, or the assignment of an unfinished episode. None: an episode without a task."""
+
+Tasks = Iterable[Row] | AsyncIterable[Row]
+"""Tasks that are read when there is room for their episodes, so that they may be endless."""
+
+
+_LATER: Any = object()
+"""Stands for a row that an async iterator has not given yet."""
+
+
+class Plan:
+    """The shares of a play, in the order of its tasks. A task is read when its first share is needed.
+
+    Args:
+        tasks: tasks; None: ``n`` groups without a task.
+        n: the number of plays of each task, each with a different seed.
+        group: the number of episodes in each group, with the same task and seed.
+        seed: the seed of a task's first group; the following groups count up from it. None: the tasks' own seeds;
+            without tasks 0.
+        forks: one share for each group; False: for each episode.
+
+    Attributes:
+        total: the number of episodes; None if it is not known.
+        ended: True if there are no more tasks.
+
+    Raises:
+        ValueError: a number is too small, or a row of a list names no task.
+    """
+
+    def __init__(self, tasks: Tasks | None, *, n: int, group: int, seed: int | None, forks: bool = False) -> None:
+        for name, value in (("n", n), ("group", group)):
+            if value < 1:
+                raise ValueError(f"{name} is {value}; it must be 1 or more")
+        self._n, self._group, self._forks = n, group, forks
+        self._seed = 0 if tasks is None and seed is None else seed
+        self._number = self._groups = 0
+        given: Any = [None] if tasks is None else tasks
+        if isinstance(given, list | tuple):  # an error in the last row should not end a play that has run for hours
+            for row in given:
+                self._first_of(row)
+        self.total = len(given) * n * group if hasattr(given, "__len__") else None
+        self.ended = False
+        self._rows: Iterator[Row] | AsyncIterator[Row] = aiter(given) if hasattr(given, "__aiter__") else iter(given)
+        self._reading: asyncio.Future[Row] | None = None
+        self._shares: deque[Share] = deque()
+
+    def next(self, wake: Callable[[], None]) -> Share | None:
+        """Return the next share. Return None if there is none now: call again after ``wake`` was called, or `ended`."""
+        while not self._shares and not self.ended:
+            if self._reading is not None and not self._reading.done():
+                return None
+            try:
+                row = self._read(wake)
+            except (StopIteration, StopAsyncIteration):
+                self.ended = True
+            else:
+                self._shares.extend([] if row is _LATER else self._shares_of(row))
+        return self._shares.popleft() if self._shares else None
+
+    def _read(self, wake: Callable[[], None]) -> Any:
+        if not hasattr(self._rows, "__anext__"):
+            return next(self._rows)
+        reading, self._reading = self._reading, None
+        if reading is not None:
+            return reading.result()
+        self._reading = asyncio.ensure_future(_next(cast("AsyncIterator[Row]", self._rows)))
+        self._reading.add_done_callback(lambda _: wake())
+        return _LATER
+
+    async def close(self) -> list[Assignment]:
+        """Stop the reading of an async iterator, and return the episodes that were read and not taken."""
+        if self._reading is not None:
+            self._reading.cancel()
+            await asyncio.wait({self._reading})
+        return [each for share in self._shares for each in share]
+
+    def _first_of(self, row: Row) -> tuple[int | None, dict[str, Any]]:
+        """Return the first seed of a row, and the other options of its reset."""
+        if isinstance(row, Assignment):
+            return row.seed, {}
+        options = reset_options_of(row)
+        own = options.pop("seed", None)
+        first = own if self._seed is None else self._seed
+        if first is None and self._n > 1:
+            raise ValueError("n above 1 needs a seed, so that the episodes of a task differ; give seed=")
+        return first, options
+
+    def _shares_of(self, row: Row) -> list[Share]:
+        if isinstance(row, Assignment):
+            self._number, self._groups = max(self._number, row.number + 1), max(self._groups, row.group + 1)
+            return [(row,)]
+        first, options = self._first_of(row)
+        shares: list[Share] = []
+        for repeat in range(self._n):
+            its = None if first is None else first + repeat
+            made = tuple(
+                Assignment(self._number + sample, self._groups, sample, its, options, row)
+                for sample in range(self._group)
+            )
+            self._number, self._groups = self._number + self._group, self._groups + 1
+            shares.extend([made] if self._forks else [(each,) for each in made])
+        return shares
+
+
+async def _next(rows: AsyncIterator[Row]) -> Row:
+    return await anext(rows)

@@ -1,0 +1,146 @@
+"""TaskSampler: an endless source of tasks that prefers those from which a policy can learn."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from mcpenv_client.types.tasks import Task
+
+from .assignment import Played
+
+By = Literal["weight", "level", "pass_rate"]
+"""The rule of a sampler."""
+
+Row = Task | str | Mapping[str, Any]
+
+
+@dataclass
+class Seen:
+    """The episodes of one task that were scored: ``rate`` is a moving mean of those that were solved."""
+
+    episodes: int = 0
+    rate: float = 0.5
+
+
+class TaskSampler:
+    """An endless source of tasks for `EnvPool.play`, which tells it each episode by `record`.
+
+    The same seed and the same records in the same order give the same tasks.
+
+    Args:
+        tasks: the tasks, their ids, or rows.
+        by: the rule. "weight": each task by its entry of ``weights``. "level": each level as often as the others.
+            "pass_rate": by ``p * (1 - p)`` of the measured rate ``p`` at which a task is solved, which is the variance
+            of the rewards in its group; a task that was not played counts as 0.5, so that it comes soon.
+        weights: a positive number for each task; None: 1.
+        solved: an episode with at least this reward is solved.
+        replay: the share of the tasks that are drawn from those solved in nearly all episodes (a rate above 0.9), so
+            that they are not forgotten; 0 to 1. For "pass_rate".
+        memory: the number of episodes after which an old one counts for about a third.
+        seed: of the draws.
+
+    Raises:
+        ValueError: there is no task, or an argument is out of range.
+    """
+
+    def __init__(
+        self,
+        tasks: Sequence[Row],
+        *,
+        by: By = "pass_rate",
+        weights: Sequence[float] | None = None,
+        solved: float = 1.0,
+        replay: float = 0.1,
+        memory: int = 16,
+        seed: int = 0,
+    ) -> None:
+        if by not in get_args(By):
+            raise ValueError(f"by is {by!r}; use one of: {', '.join(get_args(By))}")
+        if not len(tasks):
+            raise ValueError("a sampler needs at least one task")
+        if not 0 <= replay <= 1 or memory < 1:
+            raise ValueError(f"replay is {replay} and memory {memory}; use 0 to 1, and 1 or more")
+        if weights is not None and (len(weights) != len(tasks) or not all(weight > 0 for weight in weights)):
+            raise ValueError("weights needs one positive number for each task")
+        self._tasks, self._by, self._replay, self._memory, self._solved = tasks, by, replay, memory, solved
+        self._weights = list(weights) if weights is not None else [1.0] * len(tasks)
+        self._places = {_name(task): place for place, task in enumerate(tasks)}
+        self._levels: dict[int, int] = {}
+        for task in tasks:
+            self._levels[_level(task)] = self._levels.get(_level(task), 0) + 1
+        self._seen: dict[str, Seen] = {}
+        self._random = random.Random(seed)
+
+    def __iter__(self) -> Iterator[Row]:
+        while True:
+            yield self.draw()
+
+    def draw(self) -> Row:
+        """Return the next task."""
+        weights = self._weights
+        if self._by == "level":
+            weights = [each / self._levels[_level(task)] for each, task in zip(weights, self._tasks, strict=True)]
+        elif self._by == "pass_rate":
+            rates = [self.rate(task) for task in self._tasks]
+            mastered = [each if rate > MASTERED else 0.0 for each, rate in zip(weights, rates, strict=True)]
+            again = self._random.random() < self._replay
+            if again and any(mastered):
+                weights = mastered
+            else:
+                # The smallest chance lets a task return whose rate has changed with the policy.
+                chances = [max(rate * (1.0 - rate), LEAST) for rate in rates]
+                weights = [each * chance for each, chance in zip(weights, chances, strict=True)]
+        return self._random.choices(self._tasks, weights)[0]
+
+    def rate(self, task: Row) -> float:
+        """Return the measured rate at which a task is solved; 0.5 before its first episode."""
+        return self._seen.get(_name(task), _UNSEEN).rate
+
+    def record(self, played: Played) -> None:
+        """Take the result of an episode. Results without a reward, and of other tasks, are ignored."""
+        row = played.assignment.row
+        if row is None or played.reward is None or _name(row) not in self._places:
+            return
+        seen = self._seen.setdefault(_name(row), Seen())
+        seen.episodes += 1
+        seen.rate += (float(played.reward >= self._solved) - seen.rate) / min(seen.episodes + 1, self._memory)
+
+    def state(self) -> dict[str, Any]:
+        """Return the state as plain JSON data, for `resume`."""
+        version, numbers, gauss = self._random.getstate()
+        seen = {name: [each.episodes, each.rate] for name, each in self._seen.items()}
+        return {"seen": seen, "random": [version, list(numbers), gauss]}
+
+    def resume(self, state: Mapping[str, Any]) -> None:
+        """Continue from a state. Measured tasks that this sampler does not have are kept and not drawn."""
+        version, numbers, gauss = state["random"]
+        self._random.setstate((version, tuple(numbers), gauss))
+        self._seen = {name: Seen(int(episodes), float(rate)) for name, (episodes, rate) in state["seen"].items()}
+
+
+MASTERED = 0.9
+"""The rate above which a task is solved in nearly all episodes."""
+
+LEAST = 0.01
+"""The smallest chance of a task, where a task that is solved in half of the episodes has 0.25."""
+
+_UNSEEN = Seen()
+
+
+def _name(row: Row) -> str:
+    if isinstance(row, str):
+        return row
+    if isinstance(row, Task):
+        return row.id
+    if row.get("task") is not None:
+        return str(row["task"])
+    return json.dumps([row.get("split"), row.get("index")])
+
+
+def _level(row: Row) -> int:
+    level = row.level if isinstance(row, Task) else row.get("level") if isinstance(row, Mapping) else None
+    return 0 if level is None else int(level)

@@ -1,0 +1,301 @@
+"""Streams of episodes: several plays at once, tasks read as they are needed, pauses, and what a play leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pool_worlds import Calls, Dice, calls, five_rolls, five_rolls_async, wrong_at_three
+from test_env_pool import KINDS, TASKS, digests, run
+
+from mcpenv.server.serve import serving
+from mcpenv_client import EnvClient, StatusCode
+from mcpenv_client.pool import BlockingEpisode, EnvPool, Episode, Played, PolicyFailed, PoolError
+from mcpenv_client.pool.clock import Clock
+from mcpenv_client.types.records import Trajectory
+
+
+class Source:
+    """An endless source of tasks, which counts what is read and keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.read = 0
+        self.told: list[Played] = []
+
+    def __iter__(self) -> Iterator[str]:
+        for number in itertools.count():
+            self.read += 1
+            yield f"t{number % 20}"
+
+    def record(self, played: Played) -> None:
+        self.told.append(played)
+
+
+async def later() -> AsyncIterator[str]:
+    for number in itertools.count():
+        await asyncio.sleep(0)
+        yield f"t{number % 20}"
+
+
+@pytest.mark.parametrize(("policy", "other"), [(five_rolls, five_rolls_async), (five_rolls_async, five_rolls)])
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_evaluation_runs_inside_the_loop_of_a_play(kind: Any, policy: Any, other: Any) -> None:
+    async def play() -> None:
+        async with kind() as pool:
+            expected = digests(await pool.rollout(policy, TASKS, n=3, seed=5))
+            evaluated = digests(await pool.rollout(other, TASKS, seed=9))
+            played: list[Played] = []
+            async for each in pool.play(policy, TASKS, n=3, seed=5):
+                played.append(each)
+                if len(played) % 6 == 1:
+                    assert digests(await pool.rollout(other, TASKS, seed=9)) == evaluated
+            played.sort(key=lambda each: each.assignment.number)
+            assert digests(played) == expected and all(each.attempts == 1 for each in played)
+
+    run(play)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_plays_beside_each_other_share_the_places_and_keep_their_policies(kind: Any) -> None:
+    async def take(stream: Any, number: int) -> list[Played]:
+        async with stream:
+            return [each async for each, _ in _zip(stream, range(number))]
+
+    async def play() -> None:
+        async with kind() as pool:
+            policies = [five_rolls, five_rolls_async, Calls("roll", times=3)]
+            streams = [pool.play(policy, Source(), seed=1) for policy in policies]
+            one, other, third = await asyncio.gather(*(take(stream, 12) for stream in streams))
+            assert all(isinstance(each.value, int) and each.trajectory for each in [*one, *other])
+            assert all(isinstance(each.value, str) and each.trajectory for each in third)
+            with pytest.raises(PolicyFailed, match="a mistake of the policy"):
+                await asyncio.gather(pool.rollout(wrong_at_three, TASKS), pool.rollout(five_rolls, TASKS))
+            assert len(await pool.rollout(five_rolls, TASKS)) == 6
+
+    run(play)
+
+
+async def _zip(stream: Any, numbers: range) -> AsyncIterator[tuple[Played, int]]:
+    for number in numbers:
+        yield await anext(stream), number
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_steps_beside_a_play_are_refused_and_not_waited_for(kind: Any) -> None:
+    async def play() -> None:
+        async with kind() as pool:
+            await pool.reset_all(seeds=[1, 2, 3, 4])
+            async for _ in pool.play(five_rolls, Source(), seed=1):
+                with pytest.raises(PoolError, match="cannot run beside a rollout of the same pool"):
+                    await pool.reset_all()
+                with pytest.raises(PoolError, match="cannot run beside a rollout"):
+                    await pool.step_all([calls("roll")] * 4)
+                break
+            assert len(await pool.reset_all(seeds=[1, 2, 3, 4])) == 4  # the play ended with its loop
+            assert all(each is not None for each in await pool.step_all([calls("roll")] * 4))
+
+    run(play)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tasks_are_read_as_places_become_free_and_the_source_is_told(kind: Any) -> None:
+    async def play() -> None:
+        source = Source()
+        async with kind() as pool:
+            async with pool.play(five_rolls_async, source, seed=1) as stream:
+                for number in range(1, 10):
+                    played = await anext(stream)
+                    assert source.read <= number + 4  # the environments, and one for the place that is free again
+                    assert source.told[-1] is played and len(source.told) == number
+            async with pool.play(five_rolls, later(), group=2, seed=1) as stream:
+                groups = [(await anext(stream)).assignment.group for _ in range(8)]
+        assert max(groups) < 8
+
+    run(play)
+
+
+def test_a_generator_of_many_tasks_is_not_read_before_its_first_episode() -> None:
+    async def play() -> None:
+        tasks = (f"t{number % 20}" for number in range(10_000))
+        async with EnvPool(Dice, 4) as pool:
+            async with pool.play(five_rolls, tasks) as stream:
+                await anext(stream)
+            assert len(list(tasks)) >= 10_000 - 5
+
+    run(play)
+
+
+def test_an_error_of_the_source_ends_the_play() -> None:
+    def broken() -> Iterator[str]:
+        yield "t1"
+        raise KeyError("no more tasks")
+
+    async def play() -> None:
+        async with EnvPool(Dice, 2) as pool:
+            with pytest.raises(KeyError, match="no more tasks"):
+                await pool.rollout(five_rolls, broken())
+            with pytest.raises(ValueError, match="a row needs 'task'"):
+                pool.play(five_rolls, ["t1", {"wrong": 1}])  # a list is checked at once
+            assert len(await pool.rollout(five_rolls, TASKS)) == 6
+
+    run(play)
+
+
+@pytest.mark.parametrize("policy", [five_rolls, five_rolls_async])
+@pytest.mark.parametrize("kind", KINDS)
+def test_unfinished_episodes_are_taken_up_by_the_next_play(kind: Any, policy: Any) -> None:
+    async def play() -> None:
+        async with kind() as pool:
+            expected = digests(await pool.rollout(policy, TASKS, group=2, seed=3))
+            rest = iter(TASKS)
+            async with pool.play(policy, rest, group=2, seed=3) as stream:
+                played = [await anext(stream) for _ in range(3)]
+            assert stream.unfinished
+            begun = {each.assignment.number for each in played} | {each.number for each in stream.unfinished}
+            assert begun == set(range(len(begun)))  # nothing that was read is lost
+            played += await pool.rollout(policy, itertools.chain(stream.unfinished, rest), group=2, seed=3)
+            played.sort(key=lambda each: each.assignment.number)
+            assert digests(played) == expected
+            assert [each.assignment.number for each in played] == list(range(12))
+
+    run(play)
+
+
+@pytest.mark.parametrize("policy", [five_rolls, five_rolls_async])
+@pytest.mark.parametrize("kind", KINDS)
+def test_without_trajectories_the_results_are_the_same(kind: Any, policy: Any) -> None:
+    async def play() -> None:
+        async with kind() as pool:
+            whole = await pool.rollout(policy, TASKS, group=2, seed=3)
+            short = await pool.rollout(policy, TASKS, group=2, seed=3, trajectories=False)
+            assert [_result(each) for each in short] == [_result(each) for each in whole]
+            assert all(each.trajectory is None for each in short)
+            forked = await pool.rollout(policy, TASKS, group=2, seed=3, trajectories=False, forks=True)
+            assert [_result(each) for each in forked] == [_result(each) for each in whole]
+            (burst,) = await pool.rollout(Calls("burst"), ["t1"], retries=0, trajectories=False)
+            (kept,) = await pool.rollout(Calls("burst"), ["t1"], retries=0)
+            assert _result(burst)[:4] == _result(kept)[:4]  # the value names an incident
+
+    run(play)
+
+
+def test_samples_need_the_trajectories() -> None:
+    async def play() -> None:
+        async with EnvPool(Dice, 2) as pool:
+            with pytest.raises(ValueError, match="leave trajectories=False out"):
+                await anext(pool.samples(five_rolls, TASKS, trajectories=False))
+
+    run(play)
+
+
+def _result(played: Played) -> Any:
+    return played.assignment, played.status, played.reward, played.parts, played.value, played.error
+
+
+def test_without_trajectories_a_server_is_not_asked_for_them() -> None:
+    class NoRecords(EnvClient):
+        async def trajectory(self) -> Trajectory:
+            raise AssertionError("a trajectory was fetched")
+
+    async def play() -> None:
+        with serving(Dice) as url:
+            async with EnvPool(url, 2, backend="remote", connect=NoRecords) as pool:
+                assert len(await pool.rollout(five_rolls, TASKS, trajectories=False)) == 6
+                with pytest.raises(AssertionError, match="a trajectory was fetched"):
+                    await pool.rollout(five_rolls, TASKS)
+
+    run(play)
+
+
+class Counts:
+    """An async policy that calls a tool until a file says stop, and keeps the number of its calls in another."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    async def __call__(self, episode: Episode) -> None:
+        for number in itertools.count(1):
+            await episode.call_tool("roll", {"times": 0})
+            (self.directory / "calls").write_text(str(number))
+            await asyncio.sleep(0.01)
+            if (self.directory / "stop").exists():
+                return
+
+
+class CountsBlocking(Counts):
+    """The same as a plain function."""
+
+    def __call__(self, episode: BlockingEpisode) -> None:  # type: ignore[override]
+        for number in itertools.count(1):
+            episode.call_tool("roll", {"times": 0})
+            (self.directory / "calls").write_text(str(number))
+            time.sleep(0.01)
+            if (self.directory / "stop").exists():
+                return
+
+
+@pytest.mark.parametrize("policy", [Counts, CountsBlocking])
+@pytest.mark.parametrize("kind", KINDS)
+def test_episodes_wait_while_the_pool_is_paused(kind: Any, policy: Any, tmp_path: Path) -> None:
+    calls = tmp_path / "calls"
+
+    async def play() -> None:
+        async with kind() as pool:
+            playing = asyncio.ensure_future(pool.rollout(policy(tmp_path), ["t1"], trajectories=False))
+            while not calls.exists():
+                await asyncio.sleep(0.01)
+            pool.pause()
+            same, before = 0, ""
+            while same < 4:  # the message to a worker may need some time
+                await asyncio.wait([playing], timeout=0.2)
+                same, before = same + 1 if calls.read_text() == before else 0, calls.read_text()
+            (tmp_path / "stop").touch()
+            done, _ = await asyncio.wait([playing], timeout=0.2)
+            assert not done
+            pool.resume()
+            (played,) = await playing
+            assert played.status.code is StatusCode.COMPLETED
+            pool.pause()
+            playing = asyncio.ensure_future(pool.rollout(five_rolls, ["t1"]))
+            await asyncio.wait([playing], timeout=0.1)
+        await asyncio.gather(playing, return_exceptions=True)  # closing continues what waits
+
+    run(play)
+
+
+def test_a_stopped_clock_does_not_reach_a_deadline() -> None:
+    async def limit() -> None:
+        clock = Clock()
+        clock.stop()
+        assert clock.now() == clock.now()
+        call = asyncio.ensure_future(clock.limited(asyncio.Event().wait(), clock.now() + 0.01))
+        done, _ = await asyncio.wait([call], timeout=0.2)
+        assert not done
+        clock.start()
+        with pytest.raises(asyncio.TimeoutError):
+            await call
+
+    run(limit)
+
+
+def test_a_worker_that_is_killed_for_a_cancelled_play_does_not_cost_the_others_an_attempt(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with EnvPool(Dice, 4, backend="process", workers=1) as pool:
+            expected = digests(await pool.rollout(five_rolls_async, TASKS, seed=0))
+            beside = asyncio.ensure_future(pool.rollout(five_rolls_async, Source(), seed=0))
+            played: list[Played] = []
+            async with pool.play(five_rolls_async, TASKS, seed=0, retries=0) as stream:
+                async for each in stream:
+                    played.append(each)
+                    if len(played) == 2:
+                        beside.cancel()
+                        await asyncio.gather(beside, return_exceptions=True)
+            played.sort(key=lambda each: each.assignment.number)
+            assert digests(played) == expected and all(each.status.usable for each in played)
+
+    run(play)
