@@ -12,8 +12,9 @@ import httpx
 
 from mcpenv_client.errors import ConnectionFailed
 from mcpenv_client.pool.assignment import Played
-from mcpenv_client.pool.env_pool import EnvPool, Tasks
+from mcpenv_client.pool.env_pool import EnvPool
 from mcpenv_client.pool.episode import Policy
+from mcpenv_client.pool.plan import Tasks
 from mcpenv_client.samples import Sample
 from mcpenv_client.samples.formats import atropos
 
