@@ -37,6 +37,9 @@ MALFORMED = "malformed_calls"
 ABANDONED = "abandoned"
 """The reason for the end of an episode after an exception left its conversation."""
 
+FAILED_STEP = "failed_step"
+"""The reason of an ending without a reward after a step that failed by no fault of the agent."""
+
 OVER = "The episode is over; this call was not made."
 """The answer to calls after the end of the episode."""
 
@@ -95,6 +98,8 @@ class Conversation:
             calls, and the model does not get the tool.
         context_tokens: the tokens of the model's context. The model gets tools that drop old turns and find them again.
         step_timeout_s: the deadline of each call, in seconds; None: the environment's own.
+        mask_failed_steps: True: a step that failed by no fault of the agent ends the conversation, and the ending has
+            the status of that step and no reward, as training needs it. False: the episode goes on.
 
     Raises:
         ValueError: an argument cannot be used.
@@ -113,6 +118,7 @@ class Conversation:
         user_as_tool: bool = False,
         context_tokens: int | None = None,
         step_timeout_s: float | None = None,
+        mask_failed_steps: bool = False,
     ) -> None:
         for name, value in (("max_turns", max_turns), ("max_malformed", max_malformed), ("context", context_tokens)):
             if value is not None and value < 1:
@@ -129,6 +135,7 @@ class Conversation:
         self._user_as_tool = user_as_tool
         self._context_tokens = context_tokens
         self._step_timeout_s = step_timeout_s
+        self._mask_failed_steps = mask_failed_steps
         self._start(tools_for(tool_format, []))
         self._ending: Ending | None = NOT_BEGUN
 
@@ -143,8 +150,16 @@ class Conversation:
         self._listed: list[Tool] = []
         self._limit: str | None = None
         self._error: WireError | ConnectionFailed | None = None
+        self._failed_step: Status | None = None
         self._ending = None
         self._parts: dict[str, list[float]] = {}
+
+    @property
+    def user_tool(self) -> str | None:
+        """The model's name of the tool that speaks to the episode's user; None if the model has no such tool."""
+        tool = user_tool_of(self._listed)
+        own = None if tool is None else tool.name
+        return next((name for name, each in self.tools.names.items() if each == own), None)
 
     @property
     def visible(self) -> Sequence[Mapping[str, Any]]:
@@ -256,6 +271,8 @@ class Conversation:
                 if last.status is None:
                     self._count(last)
                 status = last.episode_status or COMPLETED
+                if status.usable and self._failed_step is not None:
+                    return self._summary(None, self._failed_step, last.truncated, FAILED_STEP)
                 total = last.info.get("return") if status.usable else None
                 return self._summary(total, status, last.truncated, last.info.get("reason"))
         return self._summary(None, self._error.status or _UNKNOWN, truncated, str(self._error))
@@ -309,9 +326,7 @@ class Conversation:
         except (WireError, ConnectionFailed) as error:
             self.done, self._error = True, error
             return Turn([], done=True, error=error)
-        self.steps += 1
-        self.done = result.done
-        self._count(result)
+        self._took(result)
         self._keep(_of_user(result.text, []))
         if listed != self._listed:
             self._listed = listed
@@ -357,9 +372,7 @@ class Conversation:
                 self.done, self._error = True, error
                 self._answer(call, OVER)
             else:
-                self.steps += 1
-                self.done = result.done
-                self._count(result)
+                self._took(result)
                 if result.reward is not None:
                     rewards.append(result.reward)
                 self._answer(call, result.text, _output_of(result.observation))
@@ -406,6 +419,14 @@ class Conversation:
         self.messages.append(message)
         if self.context is not None:
             self.context.add(message, output)
+
+    def _took(self, result: StepResult[Any]) -> None:
+        """Count a step."""
+        self.steps += 1
+        self.done = result.done
+        self._count(result)
+        if self._mask_failed_steps and result.status is not None and not result.status.usable:
+            self.done, self._failed_step = True, result.status
 
     # -- the end
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Literal, get_args
 
 from .types.records import Trajectory, finite, summed
+from .types.status import Status
 
 Baseline = Literal["mean", "leave_one_out"]
 
@@ -30,6 +31,17 @@ def score_of(trajectory: Trajectory) -> float | None:
     if trajectory.fault is not None or any(step.fault is not None for step in trajectory.steps):
         return None
     return trajectory.earned
+
+
+def whole_status(trajectory: Trajectory) -> Status | None:
+    """Return the status of an episode for training: that of its first step that is not about the agent, or its own.
+
+    An episode may end well after a step that failed by no fault of the agent, such as for a full disk. Its reward says
+    little about the agent then. None for an episode that runs.
+    """
+    if trajectory.status is None:
+        return None
+    return next((step.status for step in trajectory.steps if not step.status.usable), trajectory.status)
 
 
 def worth_of(trajectory: Trajectory) -> float | None:

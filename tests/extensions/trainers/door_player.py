@@ -41,7 +41,8 @@ class DoorPlayer:
         self.asked.append(body)
         prompt = "\n".join(_text_of(message) for message in body["messages"] if message["role"] == "user")
         answers = [_text_of(message) for message in body["messages"] if message["role"] == "tool"]
-        called = call_of(prompt, answers)
+        names = {tool["function"]["name"] for tool in body.get("tools") or ()}
+        called = call_of(prompt, answers, speaks="respond" in names)
         message: dict[str, Any] = {"role": "assistant", "content": "Done." if called is None else ""}
         if self.cut:
             message["content"] = "Let me"

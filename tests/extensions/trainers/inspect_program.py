@@ -1,4 +1,4 @@
-"""Evaluations by Inspect in a Python that has it and the client, but no server: DOORS SHOP DIARY ODD FOLDER.
+"""Evaluations by Inspect in a Python that has it and the client, but no server: DOORS SHOP DIARY ODD BOOTH DISK FOLDER.
 
 Prints what the logs have, read as the viewer reads them, as JSON.
 """
@@ -40,7 +40,7 @@ def seen(log: EvalLog) -> dict[str, Any]:
     return {"status": read.status, "samples": samples, "metrics": metrics}
 
 
-def main(doors: str, shop: str, diary: str, odd: str, folder: str) -> None:
+def main(doors: str, shop: str, diary: str, odd: str, booth: str, disk: str, folder: str) -> None:
     """Run all evaluations."""
     options: dict[str, Any] = {"model": MODEL, "log_dir": folder, "display": "none"}
     found: dict[str, Any] = {}
@@ -57,6 +57,12 @@ def main(doors: str, shop: str, diary: str, odd: str, folder: str) -> None:
     found["shop"] = seen(log)
     (log,) = eval(mcpenv(diary, split="train"), **options)
     found["diary"] = {**seen(log), "unscored": log.results.scores[0].unscored_samples if log.results else None}
+    (log,) = eval(mcpenv(booth, split="train"), **options)
+    found["booth"] = seen(log)
+    (log,) = eval(mcpenv(booth, split="train", solver=solver), **options)
+    found["booth by tools"] = seen(log)
+    (log,) = eval(mcpenv(disk, split="train"), **options)
+    found["disk"] = seen(log)
     try:
         mcpenv(odd, split=None, num_tasks=1)
     except ToolNotExpressible as error:

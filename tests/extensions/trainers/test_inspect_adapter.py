@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from door_player import DoorPlayer
 from served import served
-from trainer_worlds import COLOURS, Diary, Doors, Odd, Shop
+from trainer_worlds import COLOURS, Booth, Diary, Doors, FullDisk, Odd, Shop
 
 from mcpenv.server.app import create_app
 from mcpenv.server.security.agent_auth import agent_auth_from
@@ -51,14 +51,18 @@ def found(doors: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any
         served(create_app(Shop)) as shop,
         served(create_app(Diary)) as diary,
         served(create_app(Odd)) as odd,
+        served(create_app(Booth)) as booth,
+        served(create_app(FullDisk)) as disk,
         served(player.app) as model,
     ):
-        urls = [address.removesuffix("/mcp") for address in (doors, shop, diary, odd)]
+        FullDisk.full = 1
+        urls = [address.removesuffix("/mcp") for address in (doors, shop, diary, odd, booth, disk)]
         done = ran(model, str(python()), str(program), *urls, str(folder))
     assert done.returncode == 0, done.stderr[-3000:]
     answers: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     shop_tools = [body["tools"] for body in player.asked if body["tools"][0]["function"]["name"] == "buy"]
-    return {**answers, "tools": shop_tools[-1]}
+    names = [[tool["function"]["name"] for tool in body["tools"]] for body in player.asked]
+    return {**answers, "tools": shop_tools[-1], "offered": [each for each in names if "sell" in each]}
 
 
 def test_samples_have_the_return_and_failed_ones_an_error(found: dict[str, Any]) -> None:
@@ -82,6 +86,19 @@ def test_a_sample_that_nothing_scored_is_unscored_and_in_no_mean(found: dict[str
     (sample,) = diary["samples"]
     assert math.isnan(sample["score"]) and sample["error"] is None
     assert (sample["status"]["code"], diary["unscored"]) == ("completed", 1)
+
+
+@pytest.mark.parametrize("by", ["booth", "booth by tools"])
+def test_the_model_speaks_to_the_user_by_messages_and_an_agent_by_a_tool(found: dict[str, Any], by: str) -> None:
+    (sample,) = found[by]["samples"]
+    assert (sample["score"], sample["error"]) == (1.0, None)
+    offered = {frozenset(names) for names in found["offered"]}
+    assert offered == {frozenset({"sell"}), frozenset({"sell", "respond"})}
+
+
+def test_a_sample_with_a_failed_step_has_an_error_and_no_score(found: dict[str, Any]) -> None:
+    (sample,) = found["disk"]["samples"]
+    assert sample["score"] is None and "its status is env_error: failed_step" in sample["error"]
 
 
 def test_an_agent_of_inspect_plays_with_the_tool_source(found: dict[str, Any]) -> None:

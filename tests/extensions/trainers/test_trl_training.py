@@ -6,10 +6,11 @@ import json
 import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from served import served
-from trainer_worlds import Doors, Shop, Together
+from trainer_worlds import Booth, Coin, Doors, Shop, Together
 
 from mcpenv.server.app import create_app
 
@@ -49,3 +50,39 @@ def test_the_trainer_plays_learns_from_the_verifier_and_shows_schemas_whole() ->
     assert example["trained"][0] == f"{look}{opened}"
     assert example["trained"][1] == f"{look}{call.format('break_verifier', '{}')}Done.<|im_end|>"
     assert len(side["met"]) == 4 and all("True" in text for text in side["met"])
+
+
+@pytest.fixture(scope="module")
+def scored() -> dict[str, Any]:
+    python = os.environ.get("MCPENV_TRL")
+    assert python, "MCPENV_TRL names no Python that has trl and mcpenv-client; .ci/run makes one and sets it"
+    program = Path(__file__).with_name("trl_masked_program.py")
+    with served(create_app(Coin)) as coin, served(create_app(Booth)) as booth:
+        environ = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TRL_EXPERIMENTAL_SILENCE": "1"}
+        command = [python, str(program), *(address.removesuffix("/mcp") for address in (coin, booth))]
+        ran = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=500, check=False)
+    assert ran.returncode == 0, ran.stderr
+    found: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])
+    return found
+
+
+@pytest.mark.parametrize("by", ["spec", "rollouts"])
+@pytest.mark.parametrize("function", ["masked", "masked async"])
+def test_a_failed_episode_has_no_advantage_with_a_reward_function_of_a_users_own(
+    scored: dict[str, Any], function: str, by: str
+) -> None:
+    rewards, advantages = scored["batches"][f"{function}, {by}"]
+    assert sorted(map(str, rewards)) == ["0.0", "1.0", "None", "None"]
+    by_reward = dict(zip(map(str, rewards), advantages, strict=True))
+    assert by_reward["None"] == 0.0 and [each for each in advantages if each == 0.0] == [0.0, 0.0]
+    assert by_reward["1.0"] == pytest.approx(-by_reward["0.0"]) and by_reward["1.0"] > 0.5
+    # What the page warns of: TRL takes the function's reward for the whole.
+    rewards, advantages = scored["batches"][
+        f"{function.replace('masked async', 'async').replace('masked', 'plain')}, {by}"
+    ]
+    assert dict(zip(map(str, rewards), advantages, strict=True))["None"] < -0.1
+
+
+def test_in_rollouts_the_model_writes_to_the_user(scored: dict[str, Any]) -> None:
+    assert scored["spoken"]["rewards"] == [1.0]
+    assert "<|im_start|>user\nTwo.<|im_end|>\n<|im_start|>assistant\n" in scored["spoken"]["text"]

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import random
 import threading
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from environments import PIXEL
 from fastmcp.utilities.types import Image
 from pydantic import BaseModel, Field
 
 from mcpenv import MCPEnvironment, TaskSet
+from mcpenv.extensions.users import ScriptedUser, add_user
 
 COLOURS = ("red", "green", "blue")
 
@@ -128,6 +130,30 @@ class Diary(MCPEnvironment):
             return "written"
 
 
+class Coin(MCPEnvironment):
+    """An environment of four episodes in turn: worth 1, failed, worth 0, failed.
+
+    Attributes:
+        ended: the number of episodes that ended.
+    """
+
+    SUPPORTS_CONCURRENT_SESSIONS = True
+    tasks = TaskSet([{"id": "throw", "prompt": "Throw."}])
+    ended = 0
+
+    def __init__(self) -> None:
+        @self.tool
+        def throw() -> str:
+            """Throw."""
+            return "thrown"
+
+    def verify(self, evidence: Any) -> float:
+        type(self).ended += 1
+        if type(self).ended % 2 == 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return float(type(self).ended % 4 == 1)
+
+
 class Clicks(MCPEnvironment):
     """An environment with a tool of a name that TRL uses itself."""
 
@@ -161,6 +187,87 @@ class Together(MCPEnvironment):
         def meet() -> str:
             """Meet."""
             return str(self.barrier.wait() >= 0)
+
+
+class Booth(MCPEnvironment):
+    """A customer who says how many tickets to sell once asked, and then leaves."""
+
+    SUPPORTS_CONCURRENT_SESSIONS = True
+    tasks = TaskSet([{"id": "two", "prompt": "Tickets, please."}])
+
+    def __init__(self) -> None:
+        self.sold = 0
+        self.tool(self.sell)
+        add_user(self)
+
+    def reset(self, seed: int | None = None, episode_id: str | None = None) -> None:
+        self.sold = 0
+        self.user = ScriptedUser(["Two."])
+
+    def sell(self, count: int) -> str:
+        """Sell tickets."""
+        self.sold += count
+        return "sold"
+
+    def verify(self, evidence: Any) -> float:
+        return float(self.sold == 2)
+
+
+class FullDisk(MCPEnvironment):
+    """An environment whose disk is full for the first calls of `save`, which then ends the episode.
+
+    Attributes:
+        full: the number of calls that will fail.
+    """
+
+    SUPPORTS_CONCURRENT_SESSIONS = True
+    tasks = TaskSet([{"id": "save", "prompt": "Save."}])
+    full = 0
+
+    def __init__(self) -> None:
+        self.saved = False
+        self.tool(self.save)
+
+    def reset(self, seed: int | None = None, episode_id: str | None = None) -> None:
+        self.saved = False
+
+    def save(self) -> str:
+        """Save."""
+        if type(self).full:
+            type(self).full -= 1
+            raise OSError(errno.ENOSPC, "No space left on device")
+        self.saved = True
+        self.finish()
+        return "saved"
+
+    def verify(self, evidence: Any) -> float:
+        return float(self.saved)
+
+
+class Late(MCPEnvironment):
+    """An environment whose resets fail for some seeds.
+
+    Attributes:
+        failing: how often the reset with each seed will fail.
+    """
+
+    SUPPORTS_CONCURRENT_SESSIONS = True
+    failing: ClassVar[dict[int, int]] = {}
+
+    def __init__(self) -> None:
+        self.tool(self.wave, terminal=True)
+
+    def reset(self, seed: int | None = None, episode_id: str | None = None) -> None:
+        if self.failing.get(seed or 0, 0):
+            self.failing[seed or 0] -= 1
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    def wave(self) -> str:
+        """Wave."""
+        return "waved"
+
+    def score(self, call: Any, outcome: Any) -> float:
+        return 1.0
 
 
 class Odd(MCPEnvironment):

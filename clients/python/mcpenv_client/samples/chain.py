@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from mcpenv_client.scores import score_of
+from mcpenv_client.scores import score_of, whole_status
 from mcpenv_client.types.records import Trajectory, components_of, summed
 from mcpenv_client.types.tasks import LABELS
 
@@ -133,13 +133,13 @@ def about_episode(trajectory: Trajectory) -> dict[str, Any]:
     """Return the fields of a sample that are the episode's."""
     status, task = trajectory.status, trajectory.task
     reward = score_of(trajectory) if status is not None and status.usable else None
-    whole = all(step.status.usable for step in trajectory.steps)
+    whole = whole_status(trajectory)
     rewards = (*(step.reward for step in trajectory.steps), trajectory.end_reward)
     return {
         "reward": reward,
         "parts": components_of(reward for reward in rewards if reward is not None),
         "status": "unfinished" if status is None else status.code.value,
-        "usable": reward is not None and whole,
+        "usable": reward is not None and whole is not None and whole.usable,
         "truncated": trajectory.truncated,
         "episode_id": trajectory.episode_id,
         "task": None if task is None else task.id,

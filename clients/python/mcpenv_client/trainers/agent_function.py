@@ -45,6 +45,7 @@ class EpisodeAgent:
             result of a tool and one answer. None: no limit.
         timeout_s: the deadline of a request, in seconds.
         client: arguments of `EnvClient`.
+        mask_failed_steps: give an episode no reward after a step that failed by no fault of the agent.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class EpisodeAgent:
         token_limit: int | None = None,
         timeout_s: float = 600.0,
         client: Mapping[str, Any] | None = None,
+        mask_failed_steps: bool = True,
     ) -> None:
         self.url = url
         self.model = model
@@ -68,6 +70,7 @@ class EpisodeAgent:
         self.max_turns = max_turns
         self.token_limit = token_limit
         self.timeout_s = timeout_s
+        self.mask_failed_steps = mask_failed_steps
         self.client = {"capacity_timeout_s": WAIT_FOR_SLOT_S, **(client or {})}
 
     async def play(
@@ -96,13 +99,18 @@ class EpisodeAgent:
             http = await stack.enter_async_context(httpx.AsyncClient()) if http_client is None else http_client
             session = await stack.enter_async_context(EnvClient(self.url, **self.client))
             conversation = Conversation(
-                session, text_calls=self.text_calls, system=self.system, max_turns=self.max_turns
+                session,
+                text_calls=self.text_calls,
+                system=self.system,
+                max_turns=self.max_turns,
+                mask_failed_steps=self.mask_failed_steps,
             )
             await stack.enter_async_context(conversation)
             opening = await conversation.begin(named or None)
             turn, cut = Turn([], done=opening.done), None
             while not turn.done and cut is None:
-                body = {"model": self.model, "messages": conversation.visible, "tools": opening.tools, **self.request}
+                tools = conversation.tools.listed  # a user's turn may change them
+                body = {"model": self.model, "messages": conversation.visible, "tools": tools, **self.request}
                 answer = await self._ask(http, address, body, headers)
                 turn = await conversation.act(answer["choices"][0]["message"])
                 cut = self._cut_of(address, answer, turn)

@@ -27,12 +27,14 @@ class McpenvEnv(gymnasium.Env[Any, Any]):
 
     An action is a text in which a model calls tools, or the number of a call in ``actions``. The episode ends when the
     environment ends it, at ``max_steps``, or at an action without a call: a text without one, or the number
-    ``len(actions)``. The verifier runs at every end, and its reward is part of the last step's reward.
+    ``len(actions)``. If the episode has a user, a text without a call goes to the user. The verifier runs at every end,
+    and its reward is part of the last step's reward.
 
     ``info`` of the last step has ``status``, ``retryable``, ``reason``, ``return`` and the ``parts`` of the rewards.
     ``info`` of a reset has ``tools`` with whole schemas. If the environment, a judge or the connection failed, the
     reward is NaN and the episode truncated, or `EpisodeFailed` is raised. If nothing scored the episode, the reward is
-    NaN too, or `EpisodeFailed` is raised.
+    NaN too, or `EpisodeFailed` is raised. An episode whose reset failed has an empty observation and fails at its
+    first step.
 
     Args:
         target: servers or an environment in this process, as `Sessions` takes it.
@@ -43,12 +45,16 @@ class McpenvEnv(gymnasium.Env[Any, Any]):
         split: the split from which a reset takes a task, by the seed or ``options={"index": ...}``; None: no task.
         max_steps: the maximum of actions in an episode.
         on_failure: ``"nan"`` or ``"raise"``.
+        retries: the number of retries of a reset after the environment or the connection failed.
+        mask_failed_steps: give an episode no reward after a step that failed by no fault of the agent.
         settings: settings of the target, in this process.
         client: arguments of `EnvClient`, for a URL.
 
     Raises (reset):
         ValueError: ``actions`` has a tool that the environment has not.
-        WireError, ConnectionFailed, PoolError: the environment cannot begin an episode.
+        WireError: the environment refused.
+        EpisodeFailed: the environment or the connection failed each time; see ``on_failure``.
+        ConnectionFailed, PoolError: there is no session.
     """
 
     metadata: dict[str, Any] = {"render_modes": []}
@@ -63,11 +69,13 @@ class McpenvEnv(gymnasium.Env[Any, Any]):
         split: str | None = None,
         max_steps: int = 50,
         on_failure: Literal["nan", "raise"] = "nan",
+        retries: int = 2,
+        mask_failed_steps: bool = True,
         settings: Sequence[str] = (),
         client: Mapping[str, Any] | None = None,
         render_mode: None = None,
     ) -> None:
-        self.rules = Rules(actions, text_calls, observations, split, max_steps, on_failure)
+        self.rules = Rules(actions, text_calls, observations, split, max_steps, on_failure, retries, mask_failed_steps)
         self.sessions = Sessions(target, settings, client)
         self.render_mode = render_mode
         self.action_space = self.rules.action_space

@@ -12,8 +12,10 @@ from gymnasium import spaces
 from mcpenv_client.conversation import Conversation
 from mcpenv_client.formats.text_calls import TextCalls
 from mcpenv_client.pool.sessions import Session
+from mcpenv_client.types.status import Stage, Status, StatusCode
 from mcpenv_client.types.turns import Ending, Turn
 
+from .attempts import begun
 from .failures import EpisodeFailed, reward_of
 from .text_spaces import AnyJSON, AnyText
 
@@ -22,6 +24,10 @@ Call = tuple[str, Mapping[str, Any]]
 
 Step = tuple[Any, float, bool, bool, dict[str, Any]]
 """Observation, reward, terminated, truncated, info."""
+
+
+UNBEGUN = Ending(None, {}, Status(StatusCode.ENV_ERROR, Stage.RESET, True), True, "the episode could not begin")
+"""The ending of an episode whose reset failed each time."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +44,8 @@ class Rules:
     split: str | None = None
     max_steps: int = 50
     on_failure: Literal["nan", "raise"] = "nan"
+    retries: int = 2
+    mask_failed_steps: bool = True
 
     def __post_init__(self) -> None:
         """Check the fields."""
@@ -88,21 +96,29 @@ class GymnasiumEpisode:
             text_calls=rules.text_calls if rules.actions is None else None,
             max_turns=rules.max_steps,
             max_malformed=None,
+            user_as_tool=rules.actions is not None,
+            mask_failed_steps=rules.mask_failed_steps,
         )
         self._given = 0.0
+        self._begun = False
 
     async def reset(self, row: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
         """Begin an episode; return its observation and info.
 
         Raises:
             ValueError: ``actions`` names a tool that the environment does not have.
-            WireError, ConnectionFailed: the environment cannot begin an episode.
+            WireError: the environment refused the row.
+            EpisodeFailed: the environment or the connection failed each time, with ``on_failure="raise"``.
         """
-        opening = await self._conversation.begin(row)
+        opening = await begun(self._conversation, row, self._rules.retries)
+        self._given, self.over, self._begun = 0.0, opening is None and self._raises, opening is not None
+        if opening is None:
+            if self._raises:
+                raise EpisodeFailed(UNBEGUN.status, UNBEGUN.reason)
+            return self._observed("", None, []), {}
         unknown = {name for name, _ in self._rules.actions or ()} - set(self._conversation.tools.names.values())
         if unknown:
             raise ValueError(f"the environment has no tool {', '.join(sorted(unknown))}; it is in actions")
-        self._given, self.over = 0.0, False
         text = "\n".join(str(message["content"]) for message in opening.messages)
         return self._observed(text, dict(opening.fields), []), {"tools": opening.tools}
 
@@ -112,6 +128,9 @@ class GymnasiumEpisode:
         Raises:
             EpisodeFailed: the episode has no reward, with ``on_failure="raise"``.
         """
+        if not self._begun:
+            self.over = True
+            return self._observed("", None, []), math.nan, False, True, _told(UNBEGUN)
         turn = await self._conversation.act(self._message(action))
         results = [observation.result for observation in turn.observations]
         data = results[-1].data if results and results[-1] is not None else None
@@ -126,7 +145,7 @@ class GymnasiumEpisode:
         try:
             left = reward_of(ending) - self._given
         except EpisodeFailed:
-            if self._rules.on_failure == "raise":
+            if self._raises:
                 raise
             left = math.nan
         truncated = ending.truncated or not ending.status.usable
@@ -137,6 +156,10 @@ class GymnasiumEpisode:
         self.over = True
         await self._conversation.end(truncated=True, reason="closed")
         await self.session.close()
+
+    @property
+    def _raises(self) -> bool:
+        return self._rules.on_failure == "raise"
 
     def _message(self, action: Any) -> Mapping[str, Any] | str:
         """Return the model's message for an action."""

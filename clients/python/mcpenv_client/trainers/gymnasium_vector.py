@@ -14,7 +14,7 @@ from gymnasium.utils.seeding import np_random
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space, iterate
 
-from .gymnasium_episode import GymnasiumEpisode, Rules, Step
+from .gymnasium_episode import GymnasiumEpisode, Rules
 from .sessions import Place, Sessions
 
 Info = dict[str, Any]
@@ -26,8 +26,10 @@ class McpenvVectorEnv(VectorEnv[Any, Any, Any]):
     """Environments of one target, each with a session of its own, for one loop of a trainer.
 
     All take their step at the same time: with servers, a step takes one round trip instead of ``num_envs``.
-    Observations are a tuple. ``info`` has an array of objects for each entry of the environments' infos, and under the
-    same name with ``_`` before it which environments have it. Otherwise as `McpenvEnv`.
+    Observations are a tuple. ``info`` is that of Gymnasium's own vectors: an array for each entry of the environments'
+    infos, a dictionary of arrays for one that is a dictionary, and under the same name with ``_`` before it which
+    environments have it. Otherwise as `McpenvEnv`: with ``on_failure="nan"`` an environment that fails, also at its
+    reset, costs no other one its episode.
 
     Args:
         target: servers or an environment in this process, as `Sessions` takes it.
@@ -85,8 +87,10 @@ class McpenvVectorEnv(VectorEnv[Any, Any, Any]):
             if seeds[at] is not None:
                 self._randoms[at] = np_random(seeds[at])[0]
         self._open()
-        infos = self._infos(self._all({at: self._reset(at, own) for at in which}))
-        return tuple(self._observations), infos
+        made: Info = {}
+        for at, info in self._all({at: self._reset(at, own) for at in which}).items():
+            self._enter(made, info, at)
+        return tuple(self._observations), made
 
     def step(self, actions: Any) -> tuple[tuple[Any, ...], np.ndarray, np.ndarray, np.ndarray, Info]:
         """Make the calls of an action in each environment.
@@ -103,7 +107,10 @@ class McpenvVectorEnv(VectorEnv[Any, Any, Any]):
         steps = self._all({at: self._step(at, action) for at, action in enumerate(given)})
         numbers = zip(*(step[1:4] for step in steps.values()), strict=True)
         rewards, terminated, truncated = (np.array(each) for each in numbers)
-        infos = self._infos({at: step[4] for at, step in steps.items()})
+        infos: Info = {}
+        for at, step in steps.items():
+            for info in step[4]:
+                self._enter(infos, info, at)
         return tuple(self._observations), rewards.astype(np.float64), terminated, truncated, infos
 
     def close_extras(self, **kwargs: Any) -> None:
@@ -130,26 +137,37 @@ class McpenvVectorEnv(VectorEnv[Any, Any, Any]):
         self._observations[at], info = await self._episodes[at].reset(row)
         return info
 
-    async def _step(self, at: int, action: Any) -> Step:
+    async def _step(self, at: int, action: Any) -> tuple[Any, float, bool, bool, list[Info]]:
+        """Step an environment; return what its step returns, with a list of infos."""
         if self._episodes[at].over:
-            return None, 0.0, False, False, await self._reset(at)
-        step = await self._episodes[at].step(action)
+            return None, 0.0, False, False, [await self._reset(at)]
+        *step, info = await self._episodes[at].step(action)
         self._observations[at] = step[0]
         if not self._episodes[at].over or self.autoreset_mode is not AutoresetMode.SAME_STEP:
-            return step
-        info = await self._reset(at)
-        return (*step[:4], {**info, "final_obs": step[0], "final_info": step[4]})
+            return (*step, [info])
+        final = {"final_obs": step[0], "final_info": info}
+        return (*step, [final, await self._reset(at)])
+
+    def _enter(self, joined: Info, info: Mapping[str, Any], at: int) -> None:
+        """Enter an environment's info into that of the vector, as Gymnasium's own vectors do.
+
+        The first value of a name decides the kind of its array.
+        """
+        for name, value in info.items():
+            if isinstance(value, Mapping):
+                self._enter(joined.setdefault(name, {}), value, at)
+            else:
+                if name not in joined:
+                    joined[name] = self._column(value)
+                joined[name][at] = value
+            joined.setdefault(f"_{name}", np.zeros(self.num_envs, dtype=np.bool_))[at] = True
+
+    def _column(self, first: Any) -> np.ndarray:
+        if isinstance(first, bool | int | float):
+            return np.zeros(self.num_envs, dtype=type(first))
+        return np.full(self.num_envs, None, dtype=object)
 
     def _all(self, calls: Mapping[int, Coroutine[Any, Any, T]]) -> dict[int, T]:
         """Run calls at the same time, and return their results."""
         results = self.sessions.run_all(calls.values())
         return dict(zip(calls, results, strict=True))
-
-    def _infos(self, infos: Mapping[int, Info]) -> Info:
-        """Return one info: an array for each entry of the environments' infos, with a mask of those that have it."""
-        made: Info = {}
-        for at, info in infos.items():
-            for name, value in info.items():
-                made.setdefault(name, np.full(self.num_envs, None, dtype=object))[at] = value
-                made.setdefault(f"_{name}", np.zeros(self.num_envs, dtype=np.bool_))[at] = True
-        return made

@@ -8,11 +8,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from mcpenv_client.client import EnvClient
-from mcpenv_client.conversation import Conversation
+from mcpenv_client.conversation import FAILED_STEP, Conversation
 from mcpenv_client.errors import ConnectionFailed, WireError
 from mcpenv_client.rows import COLUMNS
+from mcpenv_client.scores import whole_status
 from mcpenv_client.types.records import Trajectory
 from mcpenv_client.types.turns import Ending, Opening
+from mcpenv_client.types.users import USER_MESSAGE
 
 WAIT_FOR_SLOT_S = 600.0
 """Maximum seconds for which a reset waits for a session of a full server."""
@@ -24,11 +26,13 @@ class HostedEpisode:
     Args:
         url: the server.
         client: arguments of `EnvClient`.
+        mask_failed_steps: give an episode no reward after a step that failed by no fault of the agent.
     """
 
-    def __init__(self, url: str, client: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, url: str, client: Mapping[str, Any] | None = None, *, mask_failed_steps: bool = True) -> None:
+        self._mask_failed_steps = mask_failed_steps
         self._session = EnvClient(url, **{"capacity_timeout_s": WAIT_FOR_SLOT_S, **(client or {})})
-        self._conversation = Conversation(self._session)
+        self._conversation = Conversation(self._session, max_turns=None, max_malformed=None, user_as_tool=True)
 
     @property
     def mcp_url(self) -> str:
@@ -49,6 +53,22 @@ class HostedEpisode:
         named = {name: row[name] for name in COLUMNS if row.get(name) is not None}
         return await self._conversation.begin(named or None)
 
+    @property
+    def user_tool(self) -> str | None:
+        """The name of the tool that speaks to the episode's user, after `begin`; None without a user."""
+        return self._conversation.user_tool
+
+    async def speak(self, text: str) -> str | None:
+        """Send a message of the model to the episode's user, and return the answer.
+
+        None: there is no user, or the episode is over. A failure is in the `Ending`.
+        """
+        if self.user_tool is None:
+            return None
+        function = {"name": self.user_tool, "arguments": {USER_MESSAGE: text}}
+        turn = await self._conversation.act({"tool_calls": [{"type": "function", "function": function}]})
+        return None if turn.done else str(turn.messages[0]["content"])
+
     async def over(self) -> bool:
         """Return True if the environment has ended the episode."""
         return (await self._session.wait(timeout_s=0)).done
@@ -62,7 +82,11 @@ class HostedEpisode:
             record = await self._session.trajectory()
         except (WireError, ConnectionFailed) as error:
             return dataclasses.replace(ending, reason=f"{ending.reason or ''} (its parts are lost: {error})".strip())
-        return dataclasses.replace(ending, parts=_parts(record), steps=len(record.steps))
+        ending = dataclasses.replace(ending, parts=_parts(record), steps=len(record.steps))
+        status = whole_status(record)
+        if self._mask_failed_steps and status is not None and not status.usable:
+            return dataclasses.replace(ending, reward=None, status=status, reason=FAILED_STEP)
+        return ending
 
     async def close(self) -> None:
         """End the session, and an episode that is not over."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from inspect_ai import Task, task
 from inspect_ai.dataset import MemoryDataset, Sample
-from inspect_ai.model import ChatMessageAssistant
+from inspect_ai.model import ChatMessageAssistant, ChatMessageUser
 from inspect_ai.scorer import Score, Scorer, Target, mean, scorer, stderr
 from inspect_ai.solver import Generate, Solver, TaskState, solver
 from inspect_ai.tool import mcp_connection
@@ -26,11 +26,11 @@ logger = logging.getLogger(__name__)
 
 
 @solver
-def begin(url: str, client: dict[str, Any] | None = None) -> Solver:
+def begin(url: str, client: dict[str, Any] | None = None, mask_failed_steps: bool = True) -> Solver:
     """Begin the sample's episode; its prompt replaces the sample's input."""
 
     async def solve(state: TaskState, generate: Generate) -> TaskState:
-        episode = SampleEpisode(url, client or {})
+        episode = SampleEpisode(url, client or {}, mask_failed_steps=mask_failed_steps)
         SampleEpisode.by_sample[state.uuid] = episode
         store().set(KEY, state.uuid)
         state.user_prompt.text = await episode.begin(state.metadata)
@@ -41,15 +41,25 @@ def begin(url: str, client: dict[str, Any] | None = None) -> Solver:
 
 @solver
 def play() -> Solver:
-    """Let the model call tools until the episode is over or it calls none."""
+    """Let the model call tools until the episode is over or it calls none.
+
+    A message without calls goes to the episode's user, if there is one; the user's answer is the next message.
+    """
 
     async def solve(state: TaskState, generate: Generate) -> TaskState:
-        source = EpisodeTools()
+        source = EpisodeTools(user_as_tool=False)
         async with mcp_connection(source):
             state.tools = await source.tools()
             while True:
                 state = await generate(state, tool_calls="single")
-                if state.completed or not state.output.message.tool_calls or await current().hosted.over():
+                if state.completed:
+                    return state
+                if not state.output.message.tool_calls:
+                    answer = await current().hosted.speak(state.output.completion)
+                    if answer is None:
+                        return state
+                    state.messages.append(ChatMessageUser(content=answer))
+                elif await current().hosted.over():
                     return state
 
     return solve
@@ -92,6 +102,7 @@ def mcpenv(
     num_tasks: int | None = None,
     solver: Solver | None = None,
     client: dict[str, Any] | None = None,
+    mask_failed_steps: bool = True,
 ) -> Task:
     """Return a task with one sample for each task of an environment, whose metadata has the task's labels.
 
@@ -101,6 +112,7 @@ def mcpenv(
         num_tasks: the maximum of samples; the number of seeds without a split.
         solver: the solver or agent, with ``tools=[EpisodeTools()]``; None: `play`.
         client: arguments of `EnvClient`.
+        mask_failed_steps: a step that failed by no fault of the agent is the sample's error.
 
     Raises:
         ToolNotExpressible: a model's API refuses the name of a tool.
@@ -120,7 +132,7 @@ def mcpenv(
         samples.append(Sample(input=text, id=row.get("task_id", row.get("seed")), metadata=about))
     return Task(
         dataset=MemoryDataset(samples, name=url),
-        setup=begin(url, client),
+        setup=begin(url, client, mask_failed_steps),
         solver=solver or play(),
         scorer=episode_return(),
         cleanup=close,

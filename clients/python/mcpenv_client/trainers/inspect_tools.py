@@ -53,8 +53,8 @@ class SampleEpisode:
 
     by_sample: dict[str, SampleEpisode] = {}
 
-    def __init__(self, url: str, client: Mapping[str, Any]) -> None:
-        self.hosted = HostedEpisode(url, client)
+    def __init__(self, url: str, client: Mapping[str, Any], *, mask_failed_steps: bool = True) -> None:
+        self.hosted = HostedEpisode(url, client, mask_failed_steps=mask_failed_steps)
         self.schemas: dict[str, Mapping[str, Any]] = {}
         self.server: MCPServer | None = None
 
@@ -67,13 +67,21 @@ class SampleEpisode:
 
 
 class EpisodeTools(MCPServer):
-    """The tools of the sample's episode, for ``tools=`` of any agent. They have the environment's whole schemas."""
+    """The tools of the sample's episode, for ``tools=`` of any agent. They have the environment's whole schemas.
+
+    Args:
+        user_as_tool: True: the model speaks to the episode's user through a tool. False: it does not get that tool.
+    """
+
+    def __init__(self, *, user_as_tool: bool = True) -> None:
+        self._user_as_tool = user_as_tool
 
     async def tools(self) -> list[Tool]:
         """Return the tools."""
         episode = current()
         assert episode.server is not None
-        listed = [ToolDef(tool) for tool in await episode.server.tools()]
+        hidden = None if self._user_as_tool else episode.hosted.user_tool
+        listed = [tool for tool in map(ToolDef, await episode.server.tools()) if tool.name != hidden]
         return [ToolDef(each.tool, parameters=WholeParams.of(episode.schemas[each.name])).as_tool() for each in listed]
 
     async def __aenter__(self) -> EpisodeTools:

@@ -51,6 +51,7 @@ class McpenvTextEnv(BaseTextEnv):
         text_calls: how the model writes calls; ``tools_prompt`` must describe the same format.
         tools_prompt: the system message, with ``{tools}`` for the schemas.
         settings, client: as `Sessions` takes them.
+        mask_failed_steps: give an episode no reward after a step that failed by no fault of the agent.
     """
 
     def __init__(
@@ -63,12 +64,14 @@ class McpenvTextEnv(BaseTextEnv):
         tools_prompt: str = HERMES,
         settings: Sequence[str] = (),
         client: Mapping[str, Any] | None = None,
+        mask_failed_steps: bool = True,
     ) -> None:
         super().__init__()
         columns = dict(extras or {})
         self.max_turns = columns.get("max_turns", 50)
         self._row = {name: columns[name] for name in COLUMNS if columns.get(name) is not None}
         self._tools_prompt = tools_prompt
+        self._mask_failed_steps = mask_failed_steps
         self._text_calls: TextCalls = text_calls
         self._sessions = Sessions(target, settings, client)
         self._session: Session | None = None
@@ -86,7 +89,11 @@ class McpenvTextEnv(BaseTextEnv):
         """
         self._session = self._sessions.open()
         conversation = Conversation(
-            self._session, tool_format="hf", text_calls=self._text_calls, max_turns=self.max_turns
+            self._session,
+            tool_format="hf",
+            text_calls=self._text_calls,
+            max_turns=self.max_turns,
+            mask_failed_steps=self._mask_failed_steps,
         )
         try:
             opening = self._sessions.run(lambda: conversation.begin(self._row or None))

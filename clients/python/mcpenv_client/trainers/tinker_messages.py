@@ -29,6 +29,7 @@ class EpisodeMessages(MessageEnv):
         system: a system prompt before the tools.
         max_turns: the maximum of the model's messages; None: no limit.
         client: arguments of `EnvClient`.
+        mask_failed_steps: give an episode no reward after a step that failed by no fault of the agent.
     """
 
     def __init__(
@@ -40,9 +41,10 @@ class EpisodeMessages(MessageEnv):
         system: str = "",
         max_turns: int | None = 50,
         client: Mapping[str, Any] | None = None,
+        mask_failed_steps: bool = True,
     ) -> None:
         self._session = EnvClient(url, **{"capacity_timeout_s": WAIT_FOR_SLOT_S, **(client or {})})
-        self._conversation = Conversation(self._session, max_turns=max_turns)
+        self._conversation = Conversation(self._session, max_turns=max_turns, mask_failed_steps=mask_failed_steps)
         self._row = row
         self._renderer = renderer
         self._system = system

@@ -17,6 +17,7 @@ from mcpenv_client.formats.tool_formats import tools_for
 from .sessions import Place, Sessions
 from .templates import left_out
 from .trl_episode import TrainedEpisode
+from .trl_rewards import masked
 
 HIDDEN = ("reset", "get_reward")
 """Names that TRL does not accept for tools, in addition to names with an underscore at the beginning."""
@@ -33,6 +34,7 @@ class McpenvSpec:
         inline: replace each ``$ref`` in schemas by its definition, for templates that omit ``$defs``.
         images: give images of observations to the model, which must take them; else it reads ``[image]``.
         retries: the number of retries of a reset after the environment failed.
+        mask_failed_steps: give an episode no reward after a step that failed by no fault of the agent.
         settings: settings of the target, in this process.
         client: arguments of `EnvClient`, for a URL.
 
@@ -52,12 +54,14 @@ class McpenvSpec:
         inline: bool = False,
         images: bool = False,
         retries: int = 2,
+        mask_failed_steps: bool = True,
         settings: Sequence[str] = (),
         client: Mapping[str, Any] | None = None,
     ) -> None:
         self.sessions = Sessions(target, settings, client)
         self.images = images
         self.retries = retries
+        self.mask_failed_steps = mask_failed_steps
         # One class for all environments: TRL calls `get_reward` only on environments of a single class.
         self._class: type[TrainedEpisode] | None = None
         self._rows, tools = self.sessions.listed(split, num_tasks)
@@ -85,7 +89,7 @@ class McpenvSpec:
 
     @property
     def reward_funcs(self) -> list[Callable[..., list[float | None]]]:
-        """Empty: TRL calls the environment's `get_reward` itself. Add functions of your own to it."""
+        """Empty: TRL calls the environment's `get_reward` itself. Add functions of your own to it, each `masked`."""
         return []
 
     @property
@@ -106,11 +110,17 @@ class McpenvSpec:
 
 def _made(spec: McpenvSpec) -> TrainedEpisode:
     """Return an environment."""
-    return spec.episode_class(spec.sessions, spec.tools, images=spec.images, retries=spec.retries)
+    return spec.episode_class(
+        spec.sessions,
+        spec.tools,
+        images=spec.images,
+        retries=spec.retries,
+        mask_failed_steps=spec.mask_failed_steps,
+    )
 
 
 def _placeholder(self: Any) -> None:
     """Stand for a tool; the instance has the tool itself."""
 
 
-__all__ = ["McpenvSpec", "TrainedEpisode"]
+__all__ = ["McpenvSpec", "TrainedEpisode", "masked"]

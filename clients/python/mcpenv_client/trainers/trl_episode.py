@@ -38,12 +38,26 @@ class TrainedEpisode:
         ending: the end of the last episode, with its status, after `get_reward` was called.
     """
 
-    def __init__(self, sessions: Sessions, tools: Sequence[Mapping[str, Any]], *, images: bool, retries: int) -> None:
+    def __init__(
+        self,
+        sessions: Sessions,
+        tools: Sequence[Mapping[str, Any]],
+        *,
+        images: bool,
+        retries: int,
+        mask_failed_steps: bool = True,
+    ) -> None:
         self._sessions = sessions
         self._retries = retries
         self._session = sessions.open()
         self._conversation = Conversation(
-            self._session, tool_format="hf", max_turns=None, max_malformed=None, images=images
+            self._session,
+            tool_format="hf",
+            max_turns=None,
+            max_malformed=None,
+            images=images,
+            user_as_tool=True,
+            mask_failed_steps=mask_failed_steps,
         )
         self.ending: Ending = NOT_BEGUN
         self._begun = False
@@ -65,9 +79,10 @@ class TrainedEpisode:
 
     def get_reward(self) -> float | None:
         """End the episode, and return its return. None masks it: nothing was scored, or the agent is not to blame."""
-        if self._begun:
-            self.ending = self._sessions.run(self._conversation.end)
-        warn_of_mask(self.ending)
+        if self.ending is NOT_BEGUN:
+            if self._begun:
+                self.ending = self._sessions.run(self._conversation.end)
+            warn_of_mask(self.ending)
         return self.ending.reward
 
     def _call(self, name: str, arguments: dict[str, Any]) -> str | list[dict[str, Any]]:

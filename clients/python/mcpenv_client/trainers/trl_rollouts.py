@@ -16,6 +16,7 @@ from trl.models.utils import unwrap_model_for_generation
 from mcpenv_client.conversation import Conversation
 
 from .sessions import Place, Sessions
+from .trl_rewards import masked
 from .trl_rollout import Rollout
 
 Generate = Callable[[Any, list[list[int]]], list[list[int]]]
@@ -50,6 +51,7 @@ class McpenvRollouts:
         num_tasks: the maximum of rows; the number of seeds without a split.
         max_turns: the maximum of the model's messages in an episode.
         retries: the number of retries of a reset after the environment failed.
+        mask_failed_steps: give an episode no reward after a step that failed by no fault of the agent.
         generate: generates; `generate` of this module by default.
         settings: settings of the target, in this process.
         client: arguments of `EnvClient`, for a URL.
@@ -67,12 +69,14 @@ class McpenvRollouts:
         num_tasks: int | None = None,
         max_turns: int = 20,
         retries: int = 2,
+        mask_failed_steps: bool = True,
         generate: Generate = generate,
         settings: Sequence[str] = (),
         client: Mapping[str, Any] | None = None,
     ) -> None:
         self.sessions = Sessions(target, settings, client)
         self.retries = retries
+        self._mask_failed_steps = mask_failed_steps
         self._max_turns = max_turns
         self._generate = generate
         self._rows, _ = self.sessions.listed(split, num_tasks)
@@ -92,13 +96,21 @@ class McpenvRollouts:
 
     @property
     def reward_funcs(self) -> list[Callable[..., list[float | None]]]:
-        """The returns of the episodes; None masks one: nothing was scored, or the agent is not to blame."""
+        """The returns of the episodes; None masks one: nothing was scored, or the agent is not to blame.
+
+        Add functions of your own to it, each `masked`.
+        """
         return [episode_return]
 
     def __call__(self, prompts: list[Any], trainer: Any) -> dict[str, Any]:
         """Play one episode for each prompt, and return the data that TRL trains on."""
         while len(self._slots) < len(prompts):
-            conversation = Conversation(self.sessions.open(), tool_format="hf", max_turns=self._max_turns)
+            conversation = Conversation(
+                self.sessions.open(),
+                tool_format="hf",
+                max_turns=self._max_turns,
+                mask_failed_steps=self._mask_failed_steps,
+            )
             self._slots.append(Rollout(conversation, self.retries))
         rollouts = self._slots[: len(prompts)]
         rows = [json.loads(prompt[-1]["content"]) for prompt in prompts]
@@ -126,3 +138,6 @@ def episode_return(episode_reward: list[float | None], **columns: Any) -> list[f
 
 def _as_list(value: Any) -> list[int]:
     return list(value) if isinstance(value, list | tuple) else [value]
+
+
+__all__ = ["McpenvRollouts", "episode_return", "generate", "masked"]

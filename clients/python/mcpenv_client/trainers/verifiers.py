@@ -28,11 +28,13 @@ class McpenvData(vf.TaskData):
         url: the server.
         row: ``split`` and ``index``, or ``seed``. The rollouts of a group have one row, and so one initial state.
         client: arguments of `EnvClient`.
+        mask_failed_steps: as in `McpenvConfig`.
     """
 
     url: str
     row: dict[str, Any]
     client: dict[str, Any]
+    mask_failed_steps: bool = True
 
 
 class McpenvTools(vf.Toolset[vf.ToolsetConfig, vf.State]):
@@ -52,7 +54,7 @@ class Played:
     def __init__(self, trace: vf.Trace, data: McpenvData) -> None:
         self._trace_id = trace.id
         self._closing: asyncio.Task[None] | None = None
-        self.episode = HostedEpisode(data.url, data.client)
+        self.episode = HostedEpisode(data.url, data.client, mask_failed_steps=data.mask_failed_steps)
         self.by_trace[trace.id] = self
         rollout = asyncio.current_task()
         if rollout is not None:
@@ -119,12 +121,14 @@ class McpenvConfig(vf.TasksetConfig):
         split: the split with the tasks to load; None: tasks are seeds.
         num_tasks: the maximum of tasks; the number of seeds without a split.
         client: arguments of `EnvClient`.
+        mask_failed_steps: give an episode no reward after a step that failed by no fault of the agent.
     """
 
     url: str = "http://127.0.0.1:8000"
     split: str | None = "train"
     num_tasks: int | None = Field(None, ge=1)
     client: dict[str, Any] = Field(default_factory=dict)
+    mask_failed_steps: bool = True
 
 
 class McpenvTaskset(vf.Taskset[McpenvTask, McpenvConfig]):
@@ -144,7 +148,15 @@ class McpenvTaskset(vf.Taskset[McpenvTask, McpenvConfig]):
         for row in rows:
             named = {name: row[name] for name in ("split", "index", "seed") if name in row}
             prompt, task_id = _text_of(row.get("prompt")), row.get("task_id")
-            data = McpenvData(id=task_id, name=task_id, prompt=prompt, url=config.url, row=named, client=config.client)
+            data = McpenvData(
+                id=task_id,
+                name=task_id,
+                prompt=prompt,
+                url=config.url,
+                row=named,
+                client=config.client,
+                mask_failed_steps=config.mask_failed_steps,
+            )
             yield McpenvTask(data, config.task)
 
 

@@ -54,6 +54,7 @@ class McpenvLoop(ToolAgentLoop):
         retries: the number of retries of a failed episode.
         check_template: refuse a chat template that omits parts of a tool's schema.
         client: arguments of `EnvClient`.
+        mask_failed_steps: play an episode again after a step that failed by no fault of the agent.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class McpenvLoop(ToolAgentLoop):
         retries: int = 2,
         check_template: bool = True,
         client: Mapping[str, Any] | None = None,
+        mask_failed_steps: bool = True,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
@@ -72,6 +74,7 @@ class McpenvLoop(ToolAgentLoop):
         self._max_turns = max_turns
         self._retries = retries
         self._check_template = check_template
+        self._mask_failed_steps = mask_failed_steps
         self._text_calls = _READ_HERE.get(self.tool_parser_name)
 
     async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> AgentLoopOutput:
@@ -110,7 +113,13 @@ class McpenvLoop(ToolAgentLoop):
         raise EpisodeFailed(ending.status, ending.reason)
 
     def _conversation_of(self, session: EnvClient) -> Conversation:
-        return Conversation(session, tool_format="hf", text_calls=self._text_calls, max_turns=self._max_turns)
+        return Conversation(
+            session,
+            tool_format="hf",
+            text_calls=self._text_calls,
+            max_turns=self._max_turns,
+            mask_failed_steps=self._mask_failed_steps,
+        )
 
     def _offer(self, opening: Opening) -> None:
         """Give the template the schemas unchanged: verl's own classes cannot express nested ones."""
