@@ -16,7 +16,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -29,11 +29,11 @@ BUCKETS, WIDTH = 2048, 32
 MOST_CALLS, MOST_SEEN, MOST_ROWS = 5, 80, 8
 """Maximum calls of an episode, and of an answer's values and rows that can be chosen."""
 
-GROUPS, GROUP = 8, 8
+GROUPS, GROUP, BATCH = 8, 8, 32
 RATE, IMITATION_RATE, EPOCHS, CLIP, ENTROPY, MOST_GRADIENT = 3e-3, 3e-3, 3, 0.2, 0.003, 1.0
 
 LEVELS = (1, 2)
-FAMILIES = (
+FAMILIES = [
     "plan-a-meeting",
     "request-leave",
     "pin-a-message",
@@ -46,7 +46,7 @@ FAMILIES = (
     "close-a-ticket",
     "due-with-the-project",
     "label-mails-of-an-account",
-)
+]
 """The families of office that are learned, whose right values are always among the options."""
 TRAIN_TASKS, TEST_TASKS = 1000, 500
 """The tasks of each split among which those of the families are taken."""
@@ -65,12 +65,20 @@ _ENTITIES = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class Option:
+class Option(NamedTuple):
     """A choice: its value, and the words by which the network knows it."""
 
     value: Any
     features: tuple[str, ...]
+
+
+class Choice(NamedTuple):
+    """A choice that was made: what it depends on, the features of the options, the place and log of the chosen one."""
+
+    about: tuple[tuple[str, ...], ...]
+    options: tuple[tuple[str, ...], ...]
+    at: int
+    log: float = 0.0
 
 
 @dataclass
@@ -139,57 +147,36 @@ def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 def options_of(desk: Desk, schema: dict[str, Any], required: bool) -> list[Option]:
     """Return the values that a parameter can have."""
-    kinds = [each for each in schema.get("anyOf", [schema]) if each.get("type") != "null"]
-    kind = kinds[0]
-    left_out = [] if required else [Option(LEFT_OUT, ("left out",))]
+    kind = next(each for each in schema.get("anyOf", [schema]) if each.get("type") != "null")
     if "enum" in kind:
         said = set(desk.words)
-        return left_out + [
+        fitting = [
             Option(value, ("allowed", f"value {value}", f"said {bool(said & set(str(value).split()))}"))
             for value in kind["enum"]
         ]
-    if kind.get("type") == "boolean":
-        return left_out + [Option(value, ("allowed", f"value {value}")) for value in (False, True)]
-    if kind.get("type") == "array":
-        one = options_of(desk, kind["items"], True)
-        return left_out + [Option([option.value], option.features) for option in one]
-    fitting: dict[str, Option] = {}
-    for option in desk.seen + desk.named:
-        value = _fitting(kind.get("type"), option.value)
-        if value is not None:
-            same = fitting.get(repr(value))
-            features = option.features if same is None else (*same.features, *option.features)
-            fitting[repr(value)] = Option(value, tuple(dict.fromkeys(features)))
-    return left_out + list(fitting.values())
+    elif kind.get("type") == "boolean":
+        fitting = [Option(value, ("allowed", f"value {value}")) for value in (False, True)]
+    elif kind.get("type") == "array":
+        fitting = [Option([value], features) for value, features in options_of(desk, kind["items"], True)]
+    else:
+        merged: dict[str, Option] = {}
+        for value, features in desk.seen + desk.named:
+            value = _fitting(kind.get("type"), value)
+            if value is not None:
+                known = merged.get(repr(value), Option(value, ())).features
+                merged[repr(value)] = Option(value, tuple(dict.fromkeys((*known, *features))))
+        fitting = list(merged.values())
+    return fitting if required else [Option(LEFT_OUT, ("left out",)), *fitting]
 
 
 def _fitting(kind: str | None, value: Any) -> Any:
     """Return a value as one of this type; None if it is not."""
     if isinstance(value, bool):
         return None
-    if kind == "string":
-        return value if isinstance(value, str) else str(value)
     try:
-        return int(value) if kind == "integer" else float(value)
+        return str(value) if kind == "string" else int(value) if kind == "integer" else float(value)
     except ValueError:
         return None
-
-
-@dataclass(frozen=True)
-class Choice:
-    """A choice that was made.
-
-    Attributes:
-        about: what it depends on.
-        options: the features of the options.
-        at: the place of the chosen one.
-        log: the logarithm of its probability then.
-    """
-
-    about: tuple[tuple[str, ...], ...]
-    options: tuple[tuple[str, ...], ...]
-    at: int
-    log: float = 0.0
 
 
 class Chooser(nn.Module):  # type: ignore[misc,unused-ignore]  # not typed where it is not installed
@@ -204,8 +191,7 @@ class Chooser(nn.Module):  # type: ignore[misc,unused-ignore]  # not typed where
 
     def forward(self, about: Sequence[Sequence[str]], options: Sequence[Sequence[str]]) -> torch.Tensor:
         """Return the logarithms of the options' probabilities."""
-        wanted = self.hidden(self.about(*_bags(about)).flatten())
-        scores: torch.Tensor = self.options(*_bags(options)) @ wanted
+        scores: torch.Tensor = self.options(*_bags(options)) @ self.hidden(self.about(*_bags(about)).flatten())
         return scores.log_softmax(-1)
 
     def log_of(self, choice: Choice) -> torch.Tensor:
@@ -213,14 +199,14 @@ class Chooser(nn.Module):  # type: ignore[misc,unused-ignore]  # not typed where
         return self(choice.about, choice.options)[choice.at]
 
 
-@cache
-def _bucket(text: str) -> int:
-    return zlib.crc32(text.encode()) % BUCKETS
-
-
 def _bags(texts: Sequence[Sequence[str]]) -> tuple[torch.Tensor, torch.Tensor]:
     starts = [0, *itertools.accumulate(len(each) for each in texts[:-1])]
     return torch.tensor([_bucket(text) for each in texts for text in each]), torch.tensor(starts)
+
+
+@cache
+def _bucket(text: str) -> int:
+    return zlib.crc32(text.encode()) % BUCKETS
 
 
 Choose = Callable[[Desk, Sequence[str], Sequence[Option]], Any]
@@ -254,16 +240,10 @@ class Tools:
 
 
 class Sampler:
-    """Chooses by the network's probabilities, and keeps its choices.
-
-    Args:
-        seed: another seed makes other choices.
-    """
+    """Chooses by the network's probabilities, and keeps its choices."""
 
     def __init__(self, network: Chooser, seed: int) -> None:
-        self.network = network
-        self.dice = torch.Generator().manual_seed(seed)
-        self.made: list[Choice] = []
+        self.network, self.dice, self.made = network, torch.Generator().manual_seed(seed), list[Choice]()
 
     def __call__(self, desk: Desk, place: Sequence[str], options: Sequence[Option]) -> Any:
         about, features = desk.about(place), tuple(option.features for option in options)
@@ -274,76 +254,45 @@ class Sampler:
         return options[at].value
 
 
-class NotOffered(Exception):
-    """The player's value is not among the options."""
-
-
 class Copied:
-    """Chooses as a player did, and keeps the choices.
-
-    Args:
-        calls: the player's calls.
-    """
+    """Chooses as a player did who made these calls, and keeps the choices."""
 
     def __init__(self, calls: Sequence[tuple[str, dict[str, Any]]]) -> None:
-        self.calls = calls
-        self.made: list[Choice] = []
+        self.calls, self.made = calls, list[Choice]()
 
     def __call__(self, desk: Desk, place: Sequence[str], options: Sequence[Option]) -> Any:
         tool, arguments = self.calls[len(desk.past)] if len(desk.past) < len(self.calls) else (STOP, {})
         wanted = tool if place[0] == "tool" else arguments.get(place[0].removeprefix("parameter "), LEFT_OUT)
-        at = next((at for at, option in enumerate(options) if option.value == wanted), None)
-        if at is None:
-            raise NotOffered(f"{place[-1]}: {wanted!r}")
+        at = [option.value for option in options].index(wanted)
         self.made.append(Choice(desk.about(place), tuple(option.features for option in options), at))
         return options[at].value
 
 
 class Remembered:
-    """An environment that makes equal calls of one task only once: it is deterministic, so they have equal results.
-
-    Args:
-        env: the environment, or a client of it.
-    """
+    """An environment that makes equal calls of one task only once: it is deterministic, so they have equal results."""
 
     def __init__(self, env: Any) -> None:
-        self.env = env
-        self.known: dict[tuple[str, ...], Any] = {}
-        self.task: Any = None
-        self.calls: list[tuple[str, dict[str, Any]]] = []
-        self.made: int | None = None
-        """The calls that the environment has had since its reset; None before that."""
+        self.env, self.known = env, dict[tuple[str, ...], Any]()
 
     def reset(self, task: Any) -> None:
-        self.task, self.calls, self.made = task, [], None
+        self.task, self.calls, self.made = task, list[tuple[str, dict[str, Any]]](), -1
 
     def call_tool(self, name: str, arguments: dict[str, Any]) -> Any:
         self.calls.append((name, arguments))
-        return self._known("", self._catch_up)
+        return self._result("call")
 
     def end(self) -> Any:
-        def ended() -> Any:
-            self._catch_up()
-            return self.env.end()
+        return self._result("end")
 
-        return self._known("end", ended)
-
-    def _known(self, what: str, play: Callable[[], Any]) -> Any:
+    def _result(self, what: str) -> Any:
         key = (self.task.id, *map(repr, self.calls), what)
         if key not in self.known:
-            self.known[key] = play()
+            if self.made < 0:  # the environment has not been reset for these calls
+                self.env.reset(task=self.task)
+            results = [self.env.call_tool(*call) for call in self.calls[max(self.made, 0) :]]
+            self.made = len(self.calls)
+            self.known[key] = self.env.end() if what == "end" else results[-1]
         return self.known[key]
-
-    def _catch_up(self) -> Any:
-        """Make the calls that the environment has not had, and return the result of the last."""
-        if self.made is None:
-            self.env.reset(task=self.task)
-            self.made = 0
-        result = None
-        for call in self.calls[self.made :]:
-            result = self.env.call_tool(*call)
-        self.made = len(self.calls)
-        return result
 
 
 def play(env: Any, task: Any, tools: Tools, choose: Choose) -> float:
@@ -369,26 +318,22 @@ def imitate(network: Chooser, games: Sequence[Sequence[Choice]], aside: Sequence
         RuntimeError: it has not the skill after many epochs.
     """
     began = time.perf_counter()
-    optimizer = torch.optim.Adam(network.parameters(), lr=IMITATION_RATE)
-    order = random.Random(0)
+    optimizer, order = torch.optim.Adam(network.parameters(), lr=IMITATION_RATE), random.Random(0)
     choices = [choice for game in games for choice in game]
     reached = 0.0
     for epoch in range(1, MOST_EPOCHS + 1):
-        for batch in _parts(order.sample(choices, len(choices)), 32):
+        shuffled = order.sample(choices, len(choices))
+        for at in range(0, len(shuffled), BATCH):
             optimizer.zero_grad()
-            (-torch.stack([network.log_of(choice) for choice in batch]).mean()).backward()
+            (-torch.stack([network.log_of(choice) for choice in shuffled[at : at + BATCH]]).mean()).backward()
             optimizer.step()
         with torch.no_grad():
-            chances = [torch.stack([network.log_of(choice) for choice in game]).sum().exp().item() for game in aside]
-        reached = statistics.fmean(chances)
+            logs = [torch.stack([network.log_of(choice) for choice in game]).sum() for game in aside]
+        reached = statistics.fmean(log.exp().item() for log in logs)
         if reached >= SKILL:
             seconds = round(time.perf_counter() - began, 1)
             return {"games": len(games), "epochs": epoch, "skill": reached, "seconds": seconds}
     raise RuntimeError(f"after {MOST_EPOCHS} epochs the solutions have a probability of {reached:.2f}, not {SKILL}")
-
-
-def _parts(items: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
-    return (items[at : at + size] for at in range(0, len(items), size))
 
 
 def learn(optimizer: Any, network: Chooser, groups: Sequence[Sequence[tuple[float, Sequence[Choice]]]]) -> None:
@@ -432,10 +377,7 @@ class Plain:
 
 
 class Bandit(Plain):
-    """Takes a family by what groups of it were worth: a group of equal returns teaches nothing.
-
-    An arm is a family. It pays the standard deviation of the returns of a group, and its worth is a running mean.
-    """
+    """Takes a family by the running mean of what its groups were worth: the standard deviation of their returns."""
 
     LEAST, FORGET = 0.05, 0.3
 
@@ -444,8 +386,7 @@ class Bandit(Plain):
         self.worth = dict.fromkeys(sorted({task.family for task in tasks}), 0.5)  # the most that there can be
 
     def take(self) -> Any:
-        weights = [worth + self.LEAST for worth in self.worth.values()]
-        (family,) = self.dice.choices([*self.worth], weights)
+        (family,) = self.dice.choices([*self.worth], [worth + self.LEAST for worth in self.worth.values()])
         return self.dice.choice([task for task in self.tasks if task.family == family])
 
     def note(self, task: Any, scores: Sequence[float]) -> None:
@@ -464,9 +405,7 @@ def tasks_of(env: Any, split: str, number: int) -> list[Any]:
 def started(env: Any, tools: Tools, tasks: Sequence[Any], seed: int) -> tuple[Chooser, dict[str, Any]]:
     """Return a network that has imitated the solutions of some tasks for training, and the numbers of this start."""
     torch.manual_seed(seed)
-    network = Chooser()
-    games: list[list[Choice]] = []
-    aside: list[list[Choice]] = []
+    network, games, aside = Chooser(), list[list[Choice]](), list[list[Choice]]()
     for family in FAMILIES:
         own = [task for task in tasks if task.family == family]
         for at, task in enumerate(random.Random(seed).sample(own, min(GAMES + ASIDE, len(own)))):
@@ -482,7 +421,6 @@ def train(env: Any, seed: int, samplers: Sequence[str], updates: int = UPDATES) 
     Args:
         env: the environment office, or a client of it.
         samplers: names of `SAMPLERS`.
-        updates: the number of updates.
     """
     torch.set_num_threads(1)
     tasks, held_out = tasks_of(env, "train", TRAIN_TASKS), tasks_of(env, "test", TEST_TASKS)
@@ -493,18 +431,14 @@ def train(env: Any, seed: int, samplers: Sequence[str], updates: int = UPDATES) 
     print(f"imitation ends after {start['epochs']} epochs: a solution has {start['skill']:.2f}", flush=True)
     before = measured(env, tools, network, held_out, LOOKS)
     for sampler in samplers:
-        began = time.perf_counter()
-        points, looks = [], [(0, before)]
-        pupil = copy.deepcopy(network)
+        began, points, looks, pupil = time.perf_counter(), [], [(0, before)], copy.deepcopy(network)
         for point in curve_of(env, tools, pupil, SAMPLERS[sampler](tasks, random.Random(seed)), updates):
             points.append(point)
-            last = len(points) == updates
-            if last or len(points) % LOOK_EVERY == 0:
-                looks.append((len(points), measured(env, tools, pupil, held_out, LOOKS if last else 1)))
-                print(
-                    f"{sampler}, steps to {len(points)}: reward {point['reward']:.2f}, test tasks {looks[-1][1]:.2f}",
-                    flush=True,
-                )
+            update, last = len(points), len(points) == updates
+            if last or update % LOOK_EVERY == 0:
+                seen = measured(env, tools, pupil, held_out, LOOKS if last else 1)
+                looks.append((update, seen))
+                print(f"{sampler}, steps to {update}: reward {point['reward']:.2f}, test {seen:.2f}", flush=True)
         yield {
             "seed": seed,
             "sampler": sampler,
@@ -525,9 +459,7 @@ def measured(env: Any, tools: Tools, network: Chooser, tasks: Sequence[Any], tim
     return statistics.fmean(play(env, task, tools, choose) for task in tasks for _ in range(times))
 
 
-def curve_of(
-    env: Any, tools: Tools, network: Chooser, sampler: Plain, updates: int = UPDATES
-) -> Iterator[dict[str, Any]]:
+def curve_of(env: Any, tools: Tools, network: Chooser, sampler: Plain, updates: int) -> Iterator[dict[str, Any]]:
     """Improve a network, and yield the mean return of the episodes of each update."""
     optimizer = torch.optim.Adam(network.parameters(), lr=RATE)
     for update in range(1, updates + 1):
