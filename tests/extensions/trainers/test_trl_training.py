@@ -86,3 +86,23 @@ def test_a_failed_episode_has_no_advantage_with_a_reward_function_of_a_users_own
 def test_in_rollouts_the_model_writes_to_the_user(scored: dict[str, Any]) -> None:
     assert scored["spoken"]["rewards"] == [1.0]
     assert "<|im_start|>user\nTwo.<|im_end|>\n<|im_start|>assistant\n" in scored["spoken"]["text"]
+
+
+def test_masks_are_those_of_the_trainer_but_for_line_breaks_of_the_template() -> None:
+    python = os.environ.get("MCPENV_TRL")
+    assert python, "MCPENV_TRL names no Python that has trl and mcpenv-client; .ci/run makes one and sets it"
+    environ = {**os.environ, "HF_HUB_OFFLINE": "1"}
+    command = [python, str(Path(__file__).with_name("mask_program.py"))]
+    ran = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=300, check=False)
+    assert ran.returncode == 0, ran.stderr
+    found = [json.loads(line) for line in ran.stdout.splitlines() if line.startswith("{")]
+    assert [each["template"] for each in found] == ["qwen3", "qwen2_5", "lfm2_v2"]
+    for each in found:
+        ours, theirs, texts = each["ours"], each["theirs"], each["texts"]
+        assert ours["samples"] == 1
+        assert theirs["tokens"] == [*ours["tokens"], *theirs["tokens"][-1:]]  # a line break behind the last answer
+        marks = list(zip([*ours["mask"], 0], theirs["mask"], texts, strict=True))
+        assert sum(one for one, *_ in marks) > 50
+        # The trainer marks what its template writes around an answer, too; a model does not sample it.
+        assert {text for one, other, text in marks if one != other} == {"\n"}
+        assert all(other for one, other, _ in marks if one)
