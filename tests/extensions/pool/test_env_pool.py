@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
+import re
+import socket
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -384,3 +386,19 @@ def test_an_error_of_the_policy_is_recorded_where_the_caller_says_so(kind: Any) 
                 await pool.rollout(five_rolls, TASKS, policy_errors="ignore")
 
     run(play)
+
+
+def test_a_server_that_does_not_answer_is_left_out_and_says_why(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("mcpenv_client.pool.servers.CHECK_S", 0.25)
+    monkeypatch.setattr("mcpenv_client.pool.servers.LAST_CHECK_S", 0.5)
+
+    async def body() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            async with EnvPool(f"http://127.0.0.1:{silent.getsockname()[1]}", 2, backend="remote"):
+                pass
+
+    with pytest.raises(PoolError, match=r"no server answers: http://127\.0\.0\.1:\d+: no answer within 0\.5 s"):
+        run(body)
+    assert re.search(r"http://127\.0\.0\.1:\d+ is left out: no answer within 0\.25 s", caplog.text)

@@ -4,6 +4,7 @@ from .assignment import Assignment, Limits, Played
 from .backend import PoolError
 from .env_pool import EnvPool, SyncEnvPool
 from .episode import BlockingEpisode, Episode, OutOfTime, Policy, PolicyFailed
+from .mixed import MixedPool, MixedStream
 from .sampler import TaskSampler
 from .stream import PolicyErrors, Stream
 
@@ -13,6 +14,8 @@ __all__ = [
     "EnvPool",
     "Episode",
     "Limits",
+    "MixedPool",
+    "MixedStream",
     "OutOfTime",
     "Played",
     "Policy",

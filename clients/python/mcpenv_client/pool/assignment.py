@@ -12,6 +12,14 @@ from mcpenv_client.scores import score_of
 from mcpenv_client.types.records import Trajectory, components_of
 from mcpenv_client.types.status import Status
 
+WORLD = "world"
+"""The column of a row that names its environment, where a pool has several."""
+
+
+def world_of(row: Any) -> str | None:
+    """Return the world that a row names; None if it names none."""
+    return row.get(WORLD) if isinstance(row, Mapping) else None
+
 
 @dataclass(frozen=True)
 class Assignment:

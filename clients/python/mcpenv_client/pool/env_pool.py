@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from mcpenv_client.client import EnvClient
 from mcpenv_client.portal import PORTAL
 from mcpenv_client.rows import reset_options_of
-from mcpenv_client.samples import Sample
 from mcpenv_client.types.records import StepResult
 from mcpenv_client.types.tasks import Task
 
@@ -21,9 +19,9 @@ from .episode import Begin, Policy
 from .instances import Target
 from .local import LocalBackend
 from .plan import Plan, Tasks
+from .plays import Plays
 from .processes import ProcessBackend
 from .remote import RemoteBackend
-from .samples import samples_of_group
 from .servers import Listed
 from .stream import PolicyErrors, Repeats, Stream
 
@@ -33,7 +31,7 @@ if TYPE_CHECKING:
 BackendName = Literal["local", "process", "ray", "remote"]
 
 
-class EnvPool:
+class EnvPool(Plays):
     """Many environments of one target. Use it as ``async with``, or by `sync` as ``with``.
 
     It has two units of work: whole episodes, if the policy can be sent to the environments (`rollout`, `play`);
@@ -257,38 +255,15 @@ class EnvPool:
         """
         self._backend.pause(True)
 
-    def resume(self) -> None:
-        """Continue after `pause`."""
-        self._backend.pause(False)
-
-    async def samples(
-        self, policy: Policy, tasks: Tasks | None = None, *, group: int = 1, **options: Any
-    ) -> AsyncIterator[Sample]:
-        """Play episodes and yield the samples of each group as soon as all of its episodes are done.
-
-        The policy gives the model's tokens: to `RunningEpisode.wrote` for each answer, or as its value: a `Sample`,
-        a list of them, of `mcpenv_client.samples.Turn`, or of the turns that a model proxy recorded. An episode that
-        failed has samples with ``usable`` False, or none if its policy gave no tokens.
+    def resume(self, policy_version: int | None = None) -> None:
+        """Continue after `pause`.
 
         Args:
-            policy, tasks, group: as for `rollout`.
-            options: further arguments of `play`.
-
-        Raises:
-            TypeError: the policy gave no tokens.
-            ValueError: ``trajectories`` is False.
+            policy_version: the new version of the weights, for `samples`; None: it did not change.
         """
-        if not options.get("trajectories", True):
-            raise ValueError("samples() reads the steps of the episodes; leave trajectories=False out")
-        groups: dict[int, list[Played]] = {}
-        async with contextlib.aclosing(self.play(policy, tasks, group=group, **options)) as playing:
-            async for played in playing:
-                waiting = groups.setdefault(played.assignment.group, [])
-                waiting.append(played)
-                if len(waiting) == group:
-                    whole = sorted(groups.pop(played.assignment.group), key=lambda each: each.assignment.sample)
-                    for sample in samples_of_group(whole):
-                        yield sample
+        if policy_version is not None:
+            self.policy_version = policy_version
+        self._backend.pause(False)
 
     # -- single steps
 

@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 
 from mcpenv_client.types.tasks import Task
 
-from .assignment import Played
+from .assignment import Played, world_of
 
 By = Literal["weight", "level", "pass_rate"]
 """The rule of a sampler."""
@@ -136,9 +136,10 @@ def _name(row: Row) -> str:
         return row
     if isinstance(row, Task):
         return row.id
+    world = world_of(row)
     if row.get("task") is not None:
-        return str(row["task"])
-    return json.dumps([row.get("split"), row.get("index")])
+        return str(row["task"]) if world is None else json.dumps([world, row["task"]])
+    return json.dumps([*([] if world is None else [world]), row.get("split"), row.get("index")])
 
 
 def _level(row: Row) -> int:

@@ -8,10 +8,10 @@ from typing import Any
 
 from mcpenv_client.samples import Sample, SampledTurn, samples_of, turns_of
 from mcpenv_client.samples.chain import about_episode
-from mcpenv_client.scores import advantages_of_scores
+from mcpenv_client.scores import advantages_of_scores, whole_status
 from mcpenv_client.types.model_turns import ModelTurn
 
-from .assignment import Played
+from .assignment import Played, world_of
 
 
 def samples_of_group(group: Sequence[Played]) -> list[Sample]:
@@ -29,8 +29,14 @@ def samples_of_group(group: Sequence[Played]) -> list[Sample]:
 
 
 def _samples(played: Played, advantage: float | None) -> list[Sample]:
-    about: dict[str, Any] = {"group": played.assignment.group, "advantage": advantage, "reward": played.reward}
-    about |= {"status": played.status.code.value, "usable": _usable(played)}
+    about: dict[str, Any] = {
+        "group": played.assignment.group,
+        "environment": world_of(played.assignment.row),
+        "advantage": advantage,
+        "reward": played.reward,
+        "status": played.status.code.value,
+        "usable": _usable(played),
+    }
     given = played.value if isinstance(played.value, list) else [played.value]
     if played.turns:
         return samples_of(played.turns, played.trajectory, **about)
@@ -50,7 +56,5 @@ def _samples(played: Played, advantage: float | None) -> list[Sample]:
 
 def _usable(played: Played) -> bool:
     """Return True if the optimiser may see an episode: each of its steps and its end are about the agent."""
-    trajectory = played.trajectory
-    if trajectory is None or played.reward is None or not played.status.usable:
-        return False
-    return all(step.status.usable for step in trajectory.steps)
+    whole = None if played.trajectory is None else whole_status(played.trajectory)
+    return played.reward is not None and played.status.usable and whole is not None and whole.usable

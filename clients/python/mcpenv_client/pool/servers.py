@@ -27,6 +27,8 @@ MANY = ("@", "dns+http://")
 CHECK_S = 5.0
 """Seconds between two checks of an unhealthy server, and of a file of servers."""
 
+LAST_CHECK_S = 30.0
+"""The seconds to wait for an answer when a pool starts and none of its servers has answered in `CHECK_S`."""
 
 Listed = str | Sequence[str] | Mapping[str, float]
 """Servers: a URL, a list, a mapping of URLs to weights, a file (``@PATH``) or a name (``dns+http://``)."""
@@ -188,6 +190,8 @@ class Servers:
         await asyncio.gather(*(self.look(server) for server in self.all))
         fixed = not isinstance(self._given, str) or not self._given.startswith(MANY)
         if fixed and all(server.ill is not None for server in self.all):
+            await asyncio.gather(*(self.look(server, LAST_CHECK_S) for server in self.all))
+        if fixed and all(server.ill is not None for server in self.all):
             raise PoolError(f"no server answers: {self._described()}")
 
     async def close(self) -> None:
@@ -262,18 +266,20 @@ class Servers:
         finally:
             change.cancel()
 
-    async def look(self, server: Server) -> None:
+    async def look(self, server: Server, timeout_s: float | None = None) -> None:
         """Ask a server for its health, and for the number of further sessions that it accepts."""
+        timeout_s = CHECK_S if timeout_s is None else timeout_s
         server.looked_at = time.monotonic()
         try:
-            capacity = await asyncio.wait_for(self._connect(server.url).capacity(), CHECK_S)
+            capacity = await asyncio.wait_for(self._connect(server.url).capacity(), timeout_s)
         except (McpenvError, asyncio.TimeoutError) as error:
             if isinstance(error, ConnectionFailed) and error.http_status is not None:
                 server.ill = server.limit = None  # it answers without that number
                 return
+            why = str(error) or f"no answer within {timeout_s:g} s"
             if server.ill is None:
-                logger.warning("pool: %s is left out: %s", without_password(server.url), error or "no answer in time")
-            server.ill = str(error) or "no answer in time"
+                logger.warning("pool: %s is left out: %s", without_password(server.url), why)
+            server.ill = why
             await asyncio.gather(*(client.close() for client in server.take_idle()))
         else:
             # A server that accepts no new sessions may still serve those that this pool has there.

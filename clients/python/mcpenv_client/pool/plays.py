@@ -1,0 +1,93 @@
+"""What pools make of a play: its groups, and their samples."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Any
+
+from mcpenv_client.samples import Sample
+
+from .assignment import Played
+from .groups import groups_of
+from .plan import Tasks
+from .samples import samples_of_group
+
+
+class Plays(ABC):
+    """A pool that can play episodes, of one environment or of several.
+
+    Attributes:
+        policy_version: the version of the weights that the policy has now; None if unknown.
+    """
+
+    policy_version: int | None = None
+
+    @abstractmethod
+    def play(self, *arguments: Any, **options: Any) -> Any:
+        """Play episodes, and yield each as soon as it is done."""
+
+    async def groups(
+        self,
+        policy: Any,
+        tasks: Tasks | None = None,
+        *,
+        group: int,
+        group_timeout_s: float | None = None,
+        **options: Any,
+    ) -> AsyncGenerator[list[Played], None]:
+        """Play episodes and yield those of each group, in the order of their numbers, as soon as all are done.
+
+        Args:
+            policy, tasks, group: as for `play`.
+            group_timeout_s: the seconds after the end of a group's first episode, after which the group is yielded
+                without the others; None: they are waited for. The others play on to their own limits and are dropped.
+            options: further arguments of `play`.
+        """
+        found = groups_of(self.play(policy, tasks, group=group, **options), group, group_timeout_s)
+        async with contextlib.aclosing(found) as groups:
+            async for played in groups:
+                yield played
+
+    async def samples(
+        self,
+        policy: Any,
+        tasks: Tasks | None = None,
+        *,
+        group: int = 1,
+        group_timeout_s: float | None = None,
+        max_staleness: int | None = None,
+        **options: Any,
+    ) -> AsyncIterator[Sample]:
+        """Play episodes and yield the samples of each group as soon as all of its episodes are done.
+
+        The policy gives the model's tokens: to `RunningEpisode.wrote` for each answer, or as its value: a `Sample`,
+        a list of them, of `mcpenv_client.samples.SampledTurn`, or of the turns that a model proxy recorded. An episode
+        that failed has samples with ``usable`` False, or none if its policy gave no tokens.
+
+        Args:
+            policy, tasks, group, group_timeout_s: as for `groups`.
+            max_staleness: samples with a part of more than so many versions before `policy_version` have ``usable``
+                False; None: no limit.
+            options: further arguments of `play`.
+
+        Raises:
+            TypeError: the policy gave no tokens.
+            ValueError: ``trajectories`` is False.
+        """
+        if not options.get("trajectories", True):
+            raise ValueError("samples() reads the steps of the episodes; leave trajectories=False out")
+        found = self.groups(policy, tasks, group=group, group_timeout_s=group_timeout_s, **options)
+        async with contextlib.aclosing(found) as groups:
+            async for played in groups:
+                for sample in samples_of_group(played):
+                    stale = max_staleness is not None and self._age_of(sample) > max_staleness
+                    yield dataclasses.replace(sample, usable=False) if stale else sample
+
+    def _age_of(self, sample: Sample) -> int:
+        """Return the number of versions between the oldest part of a sample and the present weights; 0 if unknown."""
+        if sample.policy_version is None or self.policy_version is None:
+            return 0
+        return self.policy_version - sample.policy_version

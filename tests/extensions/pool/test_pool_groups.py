@@ -1,0 +1,174 @@
+"""Groups of a pool: stragglers, stale samples, and several worlds in one play."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+from pool_worlds import Dice
+
+from mcpenv import MCPEnvironment, TaskSet
+from mcpenv_client.pool import EnvPool, MixedPool, TaskSampler
+
+
+class Coin(MCPEnvironment):
+    """Flip a coin."""
+
+    SUPPORTS_CONCURRENT_SESSIONS = True
+    tasks = TaskSet({"id": f"t{number}", "prompt": "Flip."} for number in range(6))
+
+    def __init__(self) -> None:
+        @self.tool
+        def flip() -> str:
+            """Flip it."""
+            return "heads"
+
+    def verify(self, evidence: object) -> bool:
+        return True
+
+
+async def one_roll(episode: Any) -> None:
+    episode.wrote([1], [2, 3], policy_version=episode.assignment.sample)
+    await episode.call_tool("roll", {})
+
+
+def test_a_straggler_does_not_hold_its_group_or_others() -> None:
+    async def body() -> None:
+        late = asyncio.Event()
+
+        async def policy(episode: Any) -> str:
+            if episode.assignment.group == 1 and episode.assignment.sample == 2:
+                await late.wait()
+            await episode.call_tool("roll", {})
+            return str(episode.assignment.sample)
+
+        async with EnvPool(Dice, 8) as pool:
+            groups = pool.groups(policy, ["t1", "t2", "t3"], group=3, seed=1, group_timeout_s=0.5)
+            found: dict[int, list[Any]] = {}
+            async for group in groups:
+                found[group[0].assignment.group] = [played.value for played in group]
+                if len(found) == 3:
+                    late.set()  # it ends when its group has gone on without it
+            assert found == {0: ["0", "1", "2"], 1: ["0", "1"], 2: ["0", "1", "2"]}
+            again = [each async for each in pool.groups(policy, ["t2"], group=2, seed=1)]
+            assert [[played.value for played in group] for group in again] == [["0", "1"]]
+
+    asyncio.run(body())
+
+
+def test_the_loop_over_groups_may_be_left() -> None:
+    async def body() -> None:
+        async with EnvPool(Dice, 2) as pool:
+            for _ in range(2):
+                async for group in pool.groups(one_roll, itertools.repeat("t1"), group=2, seed=1, group_timeout_s=60):
+                    assert len(group) == 2
+                    break
+            assert len(await pool.rollout(one_roll, ["t1"], group=4, seed=1)) == 4
+
+    asyncio.run(body())
+
+
+def test_stale_samples_are_not_usable() -> None:
+    async def body() -> list[tuple[int | None, bool]]:
+        async with EnvPool(Dice, 2) as pool:
+            pool.pause()
+            pool.resume(policy_version=3)
+            samples = pool.samples(one_roll, ["t1"], group=4, seed=1, max_staleness=2)
+            return [(sample.policy_version, sample.usable) async for sample in samples]
+
+    found = asyncio.run(body())
+    assert [version for version, _ in found] == [0, 1, 2, 3]
+    scored = [usable for _, usable in found][1:]
+    assert found[0][1] is False and len(set(scored)) == 1
+
+
+def rows(split: str = "train") -> Iterator[dict[str, Any]]:
+    for number in range(6):
+        yield {"world": "dice" if number % 3 else "coin", "task": f"t{number}"}
+
+
+async def by_world(episode: Any) -> str:
+    tools = [tool.name for tool in await episode.list_tools()]
+    await episode.call_tool("roll" if "roll" in tools else tools[0], {})
+    return "roll" if "roll" in tools else "other"
+
+
+async def later() -> AsyncIterator[dict[str, Any]]:
+    for row in rows():
+        await asyncio.sleep(0)
+        yield row
+
+
+@pytest.mark.parametrize("source", [lambda: list(rows()), rows, later], ids=["list", "iterator", "async iterator"])
+def test_rows_of_several_worlds_are_played_in_their_own(source: Any) -> None:
+    async def body() -> None:
+        async with MixedPool({"dice": Dice, "coin": EnvPool(Coin, 2)}, size=3) as pool:
+            async with pool.play(by_world, source(), group=2, seed=5) as stream:
+                played = [each async for each in stream]
+        assert sorted(each.assignment.number for each in played) == list(range(12))
+        for each in played:
+            assert each.status.usable, each.error
+            assert each.value == ("roll" if each.assignment.row["world"] == "dice" else "other")
+            assert each.assignment.group == each.assignment.number // 2
+        assert stream.unfinished == []
+
+    asyncio.run(body())
+
+
+def test_samples_of_a_mixed_pool_name_their_world() -> None:
+    async def policy(episode: Any) -> None:
+        episode.wrote([1], [2])
+        await by_world(episode)
+
+    async def body() -> Counter[str | None]:
+        async with MixedPool({"dice": Dice, "coin": Coin}, size=2) as pool:
+            return Counter([sample.environment async for sample in pool.samples(policy, rows(), group=2, seed=1)])
+
+    assert asyncio.run(body()) == {"dice": 8, "coin": 4}
+
+
+def test_a_sampler_draws_from_several_worlds_and_is_told() -> None:
+    async def body() -> None:
+        sampler = TaskSampler(list(rows()), seed=2)
+        async with MixedPool({"dice": Dice, "coin": Coin}, size=2) as pool:
+            async with pool.play(by_world, sampler, seed=1) as stream:
+                async for played in stream:
+                    if played.assignment.number >= 10:
+                        break
+        assert sampler.state()["seen"].keys() <= {f'["{row["world"]}", "{row["task"]}"]' for row in rows()}
+
+    asyncio.run(body())
+
+
+@pytest.mark.parametrize(
+    ("worlds", "tasks", "options", "problem"),
+    [
+        ({}, ["t1"], {}, "at least one world"),
+        ({"dice": Dice}, None, {}, "needs tasks"),
+        ({"dice": Dice}, [{"world": "dyce", "task": "t1"}], {}, "'dyce'.*one of: dice"),
+        ({"dice": Dice}, [{"task": "t1"}], {}, "world None"),
+        ({"dice": Dice}, [], {"forks": True}, "takes no forks"),
+    ],
+)
+def test_what_a_mixed_pool_cannot_play_is_refused(worlds: Any, tasks: Any, options: Any, problem: str) -> None:
+    async def body() -> None:
+        async with MixedPool(worlds) as pool:
+            async with pool.play(one_roll, tasks, **options) as stream:
+                async for _ in stream:
+                    pass
+
+    with pytest.raises(ValueError, match=problem):
+        asyncio.run(body())
+
+
+def test_a_world_without_a_policy_is_named() -> None:
+    async def body() -> None:
+        async with MixedPool({"dice": Dice, "coin": Coin}) as pool:
+            pool.play({"dice": one_roll}, [])
+
+    with pytest.raises(ValueError, match="no policy for coin"):
+        asyncio.run(body())
