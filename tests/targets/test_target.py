@@ -293,8 +293,16 @@ def test_specs_work_from_any_working_directory(tmp_path: Path) -> None:
         ("others", "the folder has no environment.py; name one of its files: a.py, b.py"),
         ("notes.txt", "is not a Python file"),
         ("missing_module:Counter", "there is no module 'missing_module'"),
-        ("tau3:retail", "there is no module 'tau3'. Did you mean 'tau2:retail'?"),
-        ("harbr:some/where", "there is no such file or folder. Did you mean 'harbor:some/where'?"),
+        pytest.param(
+            "tau3:retail",
+            "there is no module 'tau3'. Did you mean 'tau2:retail'?",
+            marks=pytest.mark.extension("tau2"),
+        ),
+        pytest.param(
+            "harbr:some/where",
+            "there is no such file or folder. Did you mean 'harbor:some/where'?",
+            marks=pytest.mark.extension("harbor"),
+        ),
         ("game.missing:Counter", "there is no module 'game.missing'"),
         ("x" * 300, "File name too long"),
         ("~nobody-of-this-name/game", "Could not determine home directory."),
