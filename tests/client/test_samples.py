@@ -156,8 +156,9 @@ LEFT_OUT = {
     "gave 1 of the 5 tokens of the answer": turn([1], [2], usage=TurnUsage(1, 5)),
     "gave 1 of the 9 tokens of the prompt": turn([1], [2], usage=TurnUsage(9, 1)),
     "asked for 2 answers at once": turn([1], None, tokens=[TurnTokens([1]), TurnTokens([2])]),
-    "gave no whole answer (status 500": turn([1], [2], status=500),
-    "cut by the agent": turn([1], [2], cut="agent"),
+    "gave no whole answer (status 500)": turn([1], [2], status=500),
+    "gave no whole answer (cut by the agent)": turn([1], [2], cut="agent"),
+    "gave no whole answer (cut by the endpoint)": turn(None, None, cut="endpoint", answer=None, status=None),
 }
 
 

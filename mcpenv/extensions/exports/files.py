@@ -54,11 +54,13 @@ class ExportFormat:
         write: writes the episodes. It raises `ConfigurationError` if it cannot, or `OSError`.
         suffix: the suffix of its files.
         binary: True if it cannot be written to standard output.
+        tokens: True if it has tokens of a model, and takes `ExportOptions.tokenizer`.
     """
 
     write: Write
     suffix: str
     binary: bool = False
+    tokens: bool = False
 
 
 def format_names() -> list[str]:
@@ -89,6 +91,8 @@ def export(episodes: Episodes, name: str, out: Path | None, options: ExportOptio
         ConfigurationError: the format needs a file or a package, or the file cannot be written.
     """
     form = format_of(name)
+    if options.tokenizer is not None and not form.tokens:
+        raise ConfigurationError(f"{name} has no tokens; leave --tokenizer out")
     if out is None and form.binary:
         raise ConfigurationError(
             f"{name} is binary and cannot be written to standard output; add --out FILE{form.suffix}"

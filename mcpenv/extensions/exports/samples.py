@@ -136,7 +136,7 @@ def _format(rows: Callable[[_Samples], Iterable[Any]]) -> ExportFormat:
         samples.say()
         return samples.episodes
 
-    return ExportFormat(write=write, suffix=".jsonl")
+    return ExportFormat(write=write, suffix=".jsonl", tokens=True)
 
 
 def _rows_of(name: str) -> ExportFormat:

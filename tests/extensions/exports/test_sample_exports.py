@@ -104,3 +104,8 @@ def test_a_tokenizer_that_is_not_there_is_named(record: Path, capsys: pytest.Cap
     arguments = ["trajectories", "export", str(record), "--format", "tokens", "--tokenizer", "no-such-tokenizer"]
     assert execute(arguments) == 2
     assert "transformers" in (said := capsys.readouterr().err) or "no-such-tokenizer" in said
+
+
+def test_a_tokenizer_is_refused_where_there_are_no_tokens(record: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute(["trajectories", "export", str(record), "--format", "chat-openai", "--tokenizer", "tiny"]) == 2
+    assert "chat-openai has no tokens; leave --tokenizer out" in capsys.readouterr().err

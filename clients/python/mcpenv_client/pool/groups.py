@@ -7,9 +7,9 @@ import logging
 import time
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
-from typing import Any
 
 from .assignment import Played
+from .stream import Episodes
 
 logger = logging.getLogger("mcpenv")
 
@@ -22,11 +22,11 @@ class _Group:
     played: list[Played] = field(default_factory=list)
 
 
-async def groups_of(stream: Any, size: int, timeout_s: float | None = None) -> AsyncGenerator[list[Played], None]:
+async def groups_of(stream: Episodes, size: int, timeout_s: float | None = None) -> AsyncGenerator[list[Played], None]:
     """Yield the episodes of each group, in the order of their numbers.
 
     Args:
-        stream: the episodes: a `Stream`, or one of several worlds.
+        stream: the episodes, of one world or of several.
         size: the number of episodes in a group.
         timeout_s: the seconds after the end of a group's first episode, after which the group is yielded without the
             others. They play on to their own limits, and what they return is dropped. None: all are waited for.

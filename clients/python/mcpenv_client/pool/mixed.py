@@ -14,7 +14,7 @@ from .episode import Policy
 from .instances import Target
 from .plan import Plan, Tasks
 from .plays import Plays
-from .stream import Stream
+from .stream import Episodes, Stream
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -146,7 +146,7 @@ class _Router:
             woken.set()
 
 
-class MixedStream:
+class MixedStream(Episodes):
     """The episodes of a play of several worlds, as `Stream` has those of one.
 
     Attributes:
@@ -161,22 +161,6 @@ class MixedStream:
     def unfinished(self) -> list[Assignment]:
         """The episodes that the play read and did not yield, once it is closed."""
         return [each for stream in self._streams for each in stream.unfinished]
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Played:
-        return await anext(self._episodes)
-
-    async def aclose(self) -> None:
-        """End the play. Running episodes are stopped. Safe to call twice."""
-        await self._episodes.aclose()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *exc: object) -> None:
-        await self.aclose()
 
 
 async def _episodes(streams: list[Stream], told: Callable[[Played], None] | None) -> AsyncGenerator[Played, None]:

@@ -148,7 +148,31 @@ class Running:
         ]
 
 
-class Stream:
+class Episodes:
+    """The episodes of a play, as an async iterator. Leaving ``async with``, or `aclose`, ends the play."""
+
+    _episodes: AsyncGenerator[Played, None]
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Played:
+        return await anext(self._episodes)
+
+    async def aclose(self) -> None:
+        """End the play. Running episodes are stopped. Safe to call twice."""
+        await self._episodes.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+class Stream(Episodes):
     """The episodes of a play, as an async iterator. The episodes begin with the first ``async for``.
 
     Leaving the loop ends the play. ``async with`` or `aclose` waits for that end.
@@ -179,24 +203,6 @@ class Stream:
         self.unfinished: list[Assignment] = []
         # The generator must not refer to the stream: the event loop closes it when the last reference to it is lost.
         self._episodes = _episodes(plan, begin, division, repeats, told, bar, self.unfinished)
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Played:
-        return await anext(self._episodes)
-
-    async def aclose(self) -> None:
-        """End the play. Running episodes are stopped. Safe to call twice."""
-        await self._episodes.aclose()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.aclose()
 
 
 async def _episodes(

@@ -40,11 +40,11 @@ def turns_of(
         tokenizer: its name, for `SampledTurn.tokenizer`.
     """
     found, left_out = [], []
-    for index, turn in enumerate(recorded):
+    for index in range(len(recorded)):
         made = _turn_of(recorded, index, tokenize, tokenizer)
         if isinstance(made, SampledTurn):
             found.append(made)
-        elif turn.tokens or turn.answer is not None or turn.error is not None:
+        else:
             left_out.append(LeftOut(index, made))
     return found, left_out
 
@@ -55,7 +55,8 @@ def _turn_of(
     """Return a turn, or the reason that it is left out."""
     turn = recorded[index]
     if turn.error is not None or turn.cut is not None or turn.status != 200:
-        return f"the endpoint gave no whole answer (status {turn.status}, {turn.cut and f'cut by the {turn.cut}'})"
+        why = f"cut by the {turn.cut}" if turn.cut is not None else turn.error or f"status {turn.status}"
+        return f"the endpoint gave no whole answer ({why})"
     steps = [call.step for call in turn.calls if call.step is not None]
     problem = _problem(turn)
     if problem is None:
