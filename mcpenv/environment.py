@@ -17,7 +17,7 @@ from mcp.server.context import ServerMiddleware
 from mcp_types import Icon, ToolAnnotations
 
 from mcpenv_client.errors import InvalidMessage
-from mcpenv_client.rows import rows_of
+from mcpenv_client.rows import Rows
 from mcpenv_client.types.actions import Action, CallToolAction, ListToolsAction
 from mcpenv_client.types.models import build_models
 from mcpenv_client.types.observations import Observation
@@ -462,9 +462,9 @@ class MCPEnvironment:
         return tasks_of(cls).range(split, start, stop)
 
     @classmethod
-    def rows(cls, split: str) -> list[dict[str, Any]]:
-        """Return a split as a trainer's dataset, a row for each task: `mcpenv_client.rows.rows_of`."""
-        return rows_of(cls.get_tasks(split))
+    def rows(cls, split: str) -> Rows:
+        """Return a split as a trainer's dataset, a row for each task, which is read when it is used."""
+        return Rows(range(cls.num_tasks(split)), functools.partial(cls.get_tasks, split))
 
     @property
     def mode(self) -> Mode:

@@ -18,7 +18,7 @@ from .connection.http import fetch
 from .connection.resume import ResumableSession, jittered
 from .errors import CapacityReached, InvalidMessage, ListingFailed
 from .launched import Instances, Launched, provider_named
-from .rows import rows_of
+from .rows import PAGE, READING, Rows
 from .sync import SyncEnvClient
 from .task_client import TaskClient
 from .types.actions import Action, ListToolsAction
@@ -455,9 +455,19 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
         """Return the tasks of a split from ``start`` to ``stop``, exclusive; None: to the last."""
         return await self._tasks.range(split, start, stop)
 
-    async def rows(self, split: str) -> list[dict[str, Any]]:
-        """Return a split as a trainer's dataset, with a row for each task: `mcpenv_client.rows.rows_of`."""
-        return rows_of(await self.get_tasks(split))
+    async def rows(self, split: str) -> Rows:
+        """Return a split as a trainer's dataset, with a row for each task. The first `PAGE` rows are read here.
+
+        The others are read when they are used. That blocks the thread; in a coroutine use ``async for``.
+        """
+
+        def read(start: int, stop: int) -> list[Task]:
+            return READING.call(lambda: self.get_tasks(split, start, stop))
+
+        rows = Rows(range(await self.num_tasks(split)), read)
+        async for _ in rows[:PAGE]:
+            pass
+        return rows
 
     # -- methods to override in a typed client
 

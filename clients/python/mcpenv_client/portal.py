@@ -59,7 +59,7 @@ class _Call(Generic[T]):
 
 
 class Portal:
-    """An event loop in a daemon thread of its own, started on first use. Any thread may call."""
+    """An event loop in a daemon thread of its own, started on first use. Any thread may call. Each lives for ever."""
 
     def __init__(self) -> None:
         # Reentrant, because a signal handler may make the first call while another makes the first call.
@@ -67,6 +67,8 @@ class Portal:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread_id: int | None = None
         self._of_parents: list[asyncio.AbstractEventLoop] = []
+        if hasattr(os, "register_at_fork"):  # not on Windows
+            os.register_at_fork(after_in_child=self.after_fork)
 
     @property
     def is_current_thread(self) -> bool:
@@ -128,5 +130,3 @@ class Portal:
 
 
 PORTAL = Portal()
-if hasattr(os, "register_at_fork"):  # not on Windows
-    os.register_at_fork(after_in_child=PORTAL.after_fork)

@@ -2,13 +2,90 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import asyncio
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from typing import Any, overload
 
+from .portal import Portal
 from .types.tasks import LABELS, Task
 
 COLUMNS = ("task", "split", "index", "seed", "options")
 """The columns of a row that name an episode. Others are the trainer's own."""
+
+PAGE = 100
+"""The number of tasks that an iteration reads at once. A generator may take long for each."""
+
+KEPT = 1000
+"""The number of rows that stay in memory."""
+
+READING = Portal()
+"""The event loop in which clients read rows, so that code in the loop of the blocking clients can wait for them."""
+
+
+class Rows(Sequence[dict[str, Any]]):
+    """The rows of a split, read when they are used: a split may have a million tasks. A slice is not read either.
+
+    An index reads one task, an iteration `PAGE` at a time. Both block, for a request if the tasks are on a server;
+    ``async for`` does not. Rows are copies, and any thread may read them.
+
+    Args:
+        indices: the 0-based indices of the tasks in their split.
+        read: returns the tasks from an index to another, exclusive. It may be called in any thread.
+
+    Raises (all methods):
+        WireError, ConnectionFailed: the tasks cannot be read.
+    """
+
+    def __init__(self, indices: range, read: Callable[[int, int], Sequence[Task]]) -> None:
+        self._indices = indices
+        self._read = read
+        self._kept: OrderedDict[int, dict[str, Any]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._indices)
+
+    @overload
+    def __getitem__(self, at: int) -> dict[str, Any]: ...
+    @overload
+    def __getitem__(self, at: slice) -> Rows: ...
+    def __getitem__(self, at: int | slice) -> dict[str, Any] | Rows:
+        if isinstance(at, slice):
+            part = Rows(self._indices[at], self._read)
+            part._kept = self._kept
+            return part
+        index = self._indices[at]
+        return self._page(range(index, index + 1))[0]
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for wanted in self._pages():
+            yield from self._page(wanted)
+
+    async def __aiter__(self) -> AsyncIterator[dict[str, Any]]:
+        for wanted in self._pages():
+            for row in await asyncio.to_thread(self._page, wanted):
+                yield row
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Rows | list | tuple):
+            return NotImplemented
+        return len(self) == len(other) and all(map(dict.__eq__, self, other))
+
+    __hash__ = None  # type: ignore[assignment]  # as a list
+
+    def _pages(self) -> Iterator[range]:
+        size = PAGE if self._indices.step == 1 else 1
+        return (self._indices[start : start + size] for start in range(0, len(self), size))
+
+    def _page(self, wanted: range) -> list[dict[str, Any]]:
+        """Return the rows of consecutive indices."""
+        rows = [row for index in wanted if (row := self._kept.get(index)) is not None]
+        if len(rows) < len(wanted):
+            rows = rows_of(self._read(wanted[0], wanted[-1] + 1), wanted[0])
+            self._kept.update(zip(wanted, rows, strict=True))
+            while len(self._kept) > KEPT:
+                self._kept.popitem(last=False)
+        return [dict(row) for row in rows]
 
 
 def rows_of(tasks: Sequence[Task], start: int = 0) -> list[dict[str, Any]]:

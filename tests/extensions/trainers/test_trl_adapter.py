@@ -5,16 +5,18 @@ from __future__ import annotations
 import inspect
 import json
 import pickle
+import random
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import jinja2
 import pytest
 from served import served
 from trainer_worlds import Clicks, Diary, Doors, Screen, Shop
 
+from mcpenv import TaskSet
 from mcpenv.server.app import create_app
 from mcpenv_client import InvalidMessage, ToolNotExpressible
 from mcpenv_client.trainers.trl import McpenvSpec
@@ -205,3 +207,31 @@ def test_the_lines_of_the_page_are_at_most_ten_and_name_what_the_adapter_has() -
     spec, beside = re.findall(r"^```py\n(from trl import.*?)^```$", page, re.MULTILINE | re.DOTALL)
     assert all(len(list(filter(None, lines.splitlines()))) <= 10 for lines in (spec, beside))
     assert all(hasattr(McpenvSpec, name) for name in re.findall(r"=spec\.(\w+)", spec))
+
+
+class Many(Doors):
+    """The doors, with a million generated tasks.
+
+    Attributes:
+        made: the indices of those that were made.
+    """
+
+    made: ClassVar[list[int]] = []
+
+    @staticmethod
+    def make(rng: random.Random, index: int) -> dict[str, Any]:
+        Many.made.append(index)
+        return {"prompt": f"Number {index}.", "options": {"door": "red"}, "level": 1 + index % 5}
+
+    tasks = TaskSet.generate(make.__func__, seed=1, sizes={"train": 1_000_000})  # type: ignore[attr-defined]
+
+
+def test_a_row_of_the_dataset_is_read_when_it_is_taken_and_columns_of_ones_own_are_kept() -> None:
+    dataset = McpenvSpec(Many).train_dataset
+    assert len(dataset) == 1_000_000 and len(Many.made) < 50
+    Many.made.clear()
+    assert [row["task_id"] for row in dataset.__getitems__([7, 7, 999_999])] == ["train-7", "train-7", "train-999999"]
+    assert Many.made == [7, 999_999]
+    few = dataset.select(range(10)).map(lambda row: {"double": 2 * row["level"]})
+    assert [(row["index"], row["double"]) for row in few.filter(lambda row: row["level"] == 3)] == [(2, 6), (7, 6)]
+    assert pickle.loads(pickle.dumps(dataset.select([5])))[0]["task_id"] == "train-5"

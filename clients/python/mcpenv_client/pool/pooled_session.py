@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 from mcpenv_client.client import EnvClient
 from mcpenv_client.errors import CapacityReached, ConnectionFailed, SessionLost, WireError
 from mcpenv_client.types.records import StepResult, Trajectory
-from mcpenv_client.types.tasks import Task
 from mcpenv_client.types.tools import Tool
 
 from .backend import PoolError
@@ -83,14 +82,6 @@ class PooledSession:
     async def trajectory(self) -> Trajectory:
         """Return the record of the episode."""
         return await self._ask(lambda client: client.trajectory())
-
-    async def num_tasks(self, split: str) -> int:
-        """Return the number of tasks in a split."""
-        return await self._ask(lambda client: client.num_tasks(split))
-
-    async def get_tasks(self, split: str, start: int, stop: int) -> list[Task]:
-        """Return tasks of a split."""
-        return await self._ask(lambda client: client.get_tasks(split, start, stop))
 
     async def close(self) -> None:
         """End the session."""

@@ -179,6 +179,11 @@ class Servers:
         """The servers, as they are now."""
         return list(self._servers.values())
 
+    @property
+    def urls(self) -> list[str]:
+        """The addresses of the servers, those first that have answered lately."""
+        return [server.url for server in sorted(self.all, key=lambda server: server.ill is not None)]
+
     async def start(self) -> None:
         """Read the list of servers, and check each.
 

@@ -94,7 +94,7 @@ class McpenvEnv(gymnasium.Env[Any, Any]):
         if self._episode is None:
             session = self.sessions.open()
             self._episode = GymnasiumEpisode(session, self.rules)
-            self._size = None if self.rules.split is None else self.sessions.num_tasks(session, self.rules.split)
+            self._size = None if self.rules.split is None else self.sessions.num_tasks(self.rules.split)
         episode, row = self._episode, self.rules.row(options, self.np_random, self._size)
         return self.sessions.run(lambda: episode.reset(row))
 

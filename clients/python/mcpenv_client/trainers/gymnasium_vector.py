@@ -130,7 +130,7 @@ class McpenvVectorEnv(VectorEnv[Any, Any, Any]):
         if not self._episodes:
             sessions = [self.sessions.open() for _ in range(self.num_envs)]
             self._episodes = [GymnasiumEpisode(session, self.rules) for session in sessions]
-            self._size = None if self.rules.split is None else self.sessions.num_tasks(sessions[0], self.rules.split)
+            self._size = None if self.rules.split is None else self.sessions.num_tasks(self.rules.split)
 
     async def _reset(self, at: int, options: Mapping[str, Any] | None = None) -> Info:
         row = self.rules.row(options, self._randoms[at], self._size)

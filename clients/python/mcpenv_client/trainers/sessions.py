@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
+import functools
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 from mcpenv_client.client import EnvClient
+from mcpenv_client.errors import ConnectionFailed
 from mcpenv_client.pool.backend import all_of
 from mcpenv_client.pool.instances import Instances, Target, instances_of
 from mcpenv_client.pool.pooled_session import PooledSession
 from mcpenv_client.pool.servers import MANY, Listed, Servers
 from mcpenv_client.pool.sessions import Session
 from mcpenv_client.portal import PORTAL, Portal
-from mcpenv_client.rows import rows_of
+from mcpenv_client.rows import Rows
+from mcpenv_client.types.tasks import Task
 from mcpenv_client.types.tools import Tool
 
 T = TypeVar("T")
@@ -24,8 +27,6 @@ Place = Target | Listed
 
 _HERE = Portal()
 """The event loop of environments in this process, so that their tools do not block the clients' loop."""
-if hasattr(os, "register_at_fork"):  # not on Windows
-    os.register_at_fork(after_in_child=_HERE.after_fork)
 
 
 class Sessions:
@@ -56,10 +57,11 @@ class Sessions:
         self._settings = tuple(settings)
         self._client = dict(client or {})
         self._instances: Instances | None = None
+        self._class: Any = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the parts to pickle: everything but loaded code."""
-        return {**self.__dict__, "_instances": None, "_servers": None}
+        return {**self.__dict__, "_instances": None, "_servers": None, "_class": None}
 
     def open(self) -> Session:
         """Return a new session.
@@ -69,10 +71,9 @@ class Sessions:
             ConnectionFailed: there is no server.
             WireError: the server refused.
         """
-        if self.remote and not (isinstance(self.target, str) and self.target.startswith("http")):
-            if self._servers is None:
-                self._servers = self.run(self._started)
-            return PooledSession(self._servers)
+        servers = self._many()
+        if servers is not None:
+            return PooledSession(servers)
         if self.remote:
             client = EnvClient(str(self.target), **self._client)
             self.run(client.connect)
@@ -80,6 +81,13 @@ class Sessions:
         if self._instances is None:
             self._instances = instances_of(cast("Target", self.target), self._settings)
         return self._instances.session()
+
+    def _many(self) -> Servers | None:
+        """Return the servers, if the target is more than a URL."""
+        single = isinstance(self.target, str) and self.target.startswith("http")
+        if self.remote and not single and self._servers is None:
+            self._servers = self.run(self._started)
+        return self._servers
 
     async def _started(self) -> Servers:
         servers = Servers(cast("Listed", self.target), sys.maxsize, connect=lambda url: EnvClient(url, **self._client))
@@ -98,8 +106,8 @@ class Sessions:
         """End a session."""
         self.run(session.close)
 
-    def listed(self, split: str | None, num_tasks: int | None) -> tuple[list[dict[str, Any]], list[Tool]]:
-        """Return the rows of a dataset, and the tools after the first row's reset.
+    def listed(self, split: str | None, num_tasks: int | None) -> tuple[Sequence[dict[str, Any]], list[Tool]]:
+        """Return the rows of a dataset, and the tools after the first row's reset. Other rows are read on use.
 
         Before a reset there may be no tools.
 
@@ -116,10 +124,9 @@ class Sessions:
         session: Any = self.open()
         try:
             if split is None:
-                rows: list[dict[str, Any]] = [{"seed": seed} for seed in range(num_tasks or 0)]
+                rows: Sequence[dict[str, Any]] = [{"seed": seed} for seed in range(num_tasks or 0)]
             else:
-                size = self.num_tasks(session, split)
-                rows = self._rows(session, split, size if num_tasks is None else min(num_tasks, size))
+                rows = Rows(range(self.num_tasks(split))[:num_tasks], functools.partial(self.tasks, split))
             if not rows:
                 raise ValueError(f"the split {split!r} has no tasks" if split else "num_tasks must be 1 or more")
             row = {name: value for name, value in rows[0].items() if name in ("split", "index", "seed")}
@@ -129,16 +136,39 @@ class Sessions:
             self.close(session)
         return rows, tools
 
-    def num_tasks(self, session: Any, split: str) -> int:
+    def num_tasks(self, split: str) -> int:
         """Return the number of tasks in a split.
 
         Raises:
             InvalidMessage: the environment has no tasks, or no such split.
         """
-        size: int = self.run(lambda: session.num_tasks(split)) if self.remote else session.env.num_tasks(split)
+        size: int = self._asked("num_tasks", split)
         return size
 
-    def _rows(self, session: Any, split: str, stop: int) -> list[dict[str, Any]]:
+    def tasks(self, split: str, start: int, stop: int) -> list[Task]:
+        """Return the tasks of a split from an index to another, exclusive. It needs no free session."""
+        tasks: list[Task] = self._asked("get_tasks", split, start, stop)
+        return tasks
+
+    def _asked(self, method: str, *arguments: Any) -> Any:
+        """Return the answer of the environment's class, or of a server that answers.
+
+        Raises:
+            WireError: the environment refused.
+            ConnectionFailed: no server answers.
+        """
         if self.remote:
-            return rows_of(self.run(lambda: session.get_tasks(split, 0, stop)))
-        return rows_of(session.env.get_tasks(split, 0, stop))
+            servers = self._many()
+            urls = [str(self.target)] if servers is None else servers.urls
+            return self.run(lambda: self._fetched(urls, method, arguments))
+        if self._class is None:
+            session: Any = self.open()
+            self._class = type(session.env)
+            self.close(session)
+        return getattr(self._class, method)(*arguments)
+
+    async def _fetched(self, urls: Sequence[str], method: str, arguments: tuple[Any, ...]) -> Any:
+        for url in urls[:-1]:
+            with contextlib.suppress(ConnectionFailed):  # the next one may answer
+                return await getattr(EnvClient(url, **self._client), method)(*arguments)
+        return await getattr(EnvClient(urls[-1], **self._client), method)(*arguments)

@@ -16,6 +16,7 @@ from mcpenv_client.formats.tool_formats import tools_for
 
 from .sessions import Place, Sessions
 from .templates import left_out
+from .trl_dataset import dataset_of
 from .trl_episode import TrainedEpisode
 from .trl_rewards import masked
 
@@ -78,9 +79,11 @@ class McpenvSpec:
 
     @property
     def train_dataset(self) -> Dataset:
-        """One row for each task: an empty ``prompt``, to which TRL appends the episode's, and the task's columns."""
-        empty = [{"role": "user", "content": ""}]
-        return Dataset.from_list([{**row, "prompt": empty} for row in self._rows])
+        """One row for each task: an empty ``prompt``, to which TRL appends the episode's, and the task's columns.
+
+        A row is read when the trainer takes it: `dataset_of`.
+        """
+        return dataset_of(self._rows, _columns)
 
     @property
     def environment_factory(self) -> Callable[[], TrainedEpisode]:
@@ -106,6 +109,10 @@ class McpenvSpec:
     def __getstate__(self) -> dict[str, Any]:
         """Return the parts to pickle: everything but the class."""
         return {**self.__dict__, "_class": None}
+
+
+def _columns(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {**row, "prompt": [{"role": "user", "content": ""}]}
 
 
 def _made(spec: McpenvSpec) -> TrainedEpisode:

@@ -16,6 +16,7 @@ from trl.models.utils import unwrap_model_for_generation
 from mcpenv_client.conversation import Conversation
 
 from .sessions import Place, Sessions
+from .trl_dataset import dataset_of
 from .trl_rewards import masked
 from .trl_rollout import Rollout
 
@@ -85,14 +86,7 @@ class McpenvRollouts:
     @property
     def train_dataset(self) -> Dataset:
         """One row for each task. Its ``prompt`` names the episode as JSON: a ``rollout_func`` gets no other data."""
-        rows = [{name: value for name, value in row.items() if name != "prompt"} for row in self._rows]
-        named = [{name: row[name] for name in ("split", "index", "seed") if name in row} for row in rows]
-        return Dataset.from_list(
-            [
-                {**row, "prompt": [{"role": "user", "content": json.dumps(name)}]}
-                for row, name in zip(rows, named, strict=True)
-            ]
-        )
+        return dataset_of(self._rows, _columns)
 
     @property
     def reward_funcs(self) -> list[Callable[..., list[float | None]]]:
@@ -134,6 +128,11 @@ class McpenvRollouts:
 def episode_return(episode_reward: list[float | None], **columns: Any) -> list[float | None]:
     """Return the returns of the episodes, which the rollouts contain."""
     return episode_reward
+
+
+def _columns(row: Mapping[str, Any]) -> dict[str, Any]:
+    named = {name: row[name] for name in ("split", "index", "seed") if name in row}
+    return {**row, "prompt": [{"role": "user", "content": json.dumps(named)}]}
 
 
 def _as_list(value: Any) -> list[int]:
