@@ -36,6 +36,8 @@ ALONE = sorted(
 STARTING_PROCESSES = {
     path.stem for path in EXAMPLES.glob("*.py") if re.search(r"\bserved\(|\bsubprocess\b", path.read_text("utf-8"))
 } | {"evaluate_a_model"}
+TRAINING = {"train_two_worlds"}
+"""Programs that train a policy, for some seconds of a processor. They end in asserts of what it has learned."""
 
 RunExample = Callable[..., str]
 
@@ -56,10 +58,18 @@ def run_example(forked: Forks) -> RunExample:
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.process] * (name in STARTING_PROCESSES)) for name in ALONE]
+    "name",
+    [pytest.param(name, marks=[pytest.mark.process] * (name in STARTING_PROCESSES | TRAINING)) for name in ALONE],
 )
 def test_an_example_ends_well_and_prints_a_few_lines(name: str, run_example: RunExample) -> None:
     assert 0 < len(run_example(name).splitlines()) <= 40
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1, 6))
+@pytest.mark.parametrize("name", sorted(TRAINING))
+def test_a_policy_learns_from_any_seed(name: str, seed: int, run_example: RunExample) -> None:
+    assert "before" in run_example(name, str(seed))
 
 
 @pytest.mark.process

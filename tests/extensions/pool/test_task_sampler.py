@@ -11,6 +11,7 @@ import pytest
 
 from mcpenv_client.pool import Assignment, Played, TaskSampler
 from mcpenv_client.types.status import COMPLETED
+from mcpenv_client.types.tasks import Task
 
 ROWS: list[dict[str, Any]] = [{"split": "train", "index": index, "level": index // 4} for index in range(12)]
 
@@ -47,6 +48,13 @@ def test_what_was_not_scored_is_not_measured() -> None:
     sampler.record(played({"split": "other", "index": 0}, 1.0))
     sampler.record(played(None, 1.0))
     assert sampler.state()["seen"] == {}
+
+
+def test_a_task_in_a_row_is_known_by_its_id() -> None:
+    rows = [{"world": "maze", "task": Task(id=name, seed=1)} for name in ("one", "two")]
+    sampler = TaskSampler(rows)
+    sampler.record(played({"world": "maze", "task": Task(id="one", prompt="Changed.")}, 1.0))
+    assert sampler.rate(rows[0]) > 0.5 and sampler.rate(rows[1]) == 0.5
 
 
 def test_the_seed_and_the_saved_state_decide_the_tasks() -> None:

@@ -136,9 +136,10 @@ def _name(row: Row) -> str:
         return row
     if isinstance(row, Task):
         return row.id
-    world = world_of(row)
-    if row.get("task") is not None:
-        return str(row["task"]) if world is None else json.dumps([world, row["task"]])
+    world, task = world_of(row), row.get("task")
+    if task is not None:
+        name = task.id if isinstance(task, Task) else str(task)
+        return name if world is None else json.dumps([world, name])
     return json.dumps([*([] if world is None else [world]), row.get("split"), row.get("index")])
 
 
