@@ -20,6 +20,7 @@ from mcpenv import TaskSet
 from mcpenv.server.app import create_app
 from mcpenv_client import InvalidMessage, ToolNotExpressible
 from mcpenv_client.trainers.trl import McpenvSpec
+from mcpenv_client.trainers.trl_worlds import MixedSpec
 
 DOORS = "trainer_worlds:Doors"
 WHOLE = "{% for tool in tools %}{{ tool | tojson }}{% endfor %}"
@@ -235,3 +236,22 @@ def test_a_row_of_the_dataset_is_read_when_it_is_taken_and_columns_of_ones_own_a
     few = dataset.select(range(10)).map(lambda row: {"double": 2 * row["level"]})
     assert [(row["index"], row["double"]) for row in few.filter(lambda row: row["level"] == 3)] == [(2, 6), (7, 6)]
     assert pickle.loads(pickle.dumps(dataset.select([5])))[0]["task_id"] == "train-5"
+
+
+def test_rows_of_several_worlds_are_in_one_dataset_and_played_in_their_own(url: str) -> None:
+    mixed = MixedSpec({"doors": url, "shop": Shop, "seeds": McpenvSpec(Doors, split=None, num_tasks=2)}, num_tasks=2)
+    rows = list(mixed.train_dataset)
+    assert [row["world"] for row in rows] == ["doors", "doors", "shop", "seeds", "seeds"]
+    assert all(row["environment"] == row["world"] for row in rows)
+    assert [(row["level"], row["tags"]) for row in rows[:2]] == [(1, ["door"]), (2, ["door"])]
+    factories = mixed.environment_factory
+    episodes = {name: factory() for name, factory in factories.items()}
+    assert {name: type(episode).__name__ for name, episode in episodes.items()} == {name: name for name in factories}
+    assert set(tools_of(episodes["shop"])) == {"buy"}
+    # As the trainer does, which keeps the column `environment` for itself.
+    told = [episodes[row.pop("environment")].reset(**row) for row in rows]
+    assert told == ["Number 0.", "Number 1.", "Buy.", "", ""]
+    assert tools_of(episodes["doors"])["open_door"](colour="green") == "opened"
+    assert [episodes[name].get_reward() for name in ("doors", "shop")] == [1.0, 0.0]
+    with pytest.raises(ValueError, match="at least one world"):
+        MixedSpec({})

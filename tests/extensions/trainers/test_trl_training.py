@@ -88,6 +88,18 @@ def test_in_rollouts_the_model_writes_to_the_user(scored: dict[str, Any]) -> Non
     assert "<|im_start|>user\nTwo.<|im_end|>\n<|im_start|>assistant\n" in scored["spoken"]["text"]
 
 
+def test_rows_of_two_worlds_are_trained_on_in_one_batch_each_with_its_own_tools(scored: dict[str, Any]) -> None:
+    found = scored["mixed"]
+    played = sorted({(world, name, task) for world, name, _, task in found["seen"]})
+    assert played == [("booth", "booth", "two"), ("coin", "coin", "throw")]
+    assert [reward for world, _, reward, _ in found["seen"] if world == "booth"] == [0.0, 0.0]
+    for prompt in found["prompts"]:
+        tools = ('"name": "throw"', '"name": "sell"') if "Throw." in prompt else ('"name": "sell"', '"name": "throw"')
+        assert tools[0] in prompt and tools[1] not in prompt
+    (step,) = [entry for entry in found["logged"] if "reward" in entry]
+    assert step["rewards/booth/mean"] == 0.0 and "rewards/coin/mean" in step
+
+
 def test_masks_are_those_of_the_trainer_but_for_line_breaks_of_the_template() -> None:
     python = os.environ.get("MCPENV_TRL")
     assert python, "MCPENV_TRL names no Python that has trl and mcpenv-client; .ci/run makes one and sets it"

@@ -19,6 +19,7 @@ from trl_program import tokenizer_of
 
 from mcpenv_client.trainers.trl import McpenvSpec, masked
 from mcpenv_client.trainers.trl_rollouts import McpenvRollouts
+from mcpenv_client.trainers.trl_worlds import MixedSpec
 
 
 class Recording(GRPOTrainer):  # type: ignore[misc]  # trl has no types
@@ -57,6 +58,29 @@ def spoken(url: str, trainer: Any, tokenizer: Any) -> dict[str, Any]:
     given = rollouts([row["prompt"] for row in rollouts.train_dataset], trainer)
     (ids,) = given["completion_ids"]
     return {"rewards": given["episode_reward"], "text": tokenizer.decode(ids)}
+
+
+def mixed(coin: str, booth: str, **trained: Any) -> dict[str, Any]:
+    """Train on two worlds at once; return what a reward function sees of each episode, and the logs."""
+    seen: list[list[Any]] = []
+
+    def look(environments: list[Any], world: list[str], task_id: list[str], **columns: Any) -> list[float]:
+        seen.extend(
+            [of, type(each).__name__, each.get_reward(), task]
+            for each, of, task in zip(environments, world, task_id, strict=True)
+        )
+        return [0.0] * len(environments)
+
+    spec = MixedSpec({"coin": coin, "booth": booth})
+    trainer = Recording(
+        train_dataset=spec.train_dataset,
+        environment_factory=spec.environment_factory,
+        reward_funcs=[*spec.reward_funcs, masked(look)],
+        **trained,
+    )
+    trainer.train()
+    prompts = list(trainer._logs["prompt"])
+    return {"seen": seen, "prompts": prompts, "logged": trainer.state.log_history}
 
 
 def main(coin: str, booth: str) -> None:
@@ -111,7 +135,9 @@ def main(coin: str, booth: str) -> None:
         )
         trainer.train()
         found[f"{name}, rollouts"] = [[each.ending.reward for each in rollouts._slots], trainer.advantages]
-    print(json.dumps({"batches": found, "spoken": spoken(booth, trainer, tokenizer)}))
+    arguments.num_generations, arguments.logging_steps = 2, 1
+    both = mixed(coin, booth, model=model, args=arguments, processing_class=tokenizer)
+    print(json.dumps({"batches": found, "spoken": spoken(booth, trainer, tokenizer), "mixed": both}))
 
 
 if __name__ == "__main__":

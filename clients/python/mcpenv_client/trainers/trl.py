@@ -39,6 +39,11 @@ class McpenvSpec:
         settings: settings of the target, in this process.
         client: arguments of `EnvClient`, for a URL.
 
+    Attributes:
+        rows: the tasks' columns, read when they are used.
+        name: the name under which TRL logs the rewards.
+        tools: the tools as chat templates take them.
+
     Raises:
         ToolNotExpressible: TRL or the template cannot express a tool.
         ValueError: there is neither a split nor a number of tasks.
@@ -60,12 +65,13 @@ class McpenvSpec:
         client: Mapping[str, Any] | None = None,
     ) -> None:
         self.sessions = Sessions(target, settings, client)
+        self.name = "McpenvEpisode"
         self.images = images
         self.retries = retries
         self.mask_failed_steps = mask_failed_steps
         # One class for all environments: TRL calls `get_reward` only on environments of a single class.
         self._class: type[TrainedEpisode] | None = None
-        self._rows, tools = self.sessions.listed(split, num_tasks)
+        self.rows, tools = self.sessions.listed(split, num_tasks)
         hidden = [tool.name for tool in tools if tool.name in HIDDEN or tool.name.startswith("_")]
         if hidden:
             raise ToolNotExpressible(
@@ -83,7 +89,7 @@ class McpenvSpec:
 
         A row is read when the trainer takes it: `dataset_of`.
         """
-        return dataset_of(self._rows, _columns)
+        return dataset_of(self.rows)
 
     @property
     def environment_factory(self) -> Callable[[], TrainedEpisode]:
@@ -103,16 +109,12 @@ class McpenvSpec:
         """
         if self._class is None:
             names = [listed["function"]["name"] for listed in self.tools]
-            self._class = type("McpenvEpisode", (TrainedEpisode,), dict.fromkeys(names, _placeholder))
+            self._class = type(self.name, (TrainedEpisode,), dict.fromkeys(names, _placeholder))
         return self._class
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the parts to pickle: everything but the class."""
         return {**self.__dict__, "_class": None}
-
-
-def _columns(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {**row, "prompt": [{"role": "user", "content": ""}]}
 
 
 def _made(spec: McpenvSpec) -> TrainedEpisode:

@@ -16,7 +16,12 @@ ROW = "row"
 Columns = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 
-def dataset_of(rows: Sequence[Mapping[str, Any]], columns: Columns) -> Dataset:
+def unprompted(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row with an empty prompt, to which TRL appends that of the episode."""
+    return {**row, "prompt": [{"role": "user", "content": ""}]}
+
+
+def dataset_of(rows: Sequence[Mapping[str, Any]], columns: Columns = unprompted) -> Dataset:
     """Return a dataset of rows, of which none is read here: they may be a million.
 
     ``select``, ``shuffle``, ``filter`` and ``map`` work as on any dataset. A column cannot be taken by its name,
