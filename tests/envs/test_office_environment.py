@@ -166,7 +166,12 @@ def test_200_episodes_at_once_share_nothing() -> None:
 
 
 def test_a_reply_without_its_part_is_refused_if_there_are_several_requests(office: Any) -> None:
-    judge_replies(office, ("answer", {"text": "7"}), ("decline", {"rule": "R1", "reason": "one"}))
+    judge_replies(
+        office,
+        ("answer", {"text": "7"}),
+        ("decline", {"rule": "R1", "reason": "one"}),
+        ("ask", {"about": "item", "question": "Which one?"}),
+    )
 
 
 @pytest.mark.parametrize(

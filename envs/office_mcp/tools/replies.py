@@ -27,7 +27,7 @@ class ReplyTools(Replies):
             Field(description="What the request leaves open: which person, which item, how much or when"),
         ],
         question: Long,
-        part: Part = 1,
+        part: Part = None,
     ) -> str:
         """Ask the user what a request leaves open, instead of guessing. Change nothing then."""
         self.put("questions", part, about, question)
