@@ -138,6 +138,68 @@ async def five_rolls_async(episode: Episode) -> int:
     return total
 
 
+def slow_rolls(episode: BlockingEpisode) -> None:
+    """Make fifty slow calls, as a model would."""
+    for number in range(50):
+        if episode.done:
+            break
+        time.sleep(0.002)
+        episode.call_tool("hang" if number % 2 else "roll", {"seconds": 0.002} if number % 2 else {})
+
+
+async def slow_rolls_async(episode: Episode) -> None:
+    """Make fifty slow calls, as a model would."""
+    for number in range(50):
+        if episode.done:
+            break
+        await asyncio.sleep(0.002)
+        await episode.call_tool("hang" if number % 2 else "roll", {"seconds": 0.002} if number % 2 else {})
+
+
+def thinks(episode: BlockingEpisode) -> None:
+    """Wait for a model that does not answer."""
+    episode.call_tool("roll")
+    time.sleep(600)
+
+
+async def thinks_async(episode: Episode) -> None:
+    """Wait for a model that does not answer."""
+    await episode.call_tool("roll")
+    await asyncio.sleep(600)
+
+
+def endless(episode: BlockingEpisode) -> None:
+    """Make calls for ever, whatever they answer."""
+    while True:
+        episode.call_tool("hang", {"seconds": 0.01})
+
+
+async def endless_async(episode: Episode) -> None:
+    """Make calls for ever."""
+    while True:
+        await episode.call_tool("hang", {"seconds": 0.01})
+
+
+def hangs(episode: BlockingEpisode) -> None:
+    """Make a call that does not return."""
+    episode.call_tool("hang", {"seconds": 600})
+
+
+async def hangs_async(episode: Episode) -> None:
+    """Make a call that does not return."""
+    await episode.call_tool("hang", {"seconds": 600})
+
+
+async def written_rolls(episode: Episode) -> None:
+    """Make slow calls, each after an answer of a model."""
+    prompt = [1]
+    for number in range(10):
+        episode.wrote(prompt, [number])
+        prompt = [*prompt, number]
+        await asyncio.sleep(0.002)
+        await episode.call_tool("hang", {"seconds": 0.002})
+
+
 async def one_chat(episode: Episode) -> int:
     chat = await episode.chat(max_turns=2)
     function = {"name": "roll", "arguments": '{"times": 2}'}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 import time
 from collections.abc import Coroutine
@@ -12,9 +13,14 @@ T = TypeVar("T")
 
 
 class Clock:
-    """A monotonic clock that can be stopped. Stop and start it in the event loop of those that await `running`."""
+    """A monotonic clock that can be stopped. Stop and start it in the event loop of those that await `running`.
+
+    Attributes:
+        ended: True after `end`.
+    """
 
     def __init__(self) -> None:
+        self.ended = False
         self._lock = threading.Lock()
         self._going = threading.Event()
         self._going.set()
@@ -23,8 +29,10 @@ class Clock:
         self._waiting: list[asyncio.Future[None]] = []
 
     def now(self) -> float:
-        """Return the time in seconds, without the times for which the clock was stopped."""
+        """Return the time in seconds, without the times for which the clock was stopped; infinity after `end`."""
         with self._lock:
+            if self.ended:
+                return math.inf
             return (time.monotonic() if self._going.is_set() else self._stopped_at) - self._stopped_s
 
     def stop(self) -> None:
@@ -44,6 +52,12 @@ class Clock:
         for future in waiting:
             if not future.done():
                 future.set_result(None)
+
+    def end(self) -> None:
+        """Let all deadlines have passed, for ever, so that what runs in threads ends at its next call."""
+        with self._lock:
+            self.ended = True
+        self.start()
 
     def wait(self) -> None:
         """Block the thread while the clock is stopped."""

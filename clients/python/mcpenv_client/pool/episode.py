@@ -202,8 +202,13 @@ class Episode(RunningEpisode):
         """Await a call that continues if the policy is stopped, because cancelling it would lose the session."""
         future = asyncio.ensure_future(call)
         self._calls.add(future)
-        future.add_done_callback(self._calls.discard)
+        future.add_done_callback(self._returned)
         return await asyncio.shield(future)
+
+    def _returned(self, call: asyncio.Future[Any]) -> None:
+        self._calls.discard(call)
+        if not call.cancelled():
+            call.exception()  # the policy may be gone, and asyncio would report an error that nobody retrieved
 
     async def settle(self) -> None:
         """Wait for the running calls of a stopped policy."""

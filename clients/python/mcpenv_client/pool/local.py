@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor
 from typing import Any
 
 from mcpenv_client.types.records import StepResult
@@ -15,6 +15,7 @@ from .episode import Begin, Outcome
 from .held import HeldEnvironments
 from .instances import Target, instances_of
 from .ready import ReadyEnvironments
+from .threads import DaemonThreads
 
 
 class LocalBackend:
@@ -34,7 +35,7 @@ class LocalBackend:
         self._settings = settings
         self.size = size
         self._warm = warm
-        self._threads: ThreadPoolExecutor | None = None
+        self._threads: Executor | None = None
         self._held: HeldEnvironments | None = None
         self._ready: ReadyEnvironments | None = None
 
@@ -45,7 +46,7 @@ class LocalBackend:
 
     async def start(self) -> None:
         """Load the target."""
-        self._threads = ThreadPoolExecutor(self.at_once, thread_name_prefix="mcpenv-pool")
+        self._threads = DaemonThreads(self.at_once)
         instances = await self._run(lambda: instances_of(self._target, self._settings))
         self._held, self._ready = HeldEnvironments(instances), ReadyEnvironments(instances, self.size)
 
@@ -53,12 +54,13 @@ class LocalBackend:
         """Close the environments and end the threads."""
         if self._threads is None:
             return
-        self.pause(False)  # a thread that waits could not end
-        if self._held is not None and self._ready is not None:
-            await self._ready.close_sessions()
-            await self._run(self._ready.close)
-            await self._run(self._held.close)
-        self._held = self._ready = None
+        self._threads.shutdown(wait=False)
+        self._threads = DaemonThreads(1)  # the others may run policies
+        ready, held, self._ready, self._held = self._ready, self._held, None, None
+        if ready is not None and held is not None:
+            await self._run(ready.close)
+            await ready.close_sessions()
+            await self._run(held.close)
         self._threads.shutdown(wait=False)
         self._threads = None
 
@@ -79,6 +81,8 @@ class LocalBackend:
         if begin.is_async:
             return await ready.play(begin, share)
         answer: list[Outcome] = await self._run(lambda: ready.play_blocking(begin, share))
+        if self._ready is not ready:
+            raise PoolError(CLOSED)
         return answer
 
     async def reset(self, options: Sequence[Mapping[str, Any] | None]) -> list[StepResult[Any] | None]:

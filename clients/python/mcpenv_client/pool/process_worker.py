@@ -6,49 +6,15 @@ import asyncio
 import contextlib
 import os
 import pickle
-import queue
 import signal
 import threading
-from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, Future
+from collections.abc import Sequence
 from multiprocessing.connection import Connection
-from typing import Any, TypeVar
 
 from .backend import PoolError
 from .instances import Target, instances_of
+from .threads import MainThread
 from .worker import Worker
-
-T = TypeVar("T")
-
-
-class MainThread(Executor):
-    """Runs calls in the main thread, which some libraries of environments need."""
-
-    def __init__(self) -> None:
-        self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-
-    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
-        """Queue a call."""
-        future: Future[T] = Future()
-
-        def call() -> None:
-            if future.set_running_or_notify_cancel():
-                try:
-                    future.set_result(fn(*args, **kwargs))
-                except BaseException as error:  # noqa: BLE001 - raised where the future is awaited
-                    future.set_exception(error)
-
-        self._calls.put(call)
-        return future
-
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """End `run` after the queued calls."""
-        self._calls.put(None)
-
-    def run(self) -> None:
-        """Run calls until `shutdown`."""
-        while (call := self._calls.get()) is not None:
-            call()
 
 
 def main(

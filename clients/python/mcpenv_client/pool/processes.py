@@ -8,8 +8,10 @@ import itertools
 import multiprocessing
 import os
 import pickle
+import signal
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -81,7 +83,13 @@ class ProcessBackend(PlacesBackend):
     def _made(self, at_once: int | None) -> tuple[BaseProcess, Connection]:
         mine, its = self._context.Pipe()
         process = self._context.Process(target=main, args=(its, *self._arguments, at_once), daemon=True)
-        process.start()
+        resource_tracker.ensure_running()  # later, it would unblock the signal
+        # Ctrl-C in a terminal goes to the fork server too, which does not ignore it before it has imported its modules.
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         its.close()
         return process, mine
 
@@ -133,7 +141,12 @@ class ProcessPlace(Place):
             loop = asyncio.get_running_loop()
             self._begun.clear()
             try:
-                self._process, self._pipe = process, pipe = await loop.run_in_executor(None, self._make)
+                made = loop.run_in_executor(None, self._make)
+                try:
+                    self._process, self._pipe = process, pipe = await asyncio.shield(made)
+                except asyncio.CancelledError:
+                    made.add_done_callback(_kill)
+                    raise
                 self._writer = ThreadPoolExecutor(1, thread_name_prefix="mcpenv-pool-writer")
                 ready = self._answers[0] = loop.create_future()
                 loop.add_reader(pipe.fileno(), self._readable)
@@ -247,3 +260,11 @@ class ProcessPlace(Place):
         for answer in self._answers.values():
             if not answer.done():
                 answer.set_result(None)
+
+
+def _kill(made: asyncio.Future[tuple[BaseProcess, Connection]]) -> None:
+    if not made.cancelled() and made.exception() is None:
+        process, pipe = made.result()
+        process.kill()
+        process.join()
+        pipe.close()

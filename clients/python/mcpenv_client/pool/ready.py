@@ -43,7 +43,7 @@ class ReadyEnvironments:
             outcomes = play_blocking(session, begin, share, self.clock, self._thread_gate)
             fit = are_fit(outcomes)
         finally:
-            if fit:
+            if fit and not self.clock.ended:
                 self._blocking.append(session)
             else:
                 session.close()
@@ -69,7 +69,8 @@ class ReadyEnvironments:
         return outcomes
 
     def close(self) -> None:
-        """Close the environments of blocking policies."""
+        """Close the environments of blocking policies. Those of policies that run are closed when they return."""
+        self.clock.end()
         while self._blocking:
             self._blocking.pop().close()
 

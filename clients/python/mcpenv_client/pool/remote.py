@@ -6,7 +6,6 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
 from mcpenv_client.client import EnvClient
@@ -21,6 +20,7 @@ from .episode import Begin, Outcome
 from .playing import are_fit, changed, is_lost, play, play_blocking, played_of
 from .servers import Client, Listed, Server, Servers
 from .sessions import Session
+from .threads import DaemonThreads
 
 
 class RemoteBackend:
@@ -54,7 +54,7 @@ class RemoteBackend:
         self._gate, self._thread_gate = asyncio.Semaphore(size), threading.Semaphore(size)
         self._clock = Clock()
         self._held: list[tuple[Server, Client] | None] = [None] * size
-        self._threads = ThreadPoolExecutor(size + warm, thread_name_prefix="mcpenv-pool")
+        self._threads = DaemonThreads(size + warm)
 
     @property
     def at_once(self) -> int:
