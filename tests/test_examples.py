@@ -24,7 +24,7 @@ EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 sys.path.insert(0, str(EXAMPLES))
 from serving import ECHO_MCP, GUESS_NUMBER, served  # noqa: E402
 
-HELPERS = {"serving", "choose_calls"}
+HELPERS = {"serving", "choose_calls", "tiny_model"}
 NEEDS_A_MODEL = {"llm_rollout"}
 NEEDS_TORCH = {"train_ppo", "train_grpo"}  # tests/extensions/trainers/test_train_ppo.py, test_train_grpo.py
 NEEDS_FILES = {"plot_curves"}
@@ -36,7 +36,7 @@ ALONE = sorted(
 STARTING_PROCESSES = {
     path.stem for path in EXAMPLES.glob("*.py") if re.search(r"\bserved\(|\bsubprocess\b", path.read_text("utf-8"))
 } | {"evaluate_a_model"}
-TRAINING = {"train_two_worlds"}
+TRAINING = {"train_two_worlds", "train_async"}
 """Programs that train a policy, for some seconds of a processor. They end in asserts of what it has learned."""
 
 RunExample = Callable[..., str]
