@@ -11,7 +11,7 @@ from mcpenv_client.types.observations import Observation
 from mcpenv_client.types.records import StepResult
 from mcpenv_client.types.status import Status, StatusCode
 
-from .assignment import Share
+from .assignment import Played, Share
 from .episode import Begin, Outcome
 
 T = TypeVar("T")
@@ -23,7 +23,13 @@ CLOSED = "the pool was closed while it played"
 
 
 class PoolError(McpenvError):
-    """Raised if a pool cannot be created, or cannot be used as requested."""
+    """Raised if a pool cannot be created, or cannot be used as requested. ``__cause__`` is the reason, if there is one.
+
+    Attributes:
+        finished: the finished episodes of the `EnvPool.rollout` that raised it, in order.
+    """
+
+    finished: Sequence[Played] = ()
 
 
 class Rollout(Protocol):

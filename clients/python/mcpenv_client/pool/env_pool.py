@@ -15,7 +15,7 @@ from mcpenv_client.types.tasks import Task
 from .assignment import Limits, Played
 from .backend import Backend, PoolError, Rollout
 from .division import Division
-from .episode import Begin, Policy
+from .episode import Begin, Policy, PolicyFailed
 from .instances import Target
 from .local import LocalBackend
 from .plan import Plan, Tasks
@@ -188,6 +188,7 @@ class EnvPool(Plays):
         Raises:
             PolicyFailed: the policy raised, and `policy_errors` is "raise". The other episodes are cancelled.
             PoolError: the policy cannot be used here, no place can play, or the environment cannot be saved for forks.
+                It and `PolicyFailed` have the episodes that had finished in ``finished``.
             ValueError: an argument is invalid.
             WireError: a task cannot be played, for example because its id is unknown.
         """
@@ -201,8 +202,14 @@ class EnvPool(Plays):
         }
         options |= {"policy_errors": policy_errors, "trajectories": trajectories}
         async with self.play(policy, tasks, progress=progress, **options) as stream:
-            played = [each async for each in stream]
-        return sorted(played, key=lambda each: each.assignment.number)
+            played: list[Played] = []
+            try:
+                async for each in stream:
+                    played.append(each)
+            except (PoolError, PolicyFailed) as error:
+                error.finished = _in_order(played)
+                raise
+        return _in_order(played)
 
     def play(
         self,
@@ -383,6 +390,10 @@ _BACKENDS: Mapping[str, tuple[Callable[..., Backend], set[str]]] = {
     "remote": (RemoteBackend, {"connect", "adaptive", "warm"}),
 }
 """The backends by name, with the options that each takes."""
+
+
+def _in_order(played: list[Played]) -> list[Played]:
+    return sorted(played, key=lambda each: each.assignment.number)
 
 
 def _bar(total: int | None) -> Any:

@@ -18,6 +18,7 @@ from mcpenv_client.types.tools import Tool
 
 from .assignment import Assignment, Limits, Played
 from .clock import Clock
+from .remote_errors import arrived_error, pickled_error
 from .sessions import BlockingSession, Session
 
 T = TypeVar("T")
@@ -28,23 +29,35 @@ class OutOfTime(McpenvError):
 
 
 class PolicyFailed(McpenvError):
-    """Raised if a policy raised. ``__cause__`` is its error, unless it was raised in another process.
+    """Raised if a policy raised. ``__cause__`` is its error.
+
+    From another process the error comes with its own cause, a `RemoteTraceback`. An error that cannot be pickled does
+    not come; then that is the cause.
 
     Attributes:
         played: the unfinished episode, with the traceback in ``error``.
+        finished: the finished episodes of the `EnvPool.rollout` that raised it, in order.
     """
+
+    finished: Sequence[Played] = ()
 
     def __init__(self, played: Played) -> None:
         super().__init__(played.error)
         self.played = played
 
-    def __reduce__(self) -> tuple[type[PolicyFailed], tuple[Played]]:
-        return type(self), (self.played,)
+    def __reduce__(self) -> tuple[Callable[[Played, bytes], PolicyFailed], tuple[Played, bytes]]:
+        return _arrived, (self.played, pickled_error(self.__cause__))
 
     @property
     def ended(self) -> bool:
         """True if the environment ended the episode without a failure of its own."""
         return self.played.ended
+
+
+def _arrived(played: Played, cause: bytes) -> PolicyFailed:
+    failure = PolicyFailed(played)
+    failure.__cause__ = arrived_error(cause, played.error or "")
+    return failure
 
 
 Outcome = Played | PolicyFailed

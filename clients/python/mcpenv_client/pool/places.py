@@ -207,7 +207,7 @@ class PlacesRollout:
         """Answer the shares of a batch. Those without an answer wait again."""
         for waiting, answer in zip(batch.waiting, answers, strict=False):
             if isinstance(answer, Failed):
-                waiting.fail(answer.error)
+                waiting.fail(answer.raised())
             elif not waiting.answer.done():
                 lasted_s = sum(played_of(each).duration_s for each in answer.outcomes)
                 self._share_s += 0.1 * (max(lasted_s, 1e-4) - self._share_s)
@@ -499,7 +499,7 @@ class PlacesBackend(ABC):
 
 def _checked(answers: Sequence[StepResult[Any]] | Failed) -> Sequence[StepResult[Any]]:
     if isinstance(answers, Failed):
-        raise answers.error
+        raise answers.raised()
     return answers
 
 

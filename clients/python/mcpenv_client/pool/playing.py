@@ -8,7 +8,6 @@ import dataclasses
 import logging
 import threading
 import time
-import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -39,6 +38,7 @@ from .episode import (
     PolicyFailed,
     RunningEpisode,
 )
+from .remote_errors import text_of
 from .sessions import BlockingSession, Session
 
 E = TypeVar("E", bound=RunningEpisode)
@@ -297,7 +297,7 @@ def failed(assignment: Assignment, error: WireError | ConnectionFailed, duration
 def _outcome(played: Played, ending: _Ending) -> Outcome:
     if ending.raised is None:
         return played
-    text = _text(ending.raised)
+    text = text_of(ending.raised)
     failure = PolicyFailed(dataclasses.replace(played, status=_ABANDONED, reward=None, error=text))
     failure.__cause__ = ending.raised
     return failure
@@ -333,7 +333,3 @@ def changed(outcome: Outcome, **fields: Any) -> Outcome:
     failure = PolicyFailed(dataclasses.replace(outcome.played, **fields))
     failure.__cause__ = outcome.__cause__
     return failure
-
-
-def _text(error: BaseException) -> str:
-    return "".join(traceback.format_exception(type(error), error, error.__traceback__)).strip()

@@ -13,6 +13,7 @@ from multiprocessing.connection import Connection
 
 from .backend import PoolError
 from .instances import Target, instances_of
+from .remote_errors import text_of
 from .threads import MainThread
 from .worker import Worker
 
@@ -23,7 +24,7 @@ def main(
     """Answer requests until the pipe ends. The first answer has the number 0, when the target is loaded.
 
     A request is a number, the name of a method of `Worker`, and its pickled arguments. Its answer has the same number,
-    the error's text if the method raised, and what the method returned.
+    the error's text if the method raised, and what the method returned, or the error's traceback.
 
     Args:
         pipe: requests in, answers out, as bytes.
@@ -68,7 +69,7 @@ async def _answer_all(pipe: Connection, worker: Worker) -> None:
         try:
             answered = await getattr(worker, method)(*pickle.loads(arguments))
         except Exception as error:  # noqa: BLE001 - raised in the parent
-            failure = f"{type(error).__name__}: {error}"
+            failure, answered = f"{type(error).__name__}: {error}", text_of(error).encode()
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the parent has exited
             pipe.send((number, failure, answered))
 

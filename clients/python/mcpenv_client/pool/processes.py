@@ -23,10 +23,11 @@ from .instances import Target, modules_of_makers
 from .places import GRACE_S, Place, PlacesBackend, PlacesRollout
 from .playing import TIMEOUT
 from .process_worker import main
+from .remote_errors import RemoteTraceback
 from .worker import Answers, Failed
 
 Reply = tuple[str | None, bytes]
-"""The text of the error that a request raised, or None, and its pickled answer."""
+"""The text of the error that a request raised, or None, and its pickled answer, or the traceback."""
 
 
 class ProcessBackend(PlacesBackend):
@@ -188,7 +189,9 @@ class ProcessPlace(Place):
             return None
         failure, answered = reply
         if failure is not None:
-            raise PoolError(f"a worker process cannot do what was asked: {failure}")
+            raise PoolError(f"a worker process cannot do what was asked: {failure}") from RemoteTraceback(
+                answered.decode()
+            )
         return pickle.loads(answered)
 
     async def _reply(self, number: int, answer: asyncio.Future[Reply | None], limit_s: float) -> Reply | None:

@@ -61,6 +61,7 @@ class Server:
         limit: the maximum of the pool's clients there at the last check; None: the server does not report it.
         window: the maximum of the pool's clients there according to refusals and the speed of its episodes.
         ill: the reason why it does not answer; None if it does.
+        error: the error of the last check; None if it was answered.
         looked_at: the time of the last check, by `time.monotonic`.
     """
 
@@ -71,6 +72,7 @@ class Server:
     idle: list[Client] = field(default_factory=list)
     limit: int | None = None
     ill: str | None = None
+    error: Exception | None = None
     looked_at: float = float("-inf")
 
     @property
@@ -197,7 +199,7 @@ class Servers:
         if fixed and all(server.ill is not None for server in self.all):
             await asyncio.gather(*(self.look(server, LAST_CHECK_S) for server in self.all))
         if fixed and all(server.ill is not None for server in self.all):
-            raise PoolError(f"no server answers: {self._described()}")
+            raise PoolError(f"no server answers: {self._described()}") from self._cause()
 
     async def close(self) -> None:
         """Close the clients without an episode."""
@@ -222,7 +224,8 @@ class Servers:
                 return server, await self._client_of(server, blocking)
             left_s = give_up - time.monotonic()
             if left_s <= 0:
-                raise PoolError(f"no server has had room for {self.wait_s:g} s: {self._described()}")
+                why = f"no server has had room for {self.wait_s:g} s: {self._described()}"
+                raise PoolError(why) from self._cause()
             await self._change(min(left_s, 0.2))  # an unhealthy server may have recovered by then
 
     async def _client_of(self, server: Server, blocking: bool) -> Client:
@@ -274,13 +277,14 @@ class Servers:
     async def look(self, server: Server, timeout_s: float | None = None) -> None:
         """Ask a server for its health, and for the number of further sessions that it accepts."""
         timeout_s = CHECK_S if timeout_s is None else timeout_s
-        server.looked_at = time.monotonic()
+        server.looked_at, server.error = time.monotonic(), None
         try:
             capacity = await asyncio.wait_for(self._connect(server.url).capacity(), timeout_s)
         except (McpenvError, asyncio.TimeoutError) as error:
             if isinstance(error, ConnectionFailed) and error.http_status is not None:
                 server.ill = server.limit = None  # it answers without that number
                 return
+            server.error = error
             why = str(error) or f"no answer within {timeout_s:g} s"
             if server.ill is None:
                 logger.warning("pool: %s is left out: %s", without_password(server.url), why)
@@ -319,6 +323,9 @@ class Servers:
             await asyncio.to_thread(self._read)
         except PoolError as error:
             logger.warning("pool: the servers stay as they were: %s", error)
+
+    def _cause(self) -> Exception | None:
+        return next((each.error for each in self.all if each.error is not None), None)
 
     def _described(self) -> str:
         return ", ".join(

@@ -85,6 +85,7 @@ class Running:
         self._shares: dict[asyncio.Task[list[Played]], Share] = {}
         self._done: deque[asyncio.Task[list[Played]]] = deque()
         self._played: deque[Played] = deque()
+        self._failure: Exception | None = None
 
     def begin_from(self, plan: Plan, *, wait: bool) -> bool:
         """Begin the next shares while there are places for them. Return False if nothing more is to come.
@@ -97,7 +98,7 @@ class Running:
         """
         self._part.woken.clear()
         waits = False
-        while len(self._shares) < self._part.at_once():
+        while self._failure is None and len(self._shares) < self._part.at_once():
             if not self._division.may_begin(self._part):
                 waits = wait and not plan.ended
                 break
@@ -121,13 +122,19 @@ class Running:
         """Return the next finished episode; None if there is none now.
 
         Raises:
-            Exception: an episode could not be played.
+            Exception: an episode could not be played. All episodes that had finished by then are returned before.
         """
         while not self._played and self._done:
             task = self._done.popleft()
-            played = task.result()
+            try:
+                played = task.result()
+            except Exception as error:  # noqa: BLE001 - raised below
+                self._failure = self._failure or error
+                continue
             del self._shares[task]
             self._played.extend(played)
+        if not self._played and self._failure is not None:
+            raise self._failure
         return self._played.popleft() if self._played else None
 
     async def changed(self) -> None:

@@ -20,6 +20,7 @@ from .held import HeldEnvironments
 from .instances import Instances
 from .playing import changed
 from .ready import ReadyEnvironments
+from .remote_errors import RemoteTraceback, text_of
 
 T = TypeVar("T")
 
@@ -32,9 +33,25 @@ UNPICKLABLE = (pickle.PicklingError, TypeError, AttributeError, ValueError)
 
 @dataclass(frozen=True)
 class Failed:
-    """A request failed with an error that its caller must see."""
+    """A request failed with an error that its caller must see.
+
+    Attributes:
+        error: the error.
+        text: its traceback.
+    """
 
     error: Exception
+    text: str
+
+    @classmethod
+    def by(cls, error: Exception) -> Failed:
+        """Return the failure by an error that was raised."""
+        return cls(error, text_of(error))
+
+    def raised(self) -> Exception:
+        """Return the error with its traceback as cause."""
+        self.error.__cause__ = RemoteTraceback(self.text)
+        return self.error
 
 
 @dataclass(frozen=True)
@@ -123,7 +140,7 @@ class Worker:
             try:
                 outcomes = self._ready.play_blocking(begin, waiting.popleft())
             except Exception as error:  # noqa: BLE001 - raised in the caller
-                answers.append(Failed(error))
+                answers.append(Failed.by(error))
             else:
                 answers.append(self._placed(outcomes))
         return answers
@@ -132,7 +149,7 @@ class Worker:
         try:
             outcomes = await self._ready.play(begin, share)
         except Exception as error:  # noqa: BLE001 - raised in the caller
-            return Failed(error)
+            return Failed.by(error)
         return self._placed(outcomes)
 
     def _placed(self, outcomes: Sequence[Outcome]) -> Answers:
@@ -143,7 +160,7 @@ class Worker:
         try:
             answer = await self.in_thread(call)
         except Exception as error:  # noqa: BLE001 - raised in the caller
-            answer = Failed(error)
+            answer = Failed.by(error)
         try:
             return self._dumps(answer)
         except UNPICKLABLE as error:
@@ -160,4 +177,4 @@ class Worker:
 
     def _unsent(self, error: Exception) -> Failed:
         reason = f"an answer of {self._where} cannot be sent ({error}); return plain data from the policy"
-        return Failed(PoolError(reason))
+        return Failed(PoolError(reason), text_of(error))
