@@ -53,24 +53,32 @@ class TinyModel:
             allowed = self.values.get(ids[-1], [])
         return ids, logprobs
 
-    def learn(self, samples: Sequence[Sample], rate: float = 1.0, clip: float = 0.2, epochs: int = 4) -> None:
-        """Improve by samples with advantages and log-probabilities: GRPO with importance weights, clipped.
+    def logs_at(self, sample: Sample, at: int) -> dict[int, float]:
+        """Return the log-probabilities that the model has now, at a token that a model wrote in a sample."""
+        begins = not (sample.mask[at - 1] and sample.tokens[at - 1] in self.values)
+        return self.logs(sample.tokens[:at], [*self.values] if begins else self.values[sample.tokens[at - 1]])
 
-        Only tokens of the model are learned from (``mask``), and of these only the ones whose turns made a step.
+    def learn(self, samples: Sequence[Sample], rate: float = 1.0, clip: float | None = 0.2, epochs: int = 4) -> None:
+        """Improve by samples with advantages: GRPO with importance weights by the stored log-probabilities.
+
+        Only the model's tokens are learned from (``mask``), and of these only the ones whose turns made a step.
+
+        Args:
+            samples: the samples, each with an advantage.
+            rate, epochs: the size and the number of steps.
+            clip: of the importance weights; None: no weights, so that the samples become likelier without bound.
         """
         for _ in range(epochs):
             slopes = defaultdict[tuple[int, int], float](float)
             for sample in samples:
                 assert sample.logprobs is not None and sample.advantage is not None
                 for at in [at for span in sample.spans if span.steps for at in range(span.start, span.end)]:
-                    first = not (sample.mask[at - 1] and sample.tokens[at - 1] in self.values)
-                    allowed = [*self.values] if first else self.values[sample.tokens[at - 1]]
-                    logs = self.logs(sample.tokens[:at], allowed)
-                    ratio = math.exp(logs[sample.tokens[at]] - sample.logprobs[at])
-                    if sample.advantage * (ratio - 1) > abs(sample.advantage) * clip:
+                    logs, written = self.logs_at(sample, at), sample.tokens[at]
+                    ratio = 1.0 if clip is None else math.exp(logs[written] - sample.logprobs[at])
+                    if clip is not None and sample.advantage * (ratio - 1) > abs(sample.advantage) * clip:
                         continue
                     for token, log in logs.items():
-                        slope = ratio * sample.advantage * ((token == sample.tokens[at]) - math.exp(log))
+                        slope = ratio * sample.advantage * ((token == written) - math.exp(log))
                         for seen in sample.tokens[:at][-SEEN:]:
                             slopes[seen, token] += slope / len(samples)
             for pair, slope in slopes.items():

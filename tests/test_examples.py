@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import socket
+import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -28,10 +29,12 @@ HELPERS = {"serving", "choose_calls", "tiny_model"}
 NEEDS_A_MODEL = {"llm_rollout"}
 NEEDS_TORCH = {"train_ppo", "train_grpo"}  # tests/extensions/trainers/test_train_ppo.py, test_train_grpo.py
 NEEDS_FILES = {"plot_curves"}
+NEEDS_TIME = {"train_black_box", "chat_agent"}  # the first starts the second for each episode
 PLOTTING = ("matplotlib.figure", "matplotlib.backends.backend_agg")
 NEEDS_AGENTS = {"rollouts_openai_agents", "rollouts_langgraph", "rollouts_pydantic_ai"}  # tests/extensions/trainers
 ALONE = sorted(
-    {path.stem for path in EXAMPLES.glob("*.py")} - HELPERS - NEEDS_A_MODEL - NEEDS_TORCH - NEEDS_FILES - NEEDS_AGENTS
+    {path.stem for path in EXAMPLES.glob("*.py")}
+    - (HELPERS | NEEDS_A_MODEL | NEEDS_TORCH | NEEDS_FILES | NEEDS_AGENTS | NEEDS_TIME)
 )
 STARTING_PROCESSES = {
     path.stem for path in EXAMPLES.glob("*.py") if re.search(r"\bserved\(|\bsubprocess\b", path.read_text("utf-8"))
@@ -70,6 +73,16 @@ def test_an_example_ends_well_and_prints_a_few_lines(name: str, run_example: Run
 @pytest.mark.parametrize("name", sorted(TRAINING))
 def test_a_policy_learns_from_any_seed(name: str, seed: int, run_example: RunExample) -> None:
     assert "before" in run_example(name, str(seed))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(700)
+@pytest.mark.parametrize("seed", range(1, 6))
+def test_the_model_of_a_black_box_learns_from_the_tokens_of_its_own_requests(seed: int) -> None:
+    command = [sys.executable, str(EXAMPLES / "train_black_box.py"), str(seed)]
+    ended = subprocess.run(command, cwd=EXAMPLES.parent, capture_output=True, text=True, timeout=600, check=False)
+    assert ended.returncode == 0 and ended.stderr == "", ended.stdout + ended.stderr
+    assert re.search(r"reward 0\.\d\d before, [01]\.\d\d after", ended.stdout)
 
 
 @pytest.mark.process
