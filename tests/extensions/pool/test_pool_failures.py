@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from pool_worlds import Dice, five_rolls, five_rolls_async
+from trainer_worlds import FullDisk
 
 from mcpenv.server.serve import serving
-from mcpenv_client import ConnectionFailed
-from mcpenv_client.pool import BlockingEpisode, EnvPool, PolicyFailed, PoolError
+from mcpenv_client import ConnectionFailed, StatusCode
+from mcpenv_client.pool import BlockingEpisode, EnvPool, Episode, Played, PolicyFailed, PoolError
 from mcpenv_client.pool.remote_errors import RemoteTraceback
 
 
@@ -104,3 +106,65 @@ def test_a_refusal_of_a_worker_has_the_traceback_of_its_process() -> None:
         assert "play_blocking" in str(failed.value.__cause__)
 
     run(play())
+
+
+def saves_twice(episode: BlockingEpisode) -> None:
+    episode.call_tool("save")
+    if not episode.done:
+        episode.call_tool("save")
+
+
+async def saves_twice_async(episode: Episode) -> None:
+    await episode.call_tool("save")
+    if not episode.done:
+        await episode.call_tool("save")
+
+
+async def writes_and_saves(episode: Episode) -> None:
+    episode.wrote([1], [2])
+    await saves_twice_async(episode)
+
+
+@pytest.fixture(params=["local", "remote"])
+def full_disk(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], EnvPool]]:
+    """Return the maker of a pool of one environment whose disk can be full."""
+    monkeypatch.setattr(FullDisk, "full", 0)
+    if request.param == "local":
+        yield lambda: EnvPool(FullDisk, 1)
+    else:
+        with serving(FullDisk) as url:
+            yield lambda: EnvPool([url], 1, backend="remote")
+
+
+@pytest.mark.parametrize("trajectories", [True, False])
+@pytest.mark.parametrize("policy", [saves_twice, saves_twice_async])
+def test_an_episode_with_a_failed_step_is_begun_again_and_then_masked(
+    full_disk: Callable[[], EnvPool], policy: Any, trajectories: bool
+) -> None:
+    async def play(full: int, **options: Any) -> Played:
+        FullDisk.full = full
+        async with full_disk() as pool:
+            (played,) = await pool.rollout(policy, ["save"], retries=1, trajectories=trajectories, **options)
+        assert (played.trajectory is not None) == trajectories
+        return played
+
+    plain = run(play(1))
+    assert (plain.attempts, plain.reward, plain.status.code) == (1, 1.0, StatusCode.COMPLETED)
+    again = run(play(1, mask_failed_steps=True))
+    assert (again.attempts, again.reward, again.status.code) == (2, 1.0, StatusCode.COMPLETED)
+    masked = run(play(3, mask_failed_steps=True))  # two in the first attempt, one in the second
+    assert (masked.attempts, masked.reward, masked.status.code) == (2, None, StatusCode.ENV_ERROR)
+    assert masked.error == "a step failed: env_error" and masked.ended
+
+
+def test_samples_begin_such_an_episode_again_unless_they_are_told_otherwise(full_disk: Callable[[], EnvPool]) -> None:
+    async def play(**options: Any) -> Any:
+        FullDisk.full = 1
+        async with full_disk() as pool:
+            (sample,) = [each async for each in pool.samples(writes_and_saves, ["save"], **options)]
+        return sample
+
+    sample = run(play())
+    assert (sample.usable, sample.reward) == (True, 1.0)
+    assert run(play(retries=0)).usable is False
+    assert run(play(mask_failed_steps=False)).usable is False

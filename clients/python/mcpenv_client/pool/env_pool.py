@@ -164,6 +164,7 @@ class EnvPool(Plays):
         retries: int = 2,
         policy_errors: PolicyErrors = "raise",
         trajectories: bool = True,
+        mask_failed_steps: bool = False,
         progress: bool = False,
     ) -> list[Played]:
         """Play episodes and return them in the order of their assignments.
@@ -183,6 +184,9 @@ class EnvPool(Plays):
                 the traceback in `Played.error`.
             trajectories: False to leave the records of the episodes where they were made: `Played.trajectory` is None,
                 and `Played` has the reward, its parts, the status and the policy's value.
+            mask_failed_steps: for training: an episode with a step that failed by no fault of the agent, such as for a
+                full disk, has the status of that step, is retried if that status allows it, and has no reward. In
+                `samples` it is the default.
             progress: draw a bar; needs ``tqdm``.
 
         Raises:
@@ -201,6 +205,7 @@ class EnvPool(Plays):
             "retries": retries,
         }
         options |= {"policy_errors": policy_errors, "trajectories": trajectories}
+        options["mask_failed_steps"] = mask_failed_steps
         async with self.play(policy, tasks, progress=progress, **options) as stream:
             played: list[Played] = []
             try:
@@ -224,6 +229,7 @@ class EnvPool(Plays):
         retries: int = 2,
         policy_errors: PolicyErrors = "raise",
         trajectories: bool = True,
+        mask_failed_steps: bool = False,
         progress: bool = False,
     ) -> Stream:
         """Play episodes and yield each as soon as it is done. Arguments and errors are the same as for `rollout`.
@@ -240,7 +246,7 @@ class EnvPool(Plays):
         if forks and group < 2:
             raise ValueError(f"forks=True needs groups: group is {group}; give 2 or more")
         plan = Plan(tasks, n=n, group=group, seed=seed, forks=forks)
-        begin = Begin(policy, limits or Limits(), trajectories)
+        begin = Begin(policy, limits or Limits(), trajectories, mask_failed_steps)
         return Stream(
             plan,
             lambda: self._open(begin),

@@ -14,6 +14,7 @@ from mcpenv_client.formats.prompts import images_of, prompt_of
 from mcpenv_client.samples import SampledTurn
 from mcpenv_client.types.actions import Action
 from mcpenv_client.types.records import StepResult, summed
+from mcpenv_client.types.status import Status
 from mcpenv_client.types.tools import Tool
 
 from .assignment import Assignment, Limits, Played
@@ -75,8 +76,10 @@ class RunningEpisode:
         last: the result of the last step; before the first step, the result of the reset.
         conversation: the conversation of a model with it; None without one.
         turns: the model's answers as tokens, which `wrote` kept.
+        failed: the status of the first step that failed by no fault of the agent; None if there is none.
     """
 
+    failed: Status | None = None
     conversation: Conversation | None = None
 
     def __init__(self, assignment: Assignment, first: StepResult[Any], limits: Limits, clock: Clock) -> None:
@@ -145,6 +148,8 @@ class RunningEpisode:
 
     def _took(self, result: StepResult[Any]) -> StepResult[Any]:
         self.last, self.done = result, result.done
+        if self.failed is None and result.status is not None and not result.status.usable:
+            self.failed = result.status
         self._rewards.append(result.reward or 0.0)
         if self.turns:
             self.turns[-1].steps.append(len(self._rewards))
@@ -297,11 +302,13 @@ class Begin:
         policy: plays each episode.
         limits: the limits of each episode.
         trajectories: False to leave the records of the episodes where they were made.
+        mask_failed_steps: give an episode the status of its first step that failed by no fault of the agent.
     """
 
     policy: Policy
     limits: Limits
     trajectories: bool = True
+    mask_failed_steps: bool = False
 
     @property
     def is_async(self) -> bool:

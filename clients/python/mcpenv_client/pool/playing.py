@@ -21,6 +21,7 @@ from mcpenv_client.errors import (
     NotSupported,
     WireError,
 )
+from mcpenv_client.scores import whole_status
 from mcpenv_client.types.records import StepResult
 from mcpenv_client.types.status import COMPLETED, Status, StatusCode
 
@@ -144,7 +145,7 @@ async def play(
     return await _play(
         session,
         share,
-        begin.trajectories,
+        begin,
         clock.running,
         lambda assignment, first: Episode(session, assignment, first, begin.limits, clock),
         lambda episode: clock.limited(policy(episode), episode.deadline),
@@ -167,7 +168,7 @@ def play_blocking(
     playing = _play(
         cast("Session", _Awaitable(session)),
         share,
-        begin.trajectories,
+        begin,
         running,
         lambda assignment, first: BlockingEpisode(session, assignment, first, begin.limits, clock),
         run,
@@ -205,7 +206,7 @@ async def _awaitable(gate: threading.Semaphore) -> AsyncIterator[None]:
 async def _play(
     session: Session,
     share: Share,
-    trajectories: bool,
+    begin: Begin,
     running: Callable[[], Awaitable[None]],
     episode_of: Callable[[Assignment, StepResult[Any]], E],
     run: Callable[[E], Awaitable[Any]],
@@ -216,7 +217,7 @@ async def _play(
     Args:
         session: as for `play`.
         share: the share to play.
-        trajectories: True to return the records of the episodes.
+        begin: as for `play`.
         running: waits while the pool is paused.
         episode_of: makes the running episode from the result of a reset.
         run: lets the policy play an episode, and returns its value.
@@ -241,7 +242,7 @@ async def _play(
                         ending = _Ending.after(error, episode)
                     await episode.settle()
             result = await _end(session, episode, ending)
-            trajectory = await session.trajectory() if trajectories else None
+            trajectory = await session.trajectory() if begin.trajectories else None
         except (WireError, ConnectionFailed) as failure:
             played = failed(assignment, failure, time.monotonic() - began)
         else:
@@ -256,6 +257,8 @@ async def _play(
                 played = Played.of(assignment, trajectory, trajectory.status or _FAILED, **about)
             else:
                 played = Played(assignment, result.status, reward=result.reward, parts=result.parts, **about)
+            if begin.mask_failed_steps:
+                played = _masked(played, episode)
         outcomes.append(_outcome(played, ending))
         if is_lost(outcomes[-1]):
             return _with_the_rest(outcomes, share)
@@ -292,6 +295,15 @@ def failed(assignment: Assignment, error: WireError | ConnectionFailed, duration
     if isinstance(error, WireError) and error.status is None:
         raise error
     return Played(assignment, error.status or _FAILED, duration_s=duration_s, error=str(error))
+
+
+def _masked(played: Played, episode: RunningEpisode) -> Played:
+    """Return the episode without a reward, with the status of its first step that is not about the agent, if any."""
+    found = episode.failed if played.trajectory is None else whole_status(played.trajectory)
+    if found is None or found.usable or not played.status.usable:
+        return played
+    why = f"a step failed: {found.code.value}"
+    return dataclasses.replace(played, status=found, reward=None, error=played.error or why)
 
 
 def _outcome(played: Played, ending: _Ending) -> Outcome:

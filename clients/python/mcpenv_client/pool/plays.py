@@ -71,7 +71,7 @@ class Plays(ABC):
             policy, tasks, group, group_timeout_s: as for `groups`.
             max_staleness: samples with a part of more than so many versions before `policy_version` have ``usable``
                 False; None: no limit.
-            options: further arguments of `play`.
+            options: further arguments of `play`; ``mask_failed_steps`` is True by default.
 
         Raises:
             TypeError: the policy gave no tokens.
@@ -79,6 +79,7 @@ class Plays(ABC):
         """
         if not options.get("trajectories", True):
             raise ValueError("samples() reads the steps of the episodes; leave trajectories=False out")
+        options = {"mask_failed_steps": True, **options}
         found = self.groups(policy, tasks, group=group, group_timeout_s=group_timeout_s, **options)
         async with contextlib.aclosing(found) as groups:
             async for played in groups:
