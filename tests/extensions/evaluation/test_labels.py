@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+import json
+from collections import Counter
+
+import pytest
+
 from mcpenv.extensions.evaluation.plan import samples_of
 from mcpenv.extensions.evaluation.results import EpisodeResult
 from mcpenv.extensions.evaluation.summary import MAX_LABELS, summarize
+from mcpenv_client.pool import TaskSampler
 from mcpenv_client.types.tasks import Task
 
 
@@ -52,3 +59,22 @@ def test_labels_are_planned_and_do_not_change_what_a_task_is() -> None:
     (of_bare,), (planned,) = samples_of([bare], 1), samples_of([labelled], 1)
     assert (planned.level, planned.family, planned.tags) == (3, "sums", ("carry",))
     assert of_bare.digest == planned.digest
+
+
+def test_a_sampler_begins_with_the_pass_rates_of_an_evaluation() -> None:
+    results = [_result("a", float(sample < 6), sample, level=1) for sample in range(8)] + [_result("b", 0.0, level=2)]
+    summary = json.loads(json.dumps(summarize(results, planned=9).to_plain()))
+    rows = [
+        {"split": "train", "index": index, "task_id": name, "level": level}
+        for index, (name, level) in enumerate([("a", 1), ("b", 2), ("new", 1), ("other", 3)])
+    ]
+    sampler = TaskSampler(rows, seed=1)
+    assert sampler.begin_from(summary) == 2
+    assert [sampler.rate(row) for row in rows] == [0.75, 0.0, 0.75, 0.5]
+    drawn = Counter(row["task_id"] for row in itertools.islice(sampler, 1000))  # type: ignore[index]
+    assert drawn["other"] > drawn["a"] > 100 > drawn["b"]
+    ids = TaskSampler(["a", Task(id="b"), {"world": "shop", "task": "a"}])
+    assert ids.begin_from(summary) == 2 and ids.rate("a") == 0.75 and ids.rate({"world": "shop", "task": "a"}) == 0.5
+    assert ids.begin_from(summary, world="shop") == 1 and ids.rate({"world": "shop", "task": "a"}) == 0.75
+    with pytest.raises(ValueError, match="an evaluation"):
+        sampler.begin_from({})

@@ -109,6 +109,36 @@ class TaskSampler:
         seen.episodes += 1
         seen.rate += (float(played.reward >= self._solved) - seen.rate) / min(seen.episodes + 1, self._memory)
 
+    def begin_from(self, summary: Mapping[str, Any], world: str | None = None, episodes: int = 4) -> int:
+        """Begin with the pass rates that an evaluation measured, and return the number of tasks that it knows.
+
+        A task is found by its id, or by ``task`` or ``task_id`` of its row. One that was not evaluated begins with the
+        rate of its level, if that was measured.
+
+        Args:
+            summary: the object in ``summary.json`` of a folder of ``mcpenv eval``.
+            world: the world that was evaluated, if the rows have several.
+            episodes: the number of episodes, at most, that a task's own rate counts for, so that later ones change it.
+
+        Raises:
+            ValueError: it is no such object.
+        """
+        if not isinstance(summary.get("tasks"), list):
+            raise ValueError('the summary has no "tasks"; give the object in summary.json of an evaluation')
+        measured = {each["name"]: each for each in summary["tasks"] if each["scored"] and each["passed"] is not None}
+        levels = {each["label"]: each["pass_rate"] for each in summary["labels"] if each["kind"] == "level"}
+        found = 0
+        for row in self._tasks:
+            if world_of(row) != world:
+                continue
+            known, level = measured.get(_id(row) or ""), levels.get(str(_level(row)))
+            if known is not None:
+                self._seen[_name(row)] = Seen(min(known["scored"], episodes), known["passed"] / known["scored"])
+                found += 1
+            elif level is not None:
+                self._seen[_name(row)] = Seen(1, level["value"])
+        return found
+
     def state(self) -> dict[str, Any]:
         """Return the state as plain JSON data, for `resume`."""
         version, numbers, gauss = self._random.getstate()
@@ -141,6 +171,12 @@ def _name(row: Row) -> str:
         name = task.id if isinstance(task, Task) else str(task)
         return name if world is None else json.dumps([world, name])
     return json.dumps([*([] if world is None else [world]), row.get("split"), row.get("index")])
+
+
+def _id(row: Row) -> str | None:
+    """Return the id of a task; None if the row does not have it."""
+    task = row if not isinstance(row, Mapping) else row.get("task") or row.get("task_id")
+    return task.id if isinstance(task, Task) else task
 
 
 def _level(row: Row) -> int:
