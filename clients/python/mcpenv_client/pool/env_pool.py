@@ -54,7 +54,6 @@ class EnvPool(Plays):
             used.
         actor_options: Ray's options of each actor, such as ``num_cpus``, ``resources`` or ``scheduling_strategy``.
         connect: makes the client of a URL for "remote", such as ``lambda url: EnvClient(url, headers=...)``.
-        adaptive: "remote" begins with few sessions on each server, and adds sessions while that increases the speed.
         warm: the number of environments in addition to ``size`` to reset ahead of need in a rollout. In processes and
             actors it requires async policies.
 
@@ -74,7 +73,6 @@ class EnvPool(Plays):
         address: str | None = None,
         actor_options: Mapping[str, Any] | None = None,
         connect: Callable[[str], EnvClient] | None = None,
-        adaptive: bool = False,
         warm: int = 0,
     ) -> None:
         if size < 1:
@@ -88,7 +86,6 @@ class EnvPool(Plays):
             "address": address,
             "actor_options": actor_options,
             "connect": connect,
-            "adaptive": adaptive or None,
             "warm": warm or None,
         }
         options = {name: value for name, value in options.items() if value is not None}
@@ -393,7 +390,7 @@ _BACKENDS: Mapping[str, tuple[Callable[..., Backend], set[str]]] = {
     "local": (LocalBackend, {"settings", "warm"}),
     "process": (ProcessBackend, {"settings", "workers", "memory_bytes", "warm"}),
     "ray": (_actor_backend, {"settings", "workers", "address", "actor_options", "warm"}),
-    "remote": (RemoteBackend, {"connect", "adaptive", "warm"}),
+    "remote": (RemoteBackend, {"connect", "warm"}),
 }
 """The backends by name, with the options that each takes."""
 

@@ -32,8 +32,6 @@ class RemoteBackend:
         servers: as `read_servers` takes them.
         size: the total number of sessions.
         connect: makes a client of a URL, with credentials and timeouts; None: `EnvClient`.
-        adaptive: find the number of sessions that a server can handle by the episodes per second, and use at most that
-            many.
         warm: the number of sessions in addition to ``size`` to reset ahead of need.
         wait_s: maximum seconds to wait for a healthy server with free capacity.
     """
@@ -44,13 +42,12 @@ class RemoteBackend:
         size: int,
         *,
         connect: Callable[[str], EnvClient] | None = None,
-        adaptive: bool = False,
         warm: int = 0,
         wait_s: float = 60.0,
     ) -> None:
         self.size = size
         self._warm = warm
-        self._servers = Servers(servers, self.at_once, connect=connect, adaptive=adaptive, wait_s=wait_s)
+        self._servers = Servers(servers, self.at_once, connect=connect, wait_s=wait_s)
         self._gate, self._thread_gate = asyncio.Semaphore(size), threading.Semaphore(size)
         self._clock = Clock()
         self._held: list[tuple[Server, Client] | None] = [None] * size

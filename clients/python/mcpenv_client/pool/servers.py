@@ -59,7 +59,7 @@ class Server:
         sessions: the clients of the pool that play on it now.
         idle: its clients without an episode. Each client has a session.
         limit: the maximum of the pool's clients there at the last check; None: the server does not report it.
-        window: the maximum of the pool's clients there according to refusals and the speed of its episodes.
+        window: the maximum of the pool's clients there according to refusals.
         ill: the reason why it does not answer; None if it does.
         error: the error of the last check; None if it was answered.
         looked_at: the time of the last check, by `time.monotonic`.
@@ -155,8 +155,6 @@ class Servers:
         given: as `read_servers` takes them. A file or a name is read again while sessions are in use.
         most: the maximum total number of sessions.
         connect: makes a client of a URL, with credentials and timeouts; None: `EnvClient`.
-        adaptive: find the number of sessions that a server can handle by the episodes per second, and use at most that
-            many.
         wait_s: maximum seconds to wait for a healthy server with free capacity.
     """
 
@@ -166,11 +164,10 @@ class Servers:
         most: int,
         *,
         connect: Callable[[str], EnvClient] | None = None,
-        adaptive: bool = False,
         wait_s: float = 60.0,
     ) -> None:
         self.wait_s = wait_s
-        self._given, self._most, self._adaptive = given, most, adaptive
+        self._given, self._most = given, most
         self._connect = EnvClient if connect is None else connect
         self._servers: dict[str, Server] = {}
         self._read_at = float("-inf")
@@ -257,7 +254,7 @@ class Servers:
         else:
             server.idle.append(client)
             for _ in range(finished):
-                server.window.finished(time.monotonic())
+                server.window.finished()
         if lost:
             await self.look(server)
         self._changed.set()
@@ -304,7 +301,7 @@ class Servers:
         found = dict(read_servers(self._given))
         for url, weight in found.items():
             if url not in self._servers:
-                self._servers[url] = Server(url, Window(self._most, adaptive=self._adaptive))
+                self._servers[url] = Server(url, Window(self._most))
             self._servers[url].weight = weight
         for url in [url for url in self._servers if url not in found]:
             if not self._servers[url].sessions:
