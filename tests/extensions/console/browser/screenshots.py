@@ -62,6 +62,10 @@ WORLDS = {
     "agentdojo": ("clean", 0),
     "bfcl": ("base", 0),
     "reasoning_gym": ("train", 0),
+    "rlve": ("train", 0),
+    "textworld": ("train", 2),
+    "harness_bench": ("test", 0),
+    "miniwob": ("train", 0),
 }
 """The split and the index of a task of each world, whose solution the picture shows."""
 

@@ -1,0 +1,1 @@
+"""Small web pages: buttons, forms, menus, mailboxes, tables, shapes."""
