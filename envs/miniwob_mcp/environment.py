@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any
 
 from fastmcp.utilities.types import Image
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from mcpenv import Evidence, MCPEnvironment, OracleCall, Reward, Task, TaskLimits, TaskSet, ToolError
 from mcpenv.worlds import ObjectWorld
@@ -28,6 +29,15 @@ X = Annotated[float, Field(ge=0, le=500, description="Pixels from the left")]
 Y = Annotated[float, Field(ge=0, le=320, description="Pixels from the top")]
 Key = Annotated[str, Field(min_length=1, max_length=30, description="Enter, Tab, ArrowDown, Control+C, a")]
 Text = Annotated[str, Field(max_length=2000)]
+
+
+def known(page: str) -> str:
+    """Return the name of a page. Raise `ValueError` if there is none of that name."""
+    names = [file.stem for file in PAGES.glob("*.html")]
+    if page not in names:
+        near = get_close_matches(page, names, 1)
+        raise ValueError(f"there is no page {page!r} in miniwob" + (f"; did you mean {near[0]!r}?" if near else ""))
+    return page
 
 
 def make_task(line: str) -> Task:
@@ -108,16 +118,14 @@ class MiniWoBEnvironment(MCPEnvironment):
         self,
         seed: int | None = None,
         episode_id: str | None = None,
-        page: Annotated[str, Field(pattern="^[a-z0-9-]+$")] = "click-test",
+        page: Annotated[str, AfterValidator(known)] = "click-test",
     ) -> None:
-        if not (PAGES / f"{page}.html").is_file():
-            raise ValueError(f"there is no page {page!r} in miniwob")
         self._begin(page, seed or 0)
 
     def _begin(self, page: str, seed: int) -> None:
         self._leave()
         self.started, self.actions = {"page": page, "seed": seed}, []
-        self._page = shared.run(WebPage.begin(page, seed))
+        self._page = shared.run(WebPage.begin(known(page), seed))
         self.instruction, self.fields = shared.run(self._page.wish())
         self._look()
 

@@ -12,6 +12,9 @@ import pytest
 from imported_environments import ENVS
 
 from mcpenv.extensions.validation.tasks.play import oracle, play
+from mcpenv.server.serve import serving
+from mcpenv_client import EnvClient
+from mcpenv_client.errors import InvalidMessage
 
 pytestmark = [pytest.mark.world, pytest.mark.timeout(600)]
 
@@ -104,10 +107,13 @@ def test_a_screenshot_is_an_image(env: Any) -> None:
     assert block["type"] == "image" and block["mimeType"] == "image/png"
 
 
-def test_no_page_of_that_name_and_no_path_is_opened(env: Any) -> None:
-    for page in ("click-nothing", "../core/core", "a/b"):
-        with pytest.raises(ValueError):
-            env.reset(seed=1, page=page)
+def test_no_page_of_that_name_and_no_path_is_opened(miniwob: Any) -> None:
+    with serving(miniwob.MiniWoBEnvironment) as url, EnvClient(url).sync() as client:
+        for page in ("../core/core", "a/b"):
+            with pytest.raises(InvalidMessage, match=f"there is no page '{page}' in miniwob"):
+                client.reset(seed=1, page=page)
+        with pytest.raises(InvalidMessage, match="did you mean 'click-button'"):
+            client.reset(seed=1, page="clik-button")
 
 
 def test_episodes_at_once_share_no_page(miniwob: Any) -> None:
