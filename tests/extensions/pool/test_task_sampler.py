@@ -42,6 +42,41 @@ def test_a_sampler_by_pass_rate_prefers_groups_whose_rewards_differ_and_replays_
     assert levels[1] > 600 and 150 < levels[0] < 350 and 0 < levels[2] < 150
 
 
+@pytest.mark.parametrize("number", [1, 2, 3, 7, 12])
+def test_a_task_is_drawn_in_proportion_to_its_weight(number: int) -> None:
+    weights = [1.0 + 3.0 * (index % 3) for index in range(number)]
+    counted = drawn(TaskSampler(ROWS[:number], by="weight", weights=weights, seed=2), 6000)
+    for index, weight in enumerate(weights):
+        assert abs(counted[index] / 6000 - weight / sum(weights)) < 0.03
+
+
+def test_a_task_that_stands_twice_has_its_rate_in_both_places() -> None:
+    sampler = TaskSampler([ROWS[0], ROWS[4], ROWS[0]], replay=0.0)
+    for _ in range(40):
+        sampler.record(played(ROWS[0], 1.0))
+    assert drawn(sampler, 400)[4] > 300
+
+
+def test_a_draw_of_many_tasks_reads_one() -> None:
+    class Counted(list[Any]):
+        read = 0
+
+        def __getitem__(self, place: Any) -> Any:
+            self.read += 1
+            return super().__getitem__(place)
+
+        def __iter__(self) -> Any:
+            for place in range(len(self)):
+                yield self[place]
+
+    tasks = Counted({"split": "train", "index": index} for index in range(5000))
+    sampler = TaskSampler(tasks)
+    tasks.read = 0
+    for row in itertools.islice(sampler, 20):
+        sampler.record(played(row, 1.0))
+    assert tasks.read == 20
+
+
 def test_what_was_not_scored_is_not_measured() -> None:
     sampler = TaskSampler(ROWS)
     sampler.record(played(ROWS[0], None))

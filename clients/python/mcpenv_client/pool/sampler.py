@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -68,12 +69,16 @@ class TaskSampler:
             raise ValueError("weights needs one positive number for each task")
         self._tasks, self._by, self._replay, self._memory, self._solved = tasks, by, replay, memory, solved
         self._weights = list(weights) if weights is not None else [1.0] * len(tasks)
-        self._places = {_name(task): place for place, task in enumerate(tasks)}
-        self._levels: dict[int, int] = {}
-        for task in tasks:
-            self._levels[_level(task)] = self._levels.get(_level(task), 0) + 1
+        self._places: dict[str, list[int]] = {}
+        for place, task in enumerate(tasks):
+            self._places.setdefault(_name(task), []).append(place)
+        if by == "level":
+            levels = [_level(task) for task in tasks]
+            sizes = Counter(levels)
+            self._weights = [each / sizes[level] for each, level in zip(self._weights, levels, strict=True)]
         self._seen: dict[str, Seen] = {}
         self._random = random.Random(seed)
+        self._weigh()
 
     def __iter__(self) -> Iterator[Row]:
         while True:
@@ -81,20 +86,28 @@ class TaskSampler:
 
     def draw(self) -> Row:
         """Return the next task."""
-        weights = self._weights
-        if self._by == "level":
-            weights = [each / self._levels[_level(task)] for each, task in zip(weights, self._tasks, strict=True)]
-        elif self._by == "pass_rate":
-            rates = [self.rate(task) for task in self._tasks]
-            mastered = [each if rate > MASTERED else 0.0 for each, rate in zip(weights, rates, strict=True)]
-            again = self._random.random() < self._replay
-            if again and any(mastered):
-                weights = mastered
-            else:
-                # The smallest chance lets a task return whose rate has changed with the policy.
-                chances = [max(rate * (1.0 - rate), LEAST) for rate in rates]
-                weights = [each * chance for each, chance in zip(weights, chances, strict=True)]
-        return self._random.choices(self._tasks, weights)[0]
+        chances = self._chances
+        if self._by == "pass_rate" and self._random.random() < self._replay and self._mastered.total:
+            chances = self._mastered
+        return self._tasks[chances.place_at(self._random.random())]
+
+    def _weigh(self) -> None:
+        """Compute the chances of all tasks."""
+        if self._by != "pass_rate":
+            self._chances = _Chances(self._weights)
+            return
+        self._chances = _Chances([each * _chance(_UNSEEN.rate) for each in self._weights])
+        self._mastered = _Chances([0.0] * len(self._weights))
+        for name in self._seen.keys() & self._places.keys():
+            self._reweigh(name)
+
+    def _reweigh(self, name: str) -> None:
+        """Compute the chances of a task anew, after its rate changed."""
+        rate = self._seen[name].rate
+        for place in self._places[name] if self._by == "pass_rate" else ():
+            weight = self._weights[place]
+            self._chances.change(place, weight * _chance(rate))
+            self._mastered.change(place, weight if rate > MASTERED else 0.0)
 
     def rate(self, task: Row) -> float:
         """Return the measured rate at which a task is solved; 0.5 before its first episode."""
@@ -108,6 +121,7 @@ class TaskSampler:
         seen = self._seen.setdefault(_name(row), Seen())
         seen.episodes += 1
         seen.rate += (float(played.reward >= self._solved) - seen.rate) / min(seen.episodes + 1, self._memory)
+        self._reweigh(_name(row))
 
     def begin_from(self, summary: Mapping[str, Any], world: str | None = None, episodes: int = 4) -> int:
         """Begin with the pass rates that an evaluation measured, and return the number of tasks that it knows.
@@ -150,6 +164,7 @@ class TaskSampler:
         version, numbers, gauss = state["random"]
         self._random.setstate((version, tuple(numbers), gauss))
         self._seen = {name: Seen(int(episodes), float(rate)) for name, (episodes, rate) in state["seen"].items()}
+        self._weigh()
 
 
 MASTERED = 0.9
@@ -159,6 +174,43 @@ LEAST = 0.01
 """The smallest chance of a task, where a task that is solved in half of the episodes has 0.25."""
 
 _UNSEEN = Seen()
+
+
+class _Chances:
+    """The chances of tasks as a binary tree of sums, so that a draw and a change cost the logarithm of their number."""
+
+    def __init__(self, chances: Sequence[float]) -> None:
+        self._number = len(chances)
+        self._sums = [0.0] * self._number + [*chances]
+        for node in range(self._number - 1, 0, -1):
+            self._sums[node] = self._sums[2 * node] + self._sums[2 * node + 1]
+
+    @property
+    def total(self) -> float:
+        """The sum of the chances."""
+        return self._sums[1]
+
+    def change(self, place: int, chance: float) -> None:
+        """Change one chance."""
+        node = place + self._number
+        self._sums[node] = chance
+        while (node := node // 2) > 0:
+            self._sums[node] = self._sums[2 * node] + self._sums[2 * node + 1]
+
+    def place_at(self, fraction: float) -> int:
+        """Return the place at a fraction of the total, from 0 to below 1."""
+        node, left = 1, fraction * self.total
+        while node < self._number:
+            node *= 2
+            if left >= self._sums[node] and self._sums[node + 1]:
+                left -= self._sums[node]
+                node += 1
+        return node - self._number
+
+
+def _chance(rate: float) -> float:
+    # The smallest chance lets a task return whose rate has changed with the policy.
+    return max(rate * (1.0 - rate), LEAST)
 
 
 def _name(row: Row) -> str:
