@@ -1,4 +1,4 @@
-"""Draw the curves that ``train_ppo.py`` or ``train_grpo.py`` wrote: the reward, and what the verifier says.
+"""Draw the curves that ``train_ppo.py``, ``train_grpo.py`` or ``compare_samplers.py`` wrote.
 
 Needs ``pip install matplotlib``. Run it::
 
@@ -37,7 +37,8 @@ def kept(path: Path, run: dict[str, Any]) -> dict[str, Any]:
     if len(curve) < WINDOW:
         raise ValueError(f"{path} has {len(curve)} updates, and a curve needs {WINDOW}; train for more")
     told = {name: run[name] for name in ("seed", "cheat", "reward", "verified", "lost", "seconds")}
-    return {**told, "curve": curve, "sampler": run.get("sampler"), "held_out": run.get("held_out")}
+    more = {"sampler": run.get("sampler"), "held_out": run.get("held_out"), "unit": run.get("unit", "updates")}
+    return {**told, "curve": curve, **more}
 
 
 def smooth(curve: list[dict[str, Any]], name: str) -> list[tuple[int, float]]:
@@ -82,7 +83,7 @@ def draw_held_out(runs: list[dict[str, Any]], out: Path) -> None:
             axes.plot(*zip(*line, strict=True), color=f"C{colour}", linewidth=0.6, alpha=0.6)
         means = [(looks[0][0], statistics.fmean(mean for _, mean in looks)) for looks in zip(*lines, strict=True)]
         axes.plot(*zip(*means, strict=True), color=f"C{colour}", linewidth=2, label=f"{sampler}, mean of {len(lines)}")
-    axes.set_xlabel("updates")
+    axes.set_xlabel(runs[0]["unit"])
     axes.set_ylabel("mean return, test tasks")
     axes.grid(alpha=0.3)
     axes.legend()

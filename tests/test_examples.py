@@ -41,6 +41,7 @@ STARTING_PROCESSES = {
 } | {"evaluate_a_model"}
 TRAINING = {"train_two_worlds", "train_async"}
 """Programs that train a policy, for some seconds of a processor. They end in asserts of what it has learned."""
+LONGER = TRAINING | {"compare_samplers"}
 
 RunExample = Callable[..., str]
 
@@ -62,7 +63,7 @@ def run_example(forked: Forks) -> RunExample:
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=[pytest.mark.process] * (name in STARTING_PROCESSES | TRAINING)) for name in ALONE],
+    [pytest.param(name, marks=[pytest.mark.process] * (name in STARTING_PROCESSES | LONGER)) for name in ALONE],
 )
 def test_an_example_ends_well_and_prints_a_few_lines(name: str, run_example: RunExample) -> None:
     assert 0 < len(run_example(name).splitlines()) <= 40
@@ -119,12 +120,14 @@ IMAGES = EXAMPLES.parent / "docs" / "images"
 def test_the_curves_of_the_docs_are_drawn_and_their_figures_are_those_of_the_page(
     tmp_path: Path, run_example: RunExample
 ) -> None:
-    pages = EXAMPLES.parent / "docs" / "tutorials"
+    pages = EXAMPLES.parent / "docs"
     for name, files in (
-        ("train-a-policy", "train-ppo/seed-*.json"),
-        ("train-a-policy", "train-ppo/cheat-*.json"),
-        ("train-a-language-model", "train-grpo/seed-*.json"),
-        ("train-a-language-model", "train-office/seed-*.json"),
+        ("tutorials/train-a-policy", "train-ppo/seed-*.json"),
+        ("tutorials/train-a-policy", "train-ppo/cheat-*.json"),
+        ("tutorials/train-a-language-model", "train-grpo/seed-*.json"),
+        ("tutorials/train-a-language-model", "train-office/seed-*.json"),
+        ("how-to/pools", "samplers/levels.json"),
+        ("how-to/pools", "samplers/powers.json"),
     ):
         page, runs = (pages / f"{name}.md").read_text(encoding="utf-8"), sorted(IMAGES.glob(files))
         said = run_example("plot_curves", *map(str, runs), "--out", str(tmp_path / "curves.png"))
