@@ -151,6 +151,7 @@ class TaskSampler:
                 found += 1
             elif level is not None:
                 self._seen[_name(row)] = Seen(1, level["value"])
+        self._weigh()
         return found
 
     def state(self) -> dict[str, Any]:
