@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 import pool_worlds
@@ -105,15 +106,40 @@ def steps(make: Pool, policy: Any) -> None:
                 pool.step_all([calls("hang", seconds=0.002)] * 4)
 
 
+def gymnasium(make: Pool, policy: Any) -> None:
+    from mcpenv_client.trainers.gymnasium import McpenvEnv
+
+    target: Any = Dice if make is local else URL
+    with closing(McpenvEnv(target, actions=ACTIONS)) as env:
+        while True:
+            env.reset(seed=1)
+            for number in range(5):
+                env.step(number % 2)
+
+
+def vector(make: Pool, policy: Any) -> None:
+    from mcpenv_client.trainers.gymnasium_vector import McpenvVectorEnv
+
+    target: Any = Dice if make is local else [URL]
+    with closing(McpenvVectorEnv(target, 4, actions=ACTIONS)) as envs:
+        envs.reset(seed=1)
+        for number in itertools.count():
+            envs.step([number % 2] * 4)
+
+
+ACTIONS = [("roll", {}), ("hang", {"seconds": 0.002})]
+
 POOLS = {"local": local, "process": processes, "remote": servers}
 PLAYS: dict[str, Callable[[Pool, Any], None]] = {
-    each.__name__: each for each in (rollout, stream, groups, forks, samples, mixed, blocking, steps)
+    each.__name__: each for each in (rollout, stream, groups, forks, samples, mixed, blocking, steps, gymnasium, vector)
 }
 
 
 def main() -> None:
     global URL
     play, pool, policy, URL = sys.argv[1:5]
+    if play in ("gymnasium", "vector"):
+        import mcpenv_client.trainers.gymnasium_vector  # noqa: F401 - an interrupted import cannot be repeated
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it
 
     def run() -> None:

@@ -94,3 +94,10 @@ def test_ctrl_c_does_not_wait_for_policies_and_tools(url: str, play: str, pool: 
     check(url, play, pool, policy, [0.5, last_s])
     if (pool, policy) != ("local", "hangs"):  # a tool that blocks the event loop cannot be stopped
         check(url, play, pool, f"{policy}_async", [0.5, last_s])
+
+
+@pytest.mark.parametrize("pool", ["local", "remote"])
+@pytest.mark.parametrize("play", ["gymnasium", "vector"])
+def test_ctrl_c_ends_environments_of_gymnasium(url: str, play: str, pool: str) -> None:
+    pytest.importorskip("gymnasium")
+    check(url, play, pool, "slow_rolls", moments(0.0, 0.5, 12))

@@ -6,7 +6,8 @@ makes one.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -88,7 +89,7 @@ class McpenvVectorEnv(VectorEnv[Any, Any, Any]):
                 self._randoms[at] = np_random(seeds[at])[0]
         self._open()
         made: Info = {}
-        for at, info in self._all({at: self._reset(at, own) for at in which}).items():
+        for at, info in self._all({at: partial(self._reset, at, own) for at in which}).items():
             self._enter(made, info, at)
         return tuple(self._observations), made
 
@@ -104,7 +105,7 @@ class McpenvVectorEnv(VectorEnv[Any, Any, Any]):
             self.autoreset_mode is AutoresetMode.DISABLED and any(e.over for e in self._episodes)
         ):
             raise ValueError("an environment has no episode; call reset() first, with a reset_mask for some of them")
-        steps = self._all({at: self._step(at, action) for at, action in enumerate(given)})
+        steps = self._all({at: partial(self._step, at, action) for at, action in enumerate(given)})
         numbers = zip(*(step[1:4] for step in steps.values()), strict=True)
         rewards, terminated, truncated = (np.array(each) for each in numbers)
         infos: Info = {}
@@ -117,7 +118,7 @@ class McpenvVectorEnv(VectorEnv[Any, Any, Any]):
         """End the episodes and the sessions."""
         episodes, self._episodes = self._episodes, []
         if episodes:
-            self._all({at: episode.close() for at, episode in enumerate(episodes)})
+            self._all({at: episode.close for at, episode in enumerate(episodes)})
 
     # -- parts
 
@@ -167,7 +168,8 @@ class McpenvVectorEnv(VectorEnv[Any, Any, Any]):
             return np.zeros(self.num_envs, dtype=type(first))
         return np.full(self.num_envs, None, dtype=object)
 
-    def _all(self, calls: Mapping[int, Coroutine[Any, Any, T]]) -> dict[int, T]:
+    def _all(self, calls: Mapping[int, Callable[[], Coroutine[Any, Any, T]]]) -> dict[int, T]:
         """Run calls at the same time, and return their results."""
-        results = self.sessions.run_all(calls.values())
+        # The coroutines are made where they run: Ctrl-C before that would leave them unawaited.
+        results = self.sessions.run_all(call() for call in calls.values())
         return dict(zip(calls, results, strict=True))
