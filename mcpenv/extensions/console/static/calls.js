@@ -1,5 +1,7 @@
 /** One call in the words of others: Python, curl, the oracle of a task, the configuration of an MCP client. */
 
+import { written } from "./numbers.js";
+
 /** The variable that has the control token. */
 const TOKEN = "MCPENV_CONTROL_TOKEN";
 
@@ -18,10 +20,10 @@ export function asCurl(base, reset, calls, guarded) {
 	const header = `-H 'Content-Type: application/json'${guarded ? ` -H "Authorization: Bearer $${TOKEN}"` : ""}`;
 	const steps = calls.map((call) => {
 		const action = actionOf(call);
-		return `jq -n --arg session_id "$id" --argjson action ${quoted(JSON.stringify(action))} '{$session_id, $action}' |\n`
+		return `jq -n --arg session_id "$id" --argjson action ${quoted(json(action))} '{$session_id, $action}' |\n`
 			+ `  curl -s ${header} --data @- ${quoted(`${base}/step`)}`;
 	});
-	return [`id=$(curl -s ${header} --data ${quoted(JSON.stringify(reset))} ${quoted(`${base}/reset`)} | jq -r .session_id)`, ...steps].join("\n");
+	return [`id=$(curl -s ${header} --data ${quoted(json(reset))} ${quoted(`${base}/reset`)} | jq -r .session_id)`, ...steps].join("\n");
 }
 
 /** Return the action of a call, as it is sent. @param {Call} call */
@@ -29,7 +31,7 @@ export const actionOf = (call) => (call.own ? { ...call.arguments, type: call.na
 	: { type: "call_tool", tool_name: call.name, arguments: call.arguments });
 
 /** Return the entry of a task's `oracle`. @param {Call} call */
-export const asOracle = (call) => JSON.stringify({ tool_name: call.name, arguments: call.arguments });
+export const asOracle = (call) => json({ tool_name: call.name, arguments: call.arguments });
 
 /** Return the configuration of an MCP client. @param {string} name @param {string} url */
 export const mcpConfig = (name, url) => ({ mcpServers: { [name]: { type: "http", url } } });
@@ -45,7 +47,10 @@ function python(value) {
 }
 
 /** JSON's escapes are Python's, but for pairs of surrogates, which only stand as they are or not at all. @param {string} text */
-const pythonText = (text) => JSON.stringify(text).replace(/\u007f/g, "\\u007f");
+const pythonText = (text) => json(text).replace(/\u007f/g, "\\u007f");
+
+/** @param {unknown} value */
+const json = (value) => written(value) ?? "";
 
 /** @param {string} text */
 const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;

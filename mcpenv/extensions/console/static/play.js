@@ -6,11 +6,12 @@ import { changes } from "./changes.js";
 import { jsonOf } from "./content.js";
 import { alertOf, button, cardOf, copyButton, el, fill, listOf, messageOf, muted, notify, refill, region } from "./dom.js";
 import { countText, endText, numberText } from "./format.js";
-import { playedCard } from "./played.js";
+import { playedCard, stepOf } from "./played.js";
 import { recordedCalls } from "./record.js";
 import { resolved, withoutProperties } from "./schema.js";
 import { setupForm } from "./setup.js";
 import { Session } from "./socket.js";
+import { answerOf } from "./step.js";
 import { toolCard } from "./tool.js";
 import { AppView, readView } from "./view.js";
 
@@ -236,8 +237,8 @@ class Play {
 		if (!(await this.begin(reset))) return;
 		for (const { expected, ...call } of calls) {
 			if (this.over || !(await this.call(call))) break;
-			const observation = this.history.at(-1)?.answer.observation;
-			if (expected !== undefined && changes(expected, observation?.result?.structured_content ?? observation?.result?.content).length) {
+			const played = this.history.at(-1);
+			if (played && expected !== undefined && changes(expected, answerOf(stepOf(played, 0))).length) {
 				notify(`Call ${this.history.length} came out differently than before. The calls after it were not made.`);
 				return;
 			}

@@ -8,7 +8,7 @@ import { add, el, folded } from "./dom.js";
 import { addStepBody, changeTable, stepHead } from "./step.js";
 
 /** Return the step that an answer tells of. @param {Played} played @param {number} number @returns {Step} */
-function stepOf({ call, answer, took }, number) {
+export function stepOf({ call, answer, took }, number) {
 	const { observation, info = {}, reward } = answer;
 	const { result, error, ...own } = observation;
 	return {

@@ -6,7 +6,7 @@ import { button, cardOf, el, fill, formOf, labelled, link, listOf } from "./dom.
 import { countText, durationText, endText, momentText, numberText, partsText, returnText, taskText } from "./format.js";
 import { onKeys } from "./frame.js";
 import { written } from "./numbers.js";
-import { StepList, statusText } from "./step.js";
+import { StepList, answerOf, statusText } from "./step.js";
 import { turnsOf } from "./turns.js";
 
 /** Show an episode. @type {EpisodePage} */
@@ -53,8 +53,8 @@ export async function recordedCalls(id, count, signal) {
 	if (dropped) throw new Error(`The first ${countText(dropped, "step")} of the episode are not in the record: it cannot be played again.`);
 	return {
 		reset: { ...options, ...(seed === null ? {} : { seed }), ...(task ? { task: task.split ? task : task.id } : {}) },
-		calls: stepsOf(episode).slice(0, count).map(({ call, observation, outcome }) => ({ name: call.name, arguments: call.arguments,
-			own: observation !== undefined, expected: outcome.result?.structured_content ?? undefined })),
+		calls: stepsOf(episode).slice(0, count).map((step) => ({ name: step.call.name, arguments: step.call.arguments,
+			own: step.observation !== undefined, expected: answerOf(step) })),
 	};
 }
 

@@ -22,10 +22,10 @@ export function members(schema, root) {
 	const { anyOf, oneOf, type, ...beside } = schema;
 	if (Array.isArray(type)) return type.map((each) => ({ ...beside, type: each }));
 	const union = anyOf ?? oneOf;
-	return Array.isArray(union) ? union.map((each) => resolved(each, root)) : [];
+	return Array.isArray(union) ? union.map((each) => ({ title: each.$ref?.split("/").at(-1), ...resolved(each, root) })) : [];
 }
 
-/** Return the name of a union's member: its discriminator's constant, else its title, else its type. @type {MemberNamer} */
+/** Return the name of a union's member: its discriminator's constant, its title or its definition's name, its type. @type {MemberNamer} */
 export function memberName(member, union, root) {
 	const properties = member.properties ?? {};
 	const key = union.discriminator?.propertyName

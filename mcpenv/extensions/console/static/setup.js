@@ -44,7 +44,7 @@ export function setupForm(metadata, schema, onStart, signal) {
 			if (seed.value !== "" && !Number.isSafeInteger(reset.seed)) throw new Problem("The seed is a whole number.");
 			if (task.value !== "") reset.task = task.value;
 			// Drawn here, so that the calls can be made again in the same world. A task draws its own.
-			else if (!splits.length) reset.seed ??= Math.floor(Math.random() * 2 ** 31);
+			else reset.seed ??= Math.floor(Math.random() * 2 ** 31);
 			return reset;
 		});
 		if (!reset) return;

@@ -85,6 +85,10 @@ export function changeTable(found, names = ["Before", "After"]) {
 /** Return what a step says about the world: the observation of an own action, else the structured content of a tool. @param {Step} step */
 const valueOf = (step) => step.observation ?? step.outcome.result?.structured_content ?? undefined;
 
+/** Return what must come out again if a step is made again, but for the bytes of media. @param {Step} step */
+export const answerOf = (step) => valueOf(step) ?? step.outcome.error?.error_type
+	?? step.outcome.result?.content.map(({ text, type }) => text ?? type);
+
 /** The steps of an episode as a list. A record has no states: a step is compared with the last one that asked the same. */
 export class StepList {
 	/** @type {Step[]} */

@@ -103,6 +103,14 @@ class ConsoleWorld(MCPEnvironment):
             return self._take(f"{order.model_dump_json()} {pair} {nights}")
 
         @self.tool
+        def take_named(
+            place: Address | Branch,
+            few: Annotated[list[Annotated[str, Field(min_length=3)]], Field(min_length=1, max_length=2)],
+        ) -> str:
+            """Take one of two models, and a short list."""
+            return self._take(f"{place.street if isinstance(place, Address) else place.name} {few}")
+
+        @self.tool
         def take_switches(off: bool = False, on: bool = True, maybe: bool | None = None) -> str:
             """Take booleans with and without a default."""
             return self._take(f"off {off}, on {on}, maybe {maybe}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -9,10 +10,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 from command_line import started
+from fastmcp import Client
 
 pytest.importorskip("selenium", reason="a browser is driven by it")
 
@@ -161,6 +164,59 @@ def test_a_step_is_undone_by_a_snapshot(visitor: Visitor) -> None:
     visitor.see("Undone: take_tree")
     assert "2. take_tree" not in visitor.find("//section[@aria-label='History']").text
     visitor.see('"step_count": 1')
+
+
+def test_ten_steps_are_undone_at_most(visitor: Visitor) -> None:
+    visitor.press("take_tree")
+    visitor.type("name", "leaf")
+    for number in range(1, 13):
+        visitor.call()
+        visitor.see(f"{number}. take_tree")
+    for left in range(11, 1, -1):
+        visitor.press("Undo")
+        visitor.see(f'"step_count": {left}')
+    assert not visitor.find("//button[.='Undo']").is_enabled()
+    visitor.find("//button[starts-with(@aria-label, 'Call again: step 1,')]").click()
+    visitor.see("3. take_tree")
+    visitor.press("Undo")
+    visitor.see('"step_count": 2')
+
+
+def test_an_agent_plays_the_episode_by_the_configuration_that_is_shown(visitor: Visitor) -> None:
+    async def play(configuration: dict[str, Any]) -> str:
+        async with Client(configuration) as agent:
+            return str((await agent.call_tool("take_tree", {"tree": {"name": "agent"}})).data)
+
+    visitor.find("//summary[.='Let an MCP agent play this episode']").click()
+    shown = visitor.find("//details[summary[.='Let an MCP agent play this episode']]//pre").text
+    assert asyncio.run(play(json.loads(shown))) == "agent 0"
+    visitor.press("take_tree")
+    visitor.type("name", "own")
+    visitor.call()
+    visitor.see("step_count 0 2")
+
+
+def test_lists_keep_their_lengths_and_members_their_names(visitor: Visitor) -> None:
+    visitor.press("take_named")
+    assert [each.text for each in Select(visitor.find("//select[@aria-label='Kind of place']")).options] == [
+        "Address",
+        "Branch",
+    ]
+    add, remove = (
+        visitor.find("//button[.='Add to few']"),
+        visitor.find("//button[@aria-label='Remove an entry of few']"),
+    )
+    assert add.is_enabled() and not remove.is_enabled()
+    add.click()
+    assert not add.is_enabled() and remove.is_enabled()
+    visitor.type("street", "Main St")
+    visitor.type("few 1", "ab")
+    visitor.type("few 2", "abc")
+    visitor.call()
+    assert visitor.errors() == ["At least 3 characters."]
+    visitor.type("few 1", "abc")
+    visitor.call()
+    visitor.see("Main St ['abc', 'abc']")
 
 
 def test_no_tool_is_called_after_the_end_until_another_episode_begins(visitor: Visitor) -> None:

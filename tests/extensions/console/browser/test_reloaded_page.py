@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from command_line import started
+from command_line import free_port, started
 
 pytest.importorskip("selenium", reason="a browser is driven by it")
 
@@ -95,3 +95,45 @@ def test_code_that_does_not_load_is_shown_and_the_episode_goes_on(visitor: Visit
     code.write_text(CODE)
     visitor.read("The code was reloaded")
     assert not visitor.all("#code section")
+
+
+def test_the_calls_are_made_again_on_a_server_that_was_started_again(code: Path) -> None:
+    code.write_text(
+        CODE.replace("self.count = 0", "self.count = self.drawn = 0")
+        .replace("return self.count", "return self.drawn + self.count")
+        .replace("import MCPEnvironment", "import MCPEnvironment, Observation, Task, TaskSet")
+        .replace("class Counter", "import random\n\n\nclass Counter")
+        + """
+    tasks = TaskSet([Task(id="easy", prompt="Do it."), Task(id="hard", prompt="Do more.")])
+
+    def reset(self, seed: int | None = None) -> Observation:
+        self.drawn = random.Random(seed).randrange(10**9)
+        return Observation(metadata={"prompt": f"Task {self.task and self.task.id}, seed {seed}."})
+"""
+    )
+    server = (code.parent, "run", "counter.py:Counter", "--port", str(free_port()), "--drain-s", "0")
+    for task, seed in (("hard", "11"), ("", None)):
+        with visiting() as visitor:
+            with started(*server, MCPENV_CONTROL_TOKEN="a-token-to-sign-in") as first:
+                visitor.open(first.url(), "play")
+                visitor.type("Control token", "a-token-to-sign-in")
+                visitor.press("Sign in")
+                visitor.until(lambda _, visitor=visitor: visitor.field("Task").get_property("value") == "easy")
+                visitor.type("Task", task)
+                if seed:
+                    visitor.type("Seed", seed)
+                visitor.press("Start an episode")
+                visitor.see("Start")
+                visitor.read(f"Task {task or None}, seed {seed or ''}")
+                begun = visitor.find("//p[starts-with(., 'Task ')]").text
+                for number in (1, 2):
+                    visitor.call()
+                    visitor.see(f"{number}. add")
+                answer = visitor.find("//section[@aria-label='Result']//pre").text
+            visitor.read("Your calls are still here.")
+            with started(*server, MCPENV_CONTROL_TOKEN="a-token-to-sign-in") as second:
+                second.url()
+                visitor.press("Play 2 calls again")
+                visitor.see("2. add")
+                visitor.see(answer)
+                visitor.read(begun)

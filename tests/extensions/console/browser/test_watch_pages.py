@@ -7,18 +7,20 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
+from command_line import started
 from console_world import ATTACK
 from fastmcp import Client
-from record_worlds import Dice
+from record_worlds import Dice, Heard, Shout
 
-from mcpenv import MCPEnvironment
+from mcpenv import Action, MCPEnvironment, ToolError
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.serve import serving
 from mcpenv.trajectories import RecordedEnvironment, RecordedEpisode, Recorder
-from mcpenv_client import EnvClient, Status, StatusCode
+from mcpenv_client import EnvClient, Status, StatusCode, StepRecord, ToolCall, ToolOutcome
 from mcpenv_client.types.records import Trajectory
 
 pytest.importorskip("selenium", reason="a browser is driven by it")
@@ -177,6 +179,172 @@ def test_a_recorded_episode_is_played_again_up_to_a_step(reader: Reader) -> None
     reader.visitor.see("two")
     history = reader.find("//section[@aria-label='History']").text
     assert "2. say" in history and "3. say" not in history
+
+
+class Moody(Dice):
+    """Answers otherwise in each session."""
+
+    sessions = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        Moody.sessions += 1
+        self.mood = Moody.sessions
+
+        @self.tool
+        def ask() -> str:
+            """Answer in every second session."""
+            if self.mood % 2:
+                raise ToolError("not now")
+            return "yes"
+
+    def act(self, action: Action) -> Heard:
+        assert isinstance(action, Shout)
+        return Heard(echo=f"{action.text} {self.mood}")
+
+
+def test_playing_again_stops_at_the_first_call_that_comes_out_differently(record: Path, browser: Visitor) -> None:
+    def record_of(*steps: Any) -> str:
+        with EnvClient(url).sync() as env:
+            episode = str(env.reset(seed=2**60, target=1000).info["episode_id"])
+            for step in steps:
+                env.step(step)
+        return episode
+
+    def play_again(episode: str) -> str:
+        browser.open(url, f"play?record={episode}")
+        said: str = browser.until(lambda page: page.find_element(By.ID, "notice").text)
+        browser.press("Close")
+        return said
+
+    call = {"type": "call_tool", "arguments": {}}
+    same = [call | {"tool_name": name} for name in ("roll", "refuse", "crash", "picture")]
+    with serving(Moody, ServerConfig(record=record), max_concurrent_envs=4) as url:
+        browser.offline(False)
+        assert play_again(record_of(*same)).startswith("4 of 4 calls were made again.")
+        browser.find("//summary[.='The same as code']").click()
+        for name in ("Python", "curl"):
+            code = browser.find(f"//pre[@aria-label='{name}']").text
+            assert f'"seed":{2**60}' in code.replace(" ", "") and "whole" not in code
+        browser.press("End")
+        browser.see("The episode is over")
+        for differing in ({"type": "shout", "text": "x"}, call | {"tool_name": "ask"}):
+            said = play_again(record_of(same[0], differing, same[0]))
+            assert said.startswith("Call 2 came out differently than before. The calls after it were not made."), (
+                differing
+            )
+            browser.press("End")
+            browser.see("The episode is over")
+
+
+def test_a_record_without_its_first_steps_is_not_played_again(record: Path, reader: Reader) -> None:
+    steps = [StepRecord(ToolCall("roll", {}, step=8), ToolOutcome(), None)]
+    with Recorder(record) as recorder:
+        recorder.write(RecordedEpisode(Trajectory("late", steps=steps, dropped=7), RecordedEnvironment("dice")))
+    reader.open("records/late")
+    reader.see("The first 7 steps of the episode were not kept.")
+    reader.see("8. roll")
+    assert not reader.visitor.all("main a[href^='#/play']")
+
+
+def test_a_step_says_what_changed_since_the_same_was_asked(reader: Reader) -> None:
+    with EnvClient(reader.url).sync() as env:
+        episode = env.reset(seed=1, target=1000).info["episode_id"]
+        for name, arguments in (("roll", {}), ("say", {"text": "a"}), ("roll", {}), ("say", {"text": "a"})):
+            env.call_tool(name, arguments)
+        for text in "xy":
+            env.step({"type": "shout", "text": text})
+    reader.open(f"records/{episode}")
+    for text in (
+        "Changed since step 1: 1",
+        "Unchanged since step 2.",
+        "Changed since the reset",
+        "Changed since step 5: 1",
+    ):
+        reader.see(text)
+
+
+def test_the_newest_step_is_followed_until_the_reader_scrolls_up(reader: Reader) -> None:
+    at_the_end = "return scrollY + innerHeight >= document.documentElement.scrollHeight - 60"
+    with EnvClient(reader.url).sync() as env:
+        env.reset(seed=1, target=10_000)
+        reader.open("live")
+        reader.find("//a[starts-with(@id, 'session-')]").click()
+        for _ in range(40):
+            env.call_tool("say", {"text": "more"})
+        reader.see("40. say")
+        reader.visitor.until(lambda page: page.execute_script(at_the_end))
+        follow = reader.find("//button[.='Follow the newest step']")
+        assert not follow.is_displayed()
+        reader.browser.execute_script("scrollTo(0, 100)")
+        reader.visitor.until(lambda _: follow.is_displayed())
+        env.call_tool("roll")
+        reader.see("step 41")
+        assert reader.browser.execute_script("return scrollY") < 200
+        follow.click()
+        reader.see("41. roll")
+        reader.visitor.until(lambda page: page.execute_script(at_the_end))
+        assert not follow.is_displayed()
+
+
+def test_a_session_is_watched_while_a_call_of_it_runs(browser: Visitor) -> None:
+    async def play(address: str) -> None:
+        async with Client(address) as agent:
+            await agent.call_tool("wait")
+
+    browser.offline(False)
+    Waiting.waits.clear()
+    with serving(Waiting) as url, EnvClient(url).sync() as env, ThreadPoolExecutor(1) as pool:
+        playing = pool.submit(asyncio.run, play(env.reset().info["mcp_url"]))
+        assert Waiting.waits.wait(WAIT_S)
+        reader = Reader(url, browser)
+        reader.open("live")
+        reader.see("busy")
+        reader.find("//a[starts-with(@id, 'session-')]").click()
+        reader.see("Live")
+        reader.see("running for")
+        assert not playing.done()
+        httpx.delete(f"{url}/sessions/{httpx.get(f'{url}/sessions').json()['sessions'][0]['session_id']}")
+        with pytest.raises(Exception, match="This session is over"):
+            playing.result(WAIT_S)
+
+
+def test_keys_go_through_steps_that_differ_and_rows_of_lists(reader: Reader) -> None:
+    def press(key: str, place: str, wanted: str) -> None:
+        reader.browser.switch_to.active_element.send_keys(key)
+        reader.visitor.until(lambda page: page.execute_script(f"return document.activeElement.{place}") == wanted)
+
+    one, other = played(reader.url, *"axby"), played(reader.url, *"aqbz")
+    reader.open(f"records/{one}?with={other}")
+    reader.see("The first difference is at step 2.")
+    for key, step in (("n", "2"), ("n", "4"), ("N", "2"), ("j", "3"), ("k", "2")):
+        press(key, "dataset.step", step)
+    reader.open("records")
+    reader.see("2 episodes")
+    for key, id in (("j", "episode-0"), ("j", "episode-1"), ("k", "episode-0"), ("/", "filter-text")):
+        press(key, "id", id)
+    reader.open(f"records/{one}")
+    reader.see("4 steps")
+    press("/", "id", "find")
+
+
+def test_the_command_shows_new_episodes_and_what_it_cannot_read(record: Path, reader: Reader, tmp_path: Path) -> None:
+    played(reader.url, "one")
+    with started(tmp_path, "console", record.name, "--port", "0") as command:
+        watcher = Reader(command.wait_for(r"(http://127\.0\.0\.1:\d+)/console").group(1), reader.visitor)
+        watcher.open("records")
+        watcher.see("1 episode")
+        played(reader.url, "two")
+        (segment,) = record.glob("*.jsonl.gz")
+        killed = record / segment.name.replace("000001", "000002")
+        killed.write_bytes(segment.read_bytes()[:-20])
+        watcher.press("Load again")
+        watcher.see("1 part of the record cannot be shown")
+        watcher.find("//summary[contains(., 'cannot be shown')]").click()
+        watcher.see(killed.name)
+        watcher.find("//a[starts-with(@id, 'episode-')]").click()
+        watcher.see("1. say")
+        assert not watcher.visitor.all("main a[href^='#/play']")
 
 
 @pytest.mark.parametrize("width", [390, 1280])
