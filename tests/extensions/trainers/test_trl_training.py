@@ -93,6 +93,7 @@ def test_rows_of_two_worlds_are_trained_on_in_one_batch_each_with_its_own_tools(
     played = sorted({(world, name, task) for world, name, _, task in found["seen"]})
     assert played == [("booth", "booth", "two"), ("coin", "coin", "throw")]
     assert [reward for world, _, reward, _ in found["seen"] if world == "booth"] == [0.0, 0.0]
+    assert sum("Throw." in prompt for prompt in found["prompts"]) == 2 == len(found["prompts"]) // 2
     for prompt in found["prompts"]:
         tools = ('"name": "throw"', '"name": "sell"') if "Throw." in prompt else ('"name": "sell"', '"name": "throw"')
         assert tools[0] in prompt and tools[1] not in prompt

@@ -23,13 +23,15 @@ from mcpenv_client.trainers.trl_worlds import MixedSpec
 
 
 class Recording(GRPOTrainer):  # type: ignore[misc]  # trl has no types
-    """The trainer, which keeps the advantages of its last batch."""
+    """The trainer, which keeps the advantages and the prompts, as the model gets them, of its last batch."""
 
     advantages: list[float]
+    prompts: list[str]
 
     def _generate_and_score_completions(self, inputs: Any) -> Any:
         output = super()._generate_and_score_completions(inputs)
         self.advantages = output["advantages"].tolist()
+        self.prompts = self.processing_class.batch_decode(output["prompt_ids"])
         return output
 
 
@@ -79,8 +81,7 @@ def mixed(coin: str, booth: str, **trained: Any) -> dict[str, Any]:
         **trained,
     )
     trainer.train()
-    prompts = list(trainer._logs["prompt"])
-    return {"seen": seen, "prompts": prompts, "logged": trainer.state.log_history}
+    return {"seen": seen, "prompts": trainer.prompts, "logged": trainer.state.log_history}
 
 
 def main(coin: str, booth: str) -> None:
