@@ -119,7 +119,7 @@ def test_rows_that_were_used_long_ago_are_not_kept() -> None:
     assert found[0]["index"] == 0 and len(asked) == 5001
 
 
-@pytest.mark.parametrize("place", ["local", "remote"])
+@pytest.mark.parametrize("place", [pytest.param("local", marks=pytest.mark.extension("in_process")), "remote"])
 def test_a_play_of_ten_thousand_generated_tasks_begins_with_a_few_of_them(place: Any, url: str) -> None:
     async def wave(episode: Any) -> None:
         await episode.call_tool("wave")

@@ -98,9 +98,8 @@ class PrivateLoop:
                 self._runner = None
 
     def close(self) -> None:
-        """Close the loop, unless a thread is running it."""
-        # Closing a running loop raises. At exit a daemon thread may still run one.
-        if not self._loop.is_running() and not self._loop.is_closed():
+        """Close the loop for good, unless a thread is running it: at exit a daemon thread may still do so."""
+        if self._mutex.acquire(blocking=False):  # and never released: who comes later waits for the exit
             self._loop.close()
 
 

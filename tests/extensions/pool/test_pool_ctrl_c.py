@@ -89,11 +89,12 @@ def test_ctrl_c_ends_samples_and_steps(url: str, play: str, pool: str, policy: s
 @pytest.mark.parametrize("policy", ["thinks", "endless", "hangs"])
 @pytest.mark.parametrize("pool", POOLS)
 @pytest.mark.parametrize("play", ["rollout", "blocking"])
-def test_ctrl_c_does_not_wait_for_policies_and_tools(url: str, play: str, pool: str, policy: str) -> None:
+def test_ctrl_c_does_not_wait_for_policies_and_tools(play: str, pool: str, policy: str) -> None:
     last_s = 4.0 if pool == "process" else 1.0
-    check(url, play, pool, policy, [0.5, last_s])
-    if (pool, policy) != ("local", "hangs"):  # a tool that blocks the event loop cannot be stopped
-        check(url, play, pool, f"{policy}_async", [0.5, last_s])
+    for each in (policy, f"{policy}_async"):
+        if (pool, each) != ("local", "hangs_async"):  # a tool that blocks the event loop cannot be stopped
+            with serving(Dice) as url:  # which refuses sessions once several tools of it hang
+                check(url, play, pool, each, [0.5, last_s])
 
 
 @pytest.mark.parametrize("pool", ["local", "remote"])

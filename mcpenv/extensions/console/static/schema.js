@@ -22,7 +22,7 @@ export function members(schema, root) {
 	const { anyOf, oneOf, type, ...beside } = schema;
 	if (Array.isArray(type)) return type.map((each) => ({ ...beside, type: each }));
 	const union = anyOf ?? oneOf;
-	return Array.isArray(union) ? union.map((each) => ({ title: each.$ref?.split("/").at(-1), ...resolved(each, root) })) : [];
+	return Array.isArray(union) ? union.map((each) => merged({ title: each.$ref?.split("/").at(-1) }, resolved(each, root))) : [];
 }
 
 /** Return the name of a union's member: its discriminator's constant, its title or its definition's name, its type. @type {MemberNamer} */
