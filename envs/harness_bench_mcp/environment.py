@@ -13,8 +13,8 @@ import tarfile
 import tempfile
 import zipfile
 from base64 import b64encode
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterable, Iterator
+from pathlib import Path, PurePosixPath
 from types import CodeType, FunctionType
 from typing import Annotated, Any
 
@@ -111,11 +111,18 @@ def settled(content: bytes) -> bytes:
     return out.getvalue()
 
 
+def folders(paths: Iterable[str]) -> set[str]:
+    """Return the folders in which files are, and the folders of these."""
+    return {str(each) for path in paths for each in PurePosixPath(path).parents if each.name}
+
+
 def solution(task: Any) -> Iterator[OracleCall]:
     """Yield the calls that turn the files of the start into those of the solution."""
     before, after = made(task), made(task, solved=True)
     for path in sorted(before.keys() - after.keys()):
         yield OracleCall(tool_name="run", arguments={"command": f"rm {shlex.quote(path)}"})
+    for folder in sorted(folders(before) - folders(after), reverse=True):
+        yield OracleCall(tool_name="run", arguments={"command": f"rmdir {shlex.quote(folder)}"})
     for path, content in after.items():
         if before.get(path) == content:
             continue

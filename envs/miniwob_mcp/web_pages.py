@@ -33,14 +33,17 @@ BEGIN = 1_475_280_000
 SECONDS_OF_AN_ACTION = 1
 FOREVER_MS = 2**31 - 1
 
-# What a page draws by chance before its episode begins.
-CHANCE = """let state = 1; Math.random = () => (state = state * 48271 % 2147483647) / 2147483647;"""
+# What a page draws by chance before its episode begins; and the browser's own frames, before the page's clock is stopped.
+BEFORE = """window.drawnFrame = window.requestAnimationFrame.bind(window);
+let state = 1; Math.random = () => (state = state * 48271 % 2147483647) / 2147483647;"""
 
 START = """([seed, longest]) => {
     core.EPISODE_MAX_TIME = longest;
     Math.seedrandom(seed);
     core.startEpisodeReal();
 }"""
+
+DRAWN = "() => new Promise(done => drawnFrame(() => drawnFrame(done)))"
 
 OUTCOME = "() => ({done: WOB_DONE_GLOBAL, reward: WOB_RAW_REWARD_GLOBAL})"
 
@@ -144,7 +147,9 @@ class SharedBrowser:
     async def _start(self) -> None:
         chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
         self._playwright = await async_playwright().start()
-        self._browser = await self._playwright.chromium.launch(executable_path=chromium, args=["--disable-gpu"])
+        self._browser = await self._playwright.chromium.launch(
+            executable_path=chromium, args=["--disable-gpu", "--disable-smooth-scrolling"]
+        )
 
     async def _stop(self) -> None:
         assert self._browser is not None and self._playwright is not None
@@ -167,8 +172,8 @@ class WebPage:
         page = await context.new_page()
         page.set_default_timeout(20_000)
         page.on("dialog", lambda dialog: dialog.accept())
+        await page.add_init_script(BEFORE)
         await page.clock.install(time=BEGIN)
-        await page.add_init_script(CHANCE)
         await page.goto((PAGES / f"{name}.html").as_uri())
         await page.clock.pause_at(BEGIN + 60)
         await page.evaluate(START, [str(seed), FOREVER_MS])
@@ -194,6 +199,7 @@ class WebPage:
         except PlaywrightError as error:
             refused = error.message.partition("\n")[0]
         if refused is None:
+            await self.page.evaluate(DRAWN)  # scrolling is told to the page with the next frame
             await self.page.clock.run_for(SECONDS_OF_AN_ACTION * 1000)
         return refused
 
