@@ -33,7 +33,7 @@ BEGIN = 1_475_280_000
 SECONDS_OF_AN_ACTION = 1
 FOREVER_MS = 2**31 - 1
 
-# What a page draws by chance before its episode begins; and the browser's own frames, before the page's clock is stopped.
+# What a page draws by chance before its episode begins, and the browser's own frames, while its clock still runs.
 BEFORE = """window.drawnFrame = window.requestAnimationFrame.bind(window);
 let state = 1; Math.random = () => (state = state * 48271 % 2147483647) / 2147483647;"""
 
