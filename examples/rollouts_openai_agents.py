@@ -26,12 +26,16 @@ from agents.mcp import MCPServerStreamableHttp
 from openai import AsyncOpenAI
 
 from mcpenv_client import Conversation, Ending, EnvClient
+from mcpenv_client.trainers.attempts import UNBEGUN, begun
 
 
-async def rollout(url: str, row: dict[str, Any], model: OpenAIChatCompletionsModel) -> Ending:
+async def rollout(url: str, row: dict[str, Any], model: OpenAIChatCompletionsModel, retries: int) -> Ending:
     """Let the agent play one episode, and return its ending."""
     async with EnvClient(url, capacity_timeout_s=60) as env, Conversation(env) as episode:
-        prompt = (await episode.begin(row)).messages[-1]["content"]
+        opening = await begun(episode, row, retries)
+        if opening is None:
+            return UNBEGUN
+        prompt = opening.messages[-1]["content"]
         cut = False
         async with MCPServerStreamableHttp({"url": str(env.mcp_url)}) as tools:
             agent = Agent(name="player", model=model, mcp_servers=[tools])
@@ -48,11 +52,17 @@ async def main(given: argparse.Namespace) -> None:
     client = AsyncOpenAI(base_url=given.base_url, api_key=os.environ.get("OPENAI_API_KEY", "none"))
     model = OpenAIChatCompletionsModel(given.model, client)
     async with EnvClient(given.url) as env:
-        rows = await env.rows(given.split)
-    endings = await asyncio.gather(*(rollout(given.url, row, model) for row in rows))
+        rows = [row async for row in await env.rows(given.split)]
+    plays = (rollout(given.url, row, model, given.retries) for row in rows)
+    endings = await asyncio.gather(*plays, return_exceptions=True)  # an episode that fails costs no other one
+    scored: list[float] = []
     for row, ending in zip(rows, endings, strict=True):
+        if isinstance(ending, BaseException):
+            print(f"{row['task_id']}: failed, {ending!r}")
+            continue
         print(f"{row['task_id']}: {ending.status.code.value}, {ending.reward}")
-    scored = [ending.reward for ending in endings if ending.status.usable and ending.reward is not None]
+        if ending.status.usable and ending.reward is not None:
+            scored.append(ending.reward)
     print(f"mean of {len(scored)}: {sum(scored) / len(scored) if scored else None}")
 
 
@@ -61,4 +71,5 @@ arguments.add_argument("url", help="the server")
 arguments.add_argument("--base-url", required=True, help="the endpoint of the model")
 arguments.add_argument("--model", required=True)
 arguments.add_argument("--split", default="train")
+arguments.add_argument("--retries", type=int, default=2, help="of a reset, after the environment failed")
 asyncio.run(main(arguments.parse_args()))

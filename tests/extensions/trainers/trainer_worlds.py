@@ -66,6 +66,22 @@ class Doors(MCPEnvironment):
         return float(self.opened == self.door)
 
 
+class Jammed(Doors):
+    """The doors, of which some resets fail.
+
+    Attributes:
+        failing: how often the reset of a door will fail.
+    """
+
+    failing: ClassVar[dict[str, int]] = {}
+
+    def reset(self, seed: int | None = None, episode_id: str | None = None, door: str | None = None) -> None:
+        super().reset(seed=seed, episode_id=episode_id, door=door)
+        if self.failing.get(self.door, 0):
+            self.failing[self.door] -= 1
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+
 class Street(BaseModel):
     """A street."""
 

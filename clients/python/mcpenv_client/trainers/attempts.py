@@ -9,9 +9,13 @@ from typing import Any
 from mcpenv_client.conversation import Conversation
 from mcpenv_client.errors import ConnectionFailed, WireError
 from mcpenv_client.rows import COLUMNS
-from mcpenv_client.types.turns import Opening
+from mcpenv_client.types.status import Stage, Status, StatusCode
+from mcpenv_client.types.turns import Ending, Opening
 
 logger = logging.getLogger(__name__)
+
+UNBEGUN = Ending(None, {}, Status(StatusCode.ENV_ERROR, Stage.RESET, True), True, "the episode could not begin")
+"""The ending of an episode whose reset failed each time."""
 
 
 async def begun(conversation: Conversation, row: Mapping[str, Any], retries: int) -> Opening | None:

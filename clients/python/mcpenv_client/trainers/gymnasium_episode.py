@@ -12,10 +12,9 @@ from gymnasium import spaces
 from mcpenv_client.conversation import Conversation
 from mcpenv_client.formats.text_calls import TextCalls
 from mcpenv_client.pool.sessions import Session
-from mcpenv_client.types.status import Stage, Status, StatusCode
 from mcpenv_client.types.turns import Ending, Turn
 
-from .attempts import begun
+from .attempts import UNBEGUN, begun
 from .failures import EpisodeFailed, reward_of
 from .text_spaces import AnyJSON, AnyText
 
@@ -24,10 +23,6 @@ Call = tuple[str, Mapping[str, Any]]
 
 Step = tuple[Any, float, bool, bool, dict[str, Any]]
 """Observation, reward, terminated, truncated, info."""
-
-
-UNBEGUN = Ending(None, {}, Status(StatusCode.ENV_ERROR, Stage.RESET, True), True, "the episode could not begin")
-"""The ending of an episode whose reset failed each time."""
 
 
 @dataclass(frozen=True)
