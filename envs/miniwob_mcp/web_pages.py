@@ -43,6 +43,16 @@ START = """([seed, longest]) => {
     core.startEpisodeReal();
 }"""
 
+# The images of the page and of its style, also those that are shown only below the mouse: an element has no size while
+# its image is not there.
+LOADED = """async () => {
+    const rules = [...document.styleSheets].filter(each => !each.href).flatMap(each => [...each.cssRules]);
+    const named = rules.flatMap(rule => [...rule.cssText.matchAll(/url\\("(.+?)"\\)/g)]).map(([, address]) => address);
+    window.imagesOfStyle ||= [...new Set(named)].map(address => Object.assign(new Image(), {src: address}));
+    const loads = image => image.complete || new Promise(done => image.onload = image.onerror = done);
+    await Promise.all([...window.imagesOfStyle, ...document.images].map(loads));
+}"""
+
 DRAWN = "() => new Promise(done => drawnFrame(() => drawnFrame(done)))"
 
 OUTCOME = "() => ({done: WOB_DONE_GLOBAL, reward: WOB_RAW_REWARD_GLOBAL})"
@@ -175,8 +185,10 @@ class WebPage:
         await page.add_init_script(BEFORE)
         await page.clock.install(time=BEGIN)
         await page.goto((PAGES / f"{name}.html").as_uri())
+        await page.evaluate(LOADED)
         await page.clock.pause_at(BEGIN + 60)
         await page.evaluate(START, [str(seed), FOREVER_MS])
+        await page.evaluate(LOADED)
         await page.clock.run_for(SECONDS_OF_AN_ACTION * 1000)
         return cls(context, page)
 

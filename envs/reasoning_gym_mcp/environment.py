@@ -27,8 +27,14 @@ RUN_ANSWERS = {
 }
 """Generators whose ``score_answer`` runs the answer as Python, in the server, so that they are not offered."""
 
-NAMES = sorted(DATASETS.keys() - RUN_ANSWERS - {"composite"})
+PAY_WRONG = {"complex_arithmetic", "game_of_life_halting"}
+"""Generators whose ``score_answer`` pays 1.0 for a wrong answer: the first for ``nan``, the second for any text."""
+
+NAMES = sorted(DATASETS.keys() - RUN_ANSWERS - PAY_WRONG - {"composite"})
 """The generators. ``composite`` mixes others."""
+
+UNREADABLE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""What ``score_answer`` of some generators raises at an answer that is not of the expected form."""
 
 
 @functools.lru_cache(maxsize=256)
@@ -59,7 +65,7 @@ class ReasoningGymEnvironment(PuzzleEnvironment):
     """Solve a puzzle, and answer once.
 
     Description:
-        Puzzles of 96 generators of reasoning-gym: algebra, arithmetic, code, games, geometry, graphs, induction,
+        Puzzles of 94 generators of reasoning-gym: algebra, arithmetic, code, games, geometry, graphs, induction,
         logic. Each task is new; the generators take turns.
 
     Tools:
@@ -69,7 +75,8 @@ class ReasoningGymEnvironment(PuzzleEnvironment):
         Of a reset: ``metadata.prompt``, the puzzle.
 
     Reward:
-        At the end, from 0.0 to 1.0: what the generator's own ``score_answer`` says. Without an answer, 0.0.
+        At the end, from 0.0 to 1.0: what the generator's own ``score_answer`` says; 0.0 without an answer, and
+        for one at which ``score_answer`` raises.
 
     Start:
         The puzzle of the generator and the seed.
@@ -97,4 +104,7 @@ class ReasoningGymEnvironment(PuzzleEnvironment):
     def judge(self, text: str) -> float:
         """Return what the generator says about the answer."""
         dataset, entry = puzzle(self.generator, self.seed)
-        return float(dataset.score_answer(text, entry))
+        try:
+            return float(dataset.score_answer(text, entry))
+        except UNREADABLE:
+            return 0.0
