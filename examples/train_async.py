@@ -17,7 +17,7 @@ from tiny_model import TinyModel
 from mcpenv_client.pool import EnvPool, Episode, TaskSampler
 from mcpenv_client.samples import Sample
 
-GROUP, BATCH, UPDATES, MOST_SAMPLES, MAX_STALENESS = 8, 32, 60, 6000, 2
+GROUP, BATCH, UPDATES, MOST_SAMPLES, MAX_STALENESS = 8, 64, 60, 9000, 2
 
 
 class Policy:
@@ -61,7 +61,7 @@ async def main(seed: int) -> None:
                 batch.append(sample)
             if len(batch) >= BATCH:
                 pool.pause()  # a real trainer sends its weights to the model server here
-                model.learn(batch)
+                model.learn(batch, rate=0.5)
                 batch.clear()
                 pool.resume(policy_version=model.version)
             if model.version == UPDATES or used.total() == MOST_SAMPLES:  # a good policy's groups have no advantage
@@ -70,6 +70,7 @@ async def main(seed: int) -> None:
     for name, counted in (("used", used), ("dropped", dropped)):
         print(f"samples {name}, by staleness:", dict(sorted(counted.items())))
     print(f"reward {before:.2f} before, {after:.2f} after {model.version} updates")
+    assert after > before + 0.5
     assert model.version > 1 and max(used) <= MAX_STALENESS < min(dropped, default=MAX_STALENESS + 1)
 
 

@@ -39,9 +39,9 @@ ALONE = sorted(
 STARTING_PROCESSES = {
     path.stem for path in EXAMPLES.glob("*.py") if re.search(r"\bserved\(|\bsubprocess\b", path.read_text("utf-8"))
 } | {"evaluate_a_model"}
-TRAINING = {"train_two_worlds"}
+TRAINING = {"train_async", "train_two_worlds"}
 """Programs that train a policy, for some seconds of a processor. They end in asserts of what it has learned."""
-LONGER = TRAINING | {"compare_samplers", "train_async"}
+LONGER = TRAINING | {"compare_samplers"}
 
 RunExample = Callable[..., str]
 
