@@ -13,7 +13,7 @@ import gzip
 import inspect
 import json
 import pickle
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from types import SimpleNamespace
@@ -47,6 +47,8 @@ from inspect_evals.tau2.utils import (
     TAU2_DATA_DIR,
     USER_SIMULATOR_GUIDELINES,
     USER_SIMULATOR_GUIDELINES_WITH_TOOLS,
+    get_dict_hash,
+    get_pydantic_hash,
 )
 from pydantic import BaseModel, Field
 
@@ -216,8 +218,10 @@ class Domain:
     # -- what tau2 checks
 
     def hash_of(self, store: Store) -> str:
-        """Return tau2's hash of the agent's database."""
-        return str(_inside(store, self.bound)[0].db.get_hash())
+        """Return a hash of the agent's database. It is equal for two databases if tau2's own hash is, and only then."""
+        db = _inside(store, self.bound)[0].db
+        tables = {name: table.changed() for name, table in vars(db).items() if isinstance(table, _Rows)}
+        return str(get_dict_hash(tables) if tables else db.get_hash())
 
     def hash_after(self, task: Task) -> str:
         """Return the hash of the database after the reference actions of a task. Those that fail change nothing."""
@@ -228,6 +232,10 @@ class Domain:
             except ToolError:
                 continue
         return self.hash_of(store)
+
+    def pays_nothing(self, task: Task) -> bool:
+        """True if the reward asks for the database of the start. Each task of telecom and banking asks for more."""
+        return self.name in _FLAT and self.hash_after(task) == self.hash_of(self.store(task))
 
     def failed_assertions(self, store: Store, task: Task) -> list[str]:
         """Return the assertions of a task about the state that do not hold."""
@@ -290,7 +298,9 @@ def _differs(name: Any, part: Any, before: Mapping[Any, Any]) -> bool:
 
 def _parts(value: Any) -> Mapping[Any, Any] | None:
     """Return the parts of an object or a mapping; None for another value."""
-    return vars(value) if isinstance(value, BaseModel | IDGenerator) else value if isinstance(value, Mapping) else None
+    if isinstance(value, BaseModel | IDGenerator):
+        return vars(value)
+    return dict(value) if isinstance(value, Mapping) else None
 
 
 def _read(folder: str, name: str) -> Any:
@@ -309,7 +319,67 @@ def _tools(agent: list[Callable[[], Tool]], user: list[Callable[[], Tool]]) -> d
     return {tool.name: tool for tool in made}
 
 
-def _database(kind: type[Any], instance: str, folder: str) -> Callable[[], tuple[Any, Any]]:
+class _Rows(dict[str, Any]):
+    """A table of a database: the domain's own rows, each of which is copied when a tool first reads it.
+
+    Tools change rows that they have read. A copy of the whole database would take most of the time of an episode. What
+    pydantic and ``dict`` read for a comparison or a dump does not come by here, and is not copied.
+
+    Args:
+        domain, name: the table.
+        changed: the rows that differ from the domain's own.
+        removed: the keys of the domain's own rows that the table does not have.
+    """
+
+    def __init__(
+        self, domain: str, name: str, changed: Mapping[str, Any] | None = None, removed: Iterable[str] = ()
+    ) -> None:
+        self.place = domain, name
+        self.own: dict[str, Any] = getattr(_own_database(domain), name)
+        super().__init__({**self.own, **(changed or {})})
+        for key in removed:
+            del self[key]
+
+    def __getitem__(self, key: str) -> Any:
+        row = super().__getitem__(key)
+        if row is self.own.get(key):
+            row = self[key] = pickle.loads(pickle.dumps(row))
+        return row
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return self[key] if key in self else default  # noqa: SIM401 - it would call itself
+
+    def values(self) -> Any:
+        return [self[key] for key in self]
+
+    def items(self) -> Any:
+        return [(key, self[key]) for key in self]
+
+    def __reduce__(self) -> Any:
+        return _Rows, (*self.place, self._read(), sorted(self.own.keys() - self.keys()))
+
+    def changed(self) -> dict[str, Any]:
+        """Return the plain data of the rows that differ from the domain's own; None for a removed one."""
+        own = self.own
+        rows = {
+            key: row.model_dump()
+            for key, row in self._read().items()
+            if key not in own or get_pydantic_hash(row) != get_pydantic_hash(own[key])
+        }
+        return {**rows, **dict.fromkeys(own.keys() - self.keys())}
+
+    def _read(self) -> dict[str, Any]:
+        """Return the rows that are not the domain's own."""
+        return {key: row for key, row in dict(self).items() if row is not self.own.get(key)}
+
+
+@functools.cache
+def _own_database(domain: str) -> Any:
+    """Return the database of a domain, which nobody changes."""
+    return _FLAT[domain][0].model_fields["db"].annotation.model_validate(_read(domain, "db.json.gz"))
+
+
+def _database(kind: type[Any], instance: str, domain: str) -> Callable[[], tuple[Any, Any]]:
     """Return the function that binds the objects of a domain without a user's tools.
 
     The package would leave a temporary file whenever it loads a compressed database.
@@ -318,7 +388,8 @@ def _database(kind: type[Any], instance: str, folder: str) -> Callable[[], tuple
     def bound() -> tuple[Any, Any]:
         tools = store_as(kind, instance)
         if not tools.initialized:
-            tools.db = kind.model_fields["db"].annotation.model_validate(_read(folder, "db.json.gz"))
+            own = _own_database(domain)
+            tools.db = type(own).model_construct(**{name: _Rows(domain, name) for name in vars(own)})
             tools.initialized = True
         return tools, None
 

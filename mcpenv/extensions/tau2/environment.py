@@ -239,6 +239,8 @@ def _fields(domain: Domain, task_id: str, played_by: str) -> dict[str, Any]:
         "metadata": {"tau2": {"domain": domain.name, "reward_basis": _package().basis_of(task)}},
         "family": domain.name,
     }
+    if not communicated_in(task) and domain.pays_nothing(task):
+        fields["metadata"]["source_pays"] = "the reference actions change nothing, and nothing must be said"
     if (named := _TELECOM_ID.fullmatch(task_id)) is not None:
         faults = named[2].split("|")
         fields.update(level=len(faults), tags=[named[1], *faults, f"persona {named[3].lower()}"])

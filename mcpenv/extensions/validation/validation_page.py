@@ -112,7 +112,11 @@ def _row(of_task: TaskReport) -> tuple[str, ...]:
         _score(max(played)) if played else "-",
         _score(of_task.malformed),
         "-" if of_task.repeats is None else "agree" if of_task.repeats else "differ",
-        number_of(len(of_task.problems), "problem") if of_task.problems else "sound",
+        number_of(len(of_task.problems), "problem")
+        if of_task.problems
+        else "source's rule"
+        if of_task.known
+        else "sound",
     )
 
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import os
+import pickle
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 from evaluate_endpoint import called, said, scripted_endpoint
+from fastmcp.exceptions import ToolError
 
 from mcpenv import MCPEnvironment
 from mcpenv.extensions.records.replay import Verdict, replay
@@ -127,6 +130,37 @@ def test_oracles_score_1_and_every_agent_what_tau2s_own_code_gives_it(
     assert {task for task, agent, *_ in differs if agent == "oracle"} == {t.id for t in tasks} & DIFFERS.get(
         domain, set()
     )
+
+
+@pytest.mark.parametrize("domain", ["retail", "airline"])
+def test_an_episode_copies_the_rows_it_reads_and_two_hashes_are_equal_where_tau2s_are(domain: str) -> None:
+    from mcpenv.extensions.tau2 import domains
+
+    flat = of(domain).domain
+    own = flat.hash_of(flat.store(None))
+    hashes: dict[str, set[str]] = {}
+
+    def databases() -> Iterator[Any]:
+        for task_id in list(flat.rows)[:15]:
+            store = flat.store(flat.task(task_id))
+            for call in domains.references(flat.task(task_id)):
+                with contextlib.suppress(ToolError):
+                    flat.call(store, call)
+            yield from (store, pickle.loads(pickle.dumps(store)))
+        left = flat.store(None)
+        tables = list(vars(domains._inside(left, flat.bound)[0].db).values())
+        tables[0][next(iter(tables[0]))]  # read only
+        yield left
+        del tables[1][next(iter(tables[1]))]
+        yield left
+        yield pickle.loads(pickle.dumps(left))
+
+    for store in databases():
+        tau2s = domains._inside(store, flat.bound)[0].db.get_hash()
+        hashes.setdefault(tau2s, set()).add(flat.hash_of(store))
+    assert all(len(ours) == 1 for ours in hashes.values())
+    assert len(set.union(*hashes.values())) == len(hashes) > 5
+    assert flat.hash_of(flat.store(None)) == own
 
 
 @pytest.mark.parametrize(("domain", "every"), [("telecom", 100), ("banking", 10)])

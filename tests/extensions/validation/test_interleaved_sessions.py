@@ -156,5 +156,9 @@ def test_a_session_that_does_not_repeat_is_a_warning_and_no_leak() -> None:
 
 def test_what_the_time_did_not_allow_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interleaved, "INTERLEAVING_S", 0.0)
+    into = judged(Board, BIRD)
+    assert into.findings == [] and into.summary == "1 of 8 pairs of sessions compared in 0 s"
+    assert [found.check for found in judged(SharedBoardInSight, BIRD).of(Verdict.FAILED)] == ["isolation"]
+    monkeypatch.setattr(interleaved, "FIRST_PAIR_S", 0.0)
     into = judged(SharedBoardInSight, BIRD)
     assert into.findings == [] and into.summary == "0 of 8 pairs of sessions compared in 0 s"

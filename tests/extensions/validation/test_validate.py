@@ -19,6 +19,10 @@ from cheating_worlds import GUESS, PAY, REPORT, Office
 from command_line import command_lines
 
 from mcpenv import MCPEnvironment, Observation, Reward, Verdict
+from mcpenv.extensions.contract.findings import Verdict as Finding
+from mcpenv.extensions.validation.parts.candidate import Candidate
+from mcpenv.extensions.validation.parts.judged import Judged
+from mcpenv.extensions.validation.parts.tasks import judge_tasks
 from mcpenv.extensions.validation.tasks import Report, TaskReport, validate
 from mcpenv.extensions.validation.tasks.random_player import RandomPlayer
 from mcpenv.extensions.validation.tasks.validate import MAX_SHORTENED
@@ -96,6 +100,22 @@ def test_a_refusal_whose_verifier_allows_changes_or_pays_nothing_is_unsound() ->
     problems = [task.problems for task in report.tasks]
     assert any("random play" in problem for problem in problems[0])
     assert any("doing nothing scores 0 instead of 1, although" in problem for problem in problems[1])
+
+
+def test_what_the_source_of_a_task_pays_for_nothing_is_named_and_no_fault_of_the_environment() -> None:
+    lax = {"kind": "expect_only", "changes": {"**": {"$any": True}}}
+    paid = altered(
+        PAY, id="paid", verifier=lax, oracle=(PAY.oracle or [])[:1], metadata={"source_pays": "it asks for nothing"}
+    )
+    (report,) = validate(Office, [paid], random_seeds=1).tasks
+    said = "doing nothing scores 1, which is full, by the rule of the task's source: it asks for nothing"
+    assert report.problems == [] and report.known[0] == said and report.to_plain()["known"] == report.known
+    wrong = altered(paid, oracle=[OracleCall(tool_name="no_such_tool")], verifier=PAY.verifier)
+    assert "the oracle scores 0" in problems(Office, wrong, random_seeds=0)
+    into = Judged("tasks")
+    judge_tasks(Candidate(Office, [paid]), into, report=Report(), random_seeds=1, max_steps=5)
+    assert into.verdict is Finding.WARNING and [each.reason for each in into.of(Finding.WARNING)] == [said]
+    assert "1 paid for nothing by their source's rule" in into.summary
 
 
 class Desk(MCPEnvironment):
@@ -579,6 +599,7 @@ def test_a_report_is_plain_data() -> None:
                 "repeats": True,
                 "digest": None,
                 "problems": ["a problem"],
+                "known": [],
                 "crashes": {},
             }
         ],

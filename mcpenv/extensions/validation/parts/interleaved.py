@@ -41,7 +41,9 @@ MAX_READS = 20
 REPEATED = 2
 """Times that a script with differing outcomes is replayed alone, to rule out causes other than sharing."""
 INTERLEAVING_S = 10.0
-"""Maximum seconds for making calls."""
+"""Maximum seconds for making calls, once a pair was compared."""
+FIRST_PAIR_S = 60.0
+"""Maximum seconds for making the calls of the first pair: a slow world is compared once."""
 
 
 def judge_interleaved(candidate: Candidate, into: Judged) -> str:
@@ -54,9 +56,11 @@ def judge_interleaved(candidate: Candidate, into: Judged) -> str:
         for scripts in (pair[::-1] if swapped else pair for pair in pairs)
     ]
     into.facts["interleaved"] = 0
-    stage = _Stage(candidate, time.monotonic() + INTERLEAVING_S)
+    began = time.monotonic()
+    stage = _Stage(candidate)
     try:
         for scripts, order in trials:
+            stage.deadline = began + (INTERLEAVING_S if into.facts["interleaved"] else FIRST_PAIR_S)
             for script in scripts:
                 stage.play_alone(script, into)
             if any(stage.is_unlike_itself(script) for script in scripts):
@@ -66,7 +70,8 @@ def judge_interleaved(candidate: Candidate, into: Judged) -> str:
                 break
             into.facts["interleaved"] += 1
     except _NoTimeLeft:
-        return f"{into.facts['interleaved']} of {len(trials)} pairs of sessions compared in {INTERLEAVING_S:g} s"
+        seconds = time.monotonic() - began
+        return f"{into.facts['interleaved']} of {len(trials)} pairs of sessions compared in {seconds:.0f} s"
     return ""
 
 
@@ -228,7 +233,7 @@ class Session:
 
 
 def _pairs(candidate: Candidate) -> Iterator[tuple[Script, Script]]:
-    """Yield a script with one that calls each tool, and with the script of the next task."""
+    """Yield a script with the script of the next task, and with one that calls each tool."""
     tasks = [task for task in candidate.tasks if task.oracle][:MAX_TASKS]
     oracles = [
         Script(
@@ -244,9 +249,10 @@ def _pairs(candidate: Candidate) -> Iterator[tuple[Script, Script]]:
         oracles = [Script("a session that calls each tool once", task, tuple(calls))]
     reads = _reads(candidate, {call.tool_name for task in tasks for call in task.oracle or ()})
     for number, script in enumerate(oracles):
-        yield script, Script("a session that calls each tool", script.task, reads, again=True)
-        if tasks:
-            yield script, oracles[(number + 1) % len(oracles)]
+        others = [Script("a session that calls each tool", script.task, reads, again=True)]
+        if tasks:  # oracles have fewer calls; an oracle beside itself shows least
+            others.insert(len(oracles) == 1, oracles[(number + 1) % len(oracles)])
+        yield from ((script, other) for other in others)
 
 
 def _reads(candidate: Candidate, by_oracles: set[str]) -> tuple[Action, ...]:
@@ -270,11 +276,11 @@ Order = Callable[[list[Session]], Iterator[Step]]
 
 
 class _Stage:
-    """Plays sessions, and keeps the outcomes of each script played alone."""
+    """Plays sessions, and keeps the outcomes of each script played alone. No call is made after the deadline."""
 
-    def __init__(self, candidate: Candidate, deadline: float) -> None:
+    def __init__(self, candidate: Candidate) -> None:
         self._candidate = candidate
-        self._deadline = deadline
+        self.deadline = math.inf
         self._alone: dict[tuple[str, str], Session] = {}
         self._unlike: set[tuple[str, str]] = set()
 
@@ -289,7 +295,7 @@ class _Stage:
 
     def play(self, scripts: tuple[Script, ...], order: Order) -> list[Session]:
         """Play scripts to their ends, each on its own instance; all instances exist from the beginning."""
-        sessions = [Session(self._candidate, script, self._deadline) for script in scripts]
+        sessions = [Session(self._candidate, script, self.deadline) for script in scripts]
         made: list[Session] = []
         try:
             for session in sessions:

@@ -43,12 +43,15 @@ def judge_tasks(
         find(candidate, check, into)
 
     problems: dict[tuple[str, str], list[str]] = {}
+    known: dict[str, list[str]] = {}
     crashes: dict[str, list[str]] = {}
 
     def add(of_task: TaskReport) -> None:
         report.tasks.append(of_task)
         for tool, text in of_task.crashes.items():
             crashes.setdefault(f"{tool} raised {text}", []).append(of_task.task.id)
+        for text in of_task.known[:1]:  # random play gets what doing nothing gets
+            known.setdefault(text, []).append(of_task.task.id)
         for found in zip(of_task.problems, of_task.remedies, strict=True):
             problems.setdefault(found, []).append(of_task.task.id)
         if on_report is not None:
@@ -57,6 +60,8 @@ def judge_tasks(
     validate(candidate.make, candidate.tasks, random_seeds=random_seeds, max_steps=max_steps, on_report=add)
     for (problem, remedy), ids in problems.items():
         into.failed("plays", problem, remedy, some_of(ids))
+    for text, ids in known.items():
+        into.warning("source's rule", text, "Leave these tasks out of training, or judge them otherwise", some_of(ids))
     for crash, ids in crashes.items():
         into.warning("crashes", crash, REMEDY_OF_TOOL, some_of(ids))
     into.ok_unless_found("plays")
@@ -73,6 +78,8 @@ def judge_tasks(
     into.facts["played"], into.facts["tasks"] = len(report.tasks), candidate.size
     unsound = sum(bool(of_task.problems) for of_task in report.tasks)
     into.summary = f"{len(report.tasks)} of {candidate.size} played, {unsound or 'none'} of them unsound"
+    if known:
+        into.summary += f", {sum(map(len, known.values()))} paid for nothing by their source's rule"
     if candidate.source:
         into.facts["source"] = candidate.source
         into.summary += f", from {candidate.source}"

@@ -7,6 +7,9 @@ from typing import Any
 
 from mcpenv_client.types.tasks import Task
 
+SOURCE_PAYS = "source_pays"
+"""The key in a task's metadata of the reason why the rule of the task's source pays an agent that does nothing."""
+
 
 @dataclass(slots=True)
 class TaskReport:
@@ -23,6 +26,7 @@ class TaskReport:
         repeats: True if the same calls gave the same results twice; None if that could not be tested.
         problems: one sentence for each problem; empty if there is none.
         remedies: the remedy for each problem.
+        known: one sentence for each full score without the work that the task's metadata announces (`SOURCE_PAYS`).
         crashes: the exceptions that tools raised instead of a ToolError, with file and line, by the tool's name.
         digest: the hash of the outcomes of the repeated play: equal tasks and seeds give equal hashes.
     """
@@ -36,6 +40,7 @@ class TaskReport:
     malformed: float | None = None
     shortened: list[float | None] = field(default_factory=list)
     remedies: list[str] = field(default_factory=list)
+    known: list[str] = field(default_factory=list)
     digest: str | None = None
     crashes: dict[str, str] = field(default_factory=dict)
 
@@ -46,7 +51,7 @@ class TaskReport:
 
     def to_plain(self) -> dict[str, Any]:
         """Return the report as plain JSON data."""
-        played = ("oracle", "nothing", "malformed", "shortened", "repeats", "digest", "problems", "crashes")
+        played = ("oracle", "nothing", "malformed", "shortened", "repeats", "digest", "problems", "known", "crashes")
         return {
             "id": self.task.id,
             "split": self.task.split,

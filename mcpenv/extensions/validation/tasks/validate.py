@@ -11,7 +11,7 @@ from mcpenv_client.scores import equal, reaches
 from mcpenv_client.types.tasks import Task
 
 from .play import Play, Player, at_random, difference_of, malformed, oracle, play
-from .report import Report, TaskReport
+from .report import SOURCE_PAYS, Report, TaskReport
 
 RANDOM_SEEDS = 3
 MAX_STEPS = 30
@@ -290,6 +290,10 @@ class _Trial:
         return True
 
     def _problem(self, text: str, remedy: str) -> None:
+        why = self._task.metadata.get(SOURCE_PAYS)
+        if why is not None and remedy in (_REMEDY_OF_NOTHING, _REMEDY_OF_FULL):
+            self._report.known.append(f"{text}, by the rule of the task's source: {why}")
+            return
         if text not in self._report.problems:
             self._report.problems.append(text)
             self._report.remedies.append(remedy)
