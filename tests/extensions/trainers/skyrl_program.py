@@ -1,4 +1,4 @@
-"""Rollouts by SkyRL's own generator in a Python that has it and the client, but no server: DOORS SHOP DIARY.
+"""Rollouts by SkyRL's own generator in a Python that has it and the client, but no server: DOORS SHOP DIARY BOOTH.
 
 The inference engine is scripted. Prints what the generator returned as JSON.
 """
@@ -62,7 +62,7 @@ async def generated(generator: Any, given: list[dict[str, Any]]) -> dict[str, An
     )
 
 
-def main(doors: str, shop: str, diary: str) -> None:
+def main(doors: str, shop: str, diary: str, booth: str) -> None:
     """Play all rows."""
     register("doors", doors)
     register("shop", shop)
@@ -88,6 +88,10 @@ def main(doors: str, shop: str, diary: str) -> None:
     found["bought"] = [sum(each) if isinstance(each, list) else each for each in made["rewards"]]
     (tools,) = {prompt.split("<tools>\n")[1].split("\n</tools>")[0] for prompt in engine.prompts[-2:]}
     found["tool"] = json.loads(tools)
+    register("booth", booth)
+    made = asyncio.run(generated(generator, rows("booth", booth)))
+    found["booth"] = [sum(each) if isinstance(each, list) else each for each in made["rewards"]]
+    found["prompt of booth"] = engine.prompts[-1]
     env = skyrl_gym.make("doors", extras={"split": "train", "index": 0})
     env.init([])
     env.step('<tool_call>{"name": "look", "arguments": {}}</tool_call>')

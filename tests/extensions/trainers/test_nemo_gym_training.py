@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trainer_worlds import Doors, Shop
+from trainer_worlds import Booth, Doors, Shop
 
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.serve import serving
@@ -60,6 +60,16 @@ def test_the_contract_holds_and_episodes_are_scored_or_masked(tmp_path: Path) ->
     outputs = [item["output"] for item in right["response"]["output"] if item["type"] == "function_call_output"]
     assert outputs == ['{"colour":"red"}', "opened"]
     assert "Input should be 'red', 'green' or 'blue'" in json.dumps(wrong["response"]["output"])
+
+
+def test_the_user_is_a_tool_whose_last_answer_ends_the_episode(tmp_path: Path) -> None:
+    asked, told = (("respond", {"message": text}) for text in ("How many?", "Here you are."))
+    found, _ = played(Booth, [asked, ("sell", {"count": 2}), told], [asked, ("sell", {"count": 2})], tmp_path=tmp_path)
+    left, stopped = (answer["result"] for answer in found["answers"])
+    assert {tool["name"] for tool in found["tools"][0]} == {"respond", "sell"}
+    assert (left["reward"], stopped["reward"]) == (1.0, 1.0) and not left["mask_sample"]
+    outputs = [item["output"] for item in left["response"]["output"] if item["type"] == "function_call_output"]
+    assert outputs == ["Two.", "sold", "That was all. Goodbye."]
 
 
 def test_a_tools_schema_reaches_the_model_whole_and_its_arguments_the_environment(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trainer_worlds import Doors, Shop
+from trainer_worlds import Booth, Doors, Shop
 
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.serve import serving
@@ -67,6 +67,16 @@ def test_episodes_are_played_ended_and_scored_and_a_failed_one_raises() -> None:
     assert (
         broken["outputs"][-1]["failed"].endswith("VerifierFailed") or "judge_error" in broken["outputs"][-1]["failed"]
     )
+
+
+def test_the_user_is_a_tool_whose_last_answer_ends_the_episode() -> None:
+    asked, told = (("respond", {"message": text}) for text in ("How many?", "Here you are."))
+    left, told_nothing = played(Booth, [asked, ("sell", {"count": 2}), told, ("sell", {"count": 1})], [asked])
+    assert {tool["name"] for tool in left["tools"]} == {"respond", "sell"}
+    first, sold, goodbye, over = left["outputs"]
+    assert (first["texts"], sold["texts"], goodbye["texts"]) == (["Two."], ["sold"], ["That was all. Goodbye."])
+    assert (goodbye["reward"], over) == (1.0, {"refused": "episode_finished"})
+    assert told_nothing["finished"] and told_nothing["outputs"][-1]["reward"] == 0.0
 
 
 def test_a_tools_schema_arrives_whole_and_its_arguments_too() -> None:

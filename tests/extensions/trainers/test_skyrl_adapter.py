@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from served import served
-from trainer_worlds import Diary, Doors, Shop
+from trainer_worlds import Booth, Diary, Doors, Shop
 
 from mcpenv.server.app import create_app
 
@@ -23,8 +23,13 @@ def found() -> dict[str, Any]:
     python = os.environ.get("MCPENV_SKYRL")
     assert python, "MCPENV_SKYRL names no Python that has skyrl, skyrl-gym and mcpenv-client; .ci/run makes one"
     program = Path(__file__).with_name("skyrl_program.py")
-    with served(create_app(Doors)) as doors, served(create_app(Shop)) as shop, served(create_app(Diary)) as diary:
-        command = [python, str(program), *(address.removesuffix("/mcp") for address in (doors, shop, diary))]
+    with (
+        served(create_app(Doors)) as doors,
+        served(create_app(Shop)) as shop,
+        served(create_app(Diary)) as diary,
+        served(create_app(Booth)) as booth,
+    ):
+        command = [python, str(program), *(address.removesuffix("/mcp") for address in (doors, shop, diary, booth))]
         environ = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
         done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=500, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -48,6 +53,12 @@ def test_a_schema_reaches_the_prompt_whole_and_nested_arguments_the_tool(found: 
         (tool,) = world.list_tools()
     assert found["tool"] == tool.to_openai()
     assert found["bought"] == [1.0, 1.0]
+
+
+def test_a_message_without_calls_goes_to_the_user_who_may_end_the_episode(found: dict[str, Any]) -> None:
+    assert found["booth"] == [1.0, 1.0]
+    assert "<|im_start|>user\nTwo.<|im_end|>" in found["prompt of booth"]
+    assert "respond" not in found["prompt of booth"].replace("tool_response", "")
 
 
 def test_the_verifier_is_asked_where_the_generator_stops_in_the_middle(found: dict[str, Any]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from served import served
-from trainer_worlds import Diary, Doors, Shop
+from trainer_worlds import Booth, Diary, Doors, Shop
 
 from mcpenv.server.app import create_app
 from mcpenv_client import EnvClient
@@ -24,8 +24,13 @@ def found() -> dict[str, Any]:
     python = os.environ.get("MCPENV_TINKER")
     assert python, "MCPENV_TINKER names no Python that has tinker-cookbook and mcpenv-client; .ci/run makes one"
     program = Path(__file__).with_name("tinker_program.py")
-    with served(create_app(Doors)) as doors, served(create_app(Shop)) as shop, served(create_app(Diary)) as diary:
-        command = [python, str(program), *(address.removesuffix("/mcp") for address in (doors, shop, diary))]
+    with (
+        served(create_app(Doors)) as doors,
+        served(create_app(Shop)) as shop,
+        served(create_app(Diary)) as diary,
+        served(create_app(Booth)) as booth,
+    ):
+        command = [python, str(program), *(address.removesuffix("/mcp") for address in (doors, shop, diary, booth))]
         environ = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
         done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=500, check=False)
         assert done.returncode == 0, done.stderr[-3000:]
@@ -51,6 +56,12 @@ def test_a_failed_environment_raises_after_the_strategys_retries(found: dict[str
 
 def test_an_episode_that_nothing_scored_raises(found: dict[str, Any]) -> None:
     assert found["unscored"] == "the episode has no reward, its status is completed: nothing scored it"
+
+
+def test_a_message_without_calls_goes_to_the_user_who_may_end_the_episode(found: dict[str, Any]) -> None:
+    booth = found["booth"]
+    assert (booth["rewards"], booth["turns"]) == ([1.0, 1.0], [3, 3])
+    assert "<|im_start|>user\nTwo.<|im_end|>" in booth["last"] and "respond" not in booth["last"]
 
 
 def test_a_schema_reaches_the_prompt_whole_and_nested_arguments_the_tool(found: dict[str, Any]) -> None:

@@ -20,7 +20,7 @@ from door_player import DoorPlayer
 from served import served
 from starlette.requests import Request
 from starlette.responses import Response
-from trainer_worlds import Diary, Doors, Odd, Shop
+from trainer_worlds import Booth, Diary, Doors, Odd, Shop
 
 from mcpenv.server.app import create_app
 from mcpenv_client import EnvClient
@@ -162,6 +162,16 @@ def test_a_rollout_that_nothing_scored_has_an_error_and_no_reward(tmp_path: Path
         (trace, *_) = evaluated(tmp_path, diary.removesuffix("/mcp"), model.removesuffix("/mcp"), "-r", "1")
     assert not trace["ok"] and trace["rewards"] == {}
     assert "nothing scored it" in trace["errors"][0]["message"] and trace["info"]["status"]["code"] == "completed"
+
+
+def test_a_harness_speaks_to_the_user_by_a_tool(tmp_path: Path) -> None:
+    player = DoorPlayer()
+    with served(create_app(Booth)) as booth, served(player.app) as model:
+        (trace, *_) = evaluated(tmp_path, booth.removesuffix("/mcp"), model.removesuffix("/mcp"), "-r", "1")
+    assert {listed["function"]["name"] for listed in player.tools} == {"respond", "sell"}
+    assert trace["ok"] and trace["rewards"]["mcpenv"]["score"] == 1.0
+    said = [message["content"] for message in player.asked[-1]["messages"] if message["role"] == "tool"]
+    assert len(said) == 3 and "Two." in str(said[0]) and "Goodbye" in str(said[2])
 
 
 def test_a_schema_reaches_the_model_whole(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from served import served
-from trainer_worlds import Diary, Doors, Shop
+from trainer_worlds import Booth, Diary, Doors, Shop
 
 from mcpenv.server.app import create_app
 from mcpenv_client import EnvClient
@@ -26,8 +26,13 @@ BROKEN = "<tool_call>\n{not JSON}\n</tool_call><|im_end|>"
 
 @pytest.fixture(scope="module")
 def served_urls() -> Iterator[list[str]]:
-    with served(create_app(Doors)) as doors, served(create_app(Shop)) as shop, served(create_app(Diary)) as diary:
-        yield [address.removesuffix("/mcp") for address in (doors, shop, diary)]
+    with (
+        served(create_app(Doors)) as doors,
+        served(create_app(Shop)) as shop,
+        served(create_app(Diary)) as diary,
+        served(create_app(Booth)) as booth,
+    ):
+        yield [address.removesuffix("/mcp") for address in (doors, shop, diary, booth)]
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +87,13 @@ def test_an_episode_that_verl_cuts_off_is_truncated_and_its_last_calls_are_not_m
 def test_an_episode_that_nothing_scored_raises(found: dict[str, Any]) -> None:
     told = "EpisodeFailed: the episode has no reward, its status is completed: nothing scored it"
     assert found["unscored"] == told
+
+
+def test_a_message_without_calls_goes_to_the_user_whose_words_are_masked(found: dict[str, Any]) -> None:
+    for each in found["booth"]:
+        assert (each["reward"], each["status"]) == (1.0, "completed")
+        assert "<|im_start|>user\nTwo.<|im_end|>" in each["text"]
+        assert "Two." not in each["trained"] and each["trained"].count("Done.<|im_end|>") == 2
 
 
 def test_a_schema_reaches_the_prompt_whole_and_nested_arguments_the_tool(found: dict[str, Any]) -> None:

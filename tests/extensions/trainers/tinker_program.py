@@ -1,4 +1,4 @@
-"""Rollouts by tinker-cookbook in a Python that has it and the client, but no server: DOORS SHOP DIARY.
+"""Rollouts by tinker-cookbook in a Python that has it and the client, but no server: DOORS SHOP DIARY BOOTH.
 
 The policy is scripted. Prints what the group rollouts returned as JSON.
 """
@@ -59,7 +59,7 @@ class Names(Qwen3Renderer):
         return [{"role": "system", "content": " ".join(tool["name"] for tool in tools)}]
 
 
-def main(doors: str, shop: str, diary: str) -> None:
+def main(doors: str, shop: str, diary: str, booth: str) -> None:
     """Play all groups."""
     tokenizer = tokenizer_of()
     register_tokenizer("test/tokenizer", lambda: tokenizer)
@@ -83,6 +83,10 @@ def main(doors: str, shop: str, diary: str) -> None:
     (group,) = McpenvDataset(shop, renderer, group_size=1).groups
     found["bought"] = asyncio.run(do_group_rollout(group, policy)).get_total_rewards()
     bought = policy.prompts[-1]
+    (group,) = McpenvDataset(booth, renderer, group_size=2).groups
+    played = asyncio.run(do_group_rollout(group, policy))
+    turns = [len(trajectory.transitions) for trajectory in played.trajectories_G]
+    found["booth"] = {"rewards": played.get_total_rewards(), "turns": turns, "last": policy.prompts[-1]}
     (group,) = McpenvDataset(diary, renderer, group_size=1).groups
     try:
         asyncio.run(do_group_rollout(group, policy))

@@ -1,4 +1,4 @@
-"""Rollouts by verl's agent loop worker in a Python that has it and the client, but no server: DOORS SHOP DIARY.
+"""Rollouts by verl's agent loop worker in a Python that has it and the client, but no server: DOORS SHOP DIARY BOOTH.
 
 The generator is scripted. Prints what the worker returned as JSON.
 """
@@ -126,7 +126,7 @@ async def raised(rollouts: Rollouts, index: int) -> str:
     return "nothing"
 
 
-async def main(doors: str, shop: str, diary: str) -> None:
+async def main(doors: str, shop: str, diary: str, booth: str) -> None:
     """Play all."""
     found: dict[str, Any] = {}
     rollouts = Rollouts(doors)
@@ -140,6 +140,7 @@ async def main(doors: str, shop: str, diary: str) -> None:
     bought = Rollouts(shop)
     found["bought"] = await bought.play(0, n=1)
     found["tool"] = json.loads(bought.server.prompts[0].split("<tools>\n")[1].split("\n</tools>")[0])
+    found["booth"] = await Rollouts(booth).play(0)
     found["unscored"] = await raised(Rollouts(diary), 0)
     found["refused"] = await raised(Rollouts(shop, template=NAMES_ONLY), 0)
     print(json.dumps(found, default=np.ndarray.tolist))
