@@ -10,19 +10,25 @@ from typing import Any
 
 import pytest
 from served import served
-from trainer_worlds import Booth, Coin, Doors, Shop, Together
+from trainer_worlds import Booth, Coin, Doors, Late, Shop, Together
 
 from mcpenv.server.app import create_app
 
 pytestmark = [pytest.mark.world, pytest.mark.timeout(600)]
 
 
-def test_the_trainer_plays_learns_from_the_verifier_and_shows_schemas_whole() -> None:
+def test_the_trainer_plays_learns_from_the_verifier_and_shows_schemas_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     python = os.environ.get("MCPENV_TRL")
     assert python, "MCPENV_TRL names no Python that has trl and mcpenv-client; .ci/run makes one and sets it"
     program = Path(__file__).with_name("trl_program.py")
-    with served(create_app(Doors)) as doors, served(create_app(Shop)) as shop, served(create_app(Together)) as together:
-        urls = [address.removesuffix("/mcp") for address in (doors, shop, together)]
+    monkeypatch.setattr(Late, "failing", {1: 2})
+    with (
+        served(create_app(Doors)) as doors,
+        served(create_app(Shop)) as shop,
+        served(create_app(Together)) as together,
+        served(create_app(Late)) as late,
+    ):
+        urls = [address.removesuffix("/mcp") for address in (doors, shop, together, late)]
         environ = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TRL_EXPERIMENTAL_SILENCE": "1"}
         command = [python, str(program), *urls]
         ran = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=500, check=False)
@@ -49,6 +55,9 @@ def test_the_trainer_plays_learns_from_the_verifier_and_shows_schemas_whole() ->
     assert example["texts"][0] == f"{look}{seen}{opened}"
     assert example["trained"][0] == f"{look}{opened}"
     assert example["trained"][1] == f"{look}{call.format('break_verifier', '{}')}Done.<|im_end|>"
+    unbegun = side["unbegun"]
+    assert (unbegun["completion_ids"], unbegun["env_mask"]) == ([[unbegun["end"]]], [[0]]) and unbegun["prompt_ids"][0]
+    assert (unbegun["episode_reward"], Late.failing) == ([None], {1: 0})
     assert len(side["met"]) == 4 and all("True" in text for text in side["met"])
 
 

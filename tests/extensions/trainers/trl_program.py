@@ -104,7 +104,14 @@ def bought(url: str, trainer: Any, tokenizer: Any) -> dict[str, Any]:
     return {"tool": shown, "rewards": given["episode_reward"]}
 
 
-def main(url: str, shop_url: str, together_url: str) -> None:
+def unbegun(url: str, trainer: Any) -> dict[str, Any]:
+    """Return what a rollout gives whose reset fails each time."""
+    rollouts = McpenvRollouts(url, split=None, num_tasks=2, retries=1)
+    given = rollouts([rollouts.train_dataset[1]["prompt"]], trainer)
+    return {**given, "end": trainer.processing_class.eos_token_id}
+
+
+def main(url: str, shop_url: str, together_url: str, late_url: str) -> None:
     """Train for two steps."""
     torch.set_num_threads(1)
     set_seed(1)
@@ -171,6 +178,7 @@ def main(url: str, shop_url: str, together_url: str) -> None:
     beside.train()
     side = {"logged": beside.state.log_history, "example": scripted(url, beside, tokenizer)}
     side["bought"] = bought(shop_url, beside, tokenizer)
+    side["unbegun"] = unbegun(late_url, beside)
     side["met"] = met(together_url, beside, tokenizer)
     ended = [environment.ending.status.code.value for environment in trainer.environments]
     print(

@@ -8,6 +8,7 @@ from typing import Any
 from trl.chat_template_utils import parse_response
 
 from mcpenv_client.conversation import Conversation
+from mcpenv_client.samples import Sample, SampledTurn, samples_of
 from mcpenv_client.types.turns import NOT_BEGUN, Ending, Message
 
 from .attempts import begun
@@ -18,12 +19,10 @@ FULL = "max_completion_length"
 
 
 class Rollout:
-    """One episode as tokens.
+    """One episode, and the tokens of its model's turns.
 
     Attributes:
-        prompt_ids: the tokens of the prompt, with the tools.
-        ids: the tokens of the model, and of the tools' answers after them.
-        mask: 1 for each token of the model.
+        prompt: all tokens before the model's next turn.
         done: True if the model's turns are over.
         ending: the end of the episode, after `end`.
     """
@@ -31,11 +30,20 @@ class Rollout:
     def __init__(self, conversation: Conversation, retries: int) -> None:
         self._conversation = conversation
         self._retries = retries
-        self.prompt_ids: list[int] = []
-        self.ids: list[int] = []
-        self.mask: list[int] = []
+        self._turns: list[SampledTurn] = []
+        self._room = 0
+        self.prompt: list[int] = []
         self.done = True
         self.ending: Ending = NOT_BEGUN
+
+    @property
+    def sample(self) -> Sample:
+        """The tokens of the episode, with its return and status. Without a turn, there is nothing to train on."""
+        ending = self.ending
+        about: dict[str, Any] = {"reward": ending.reward, "parts": ending.parts, "truncated": ending.truncated}
+        about |= {"status": ending.status.code.value, "usable": ending.reward is not None}
+        made = samples_of(self._turns, **about)  # one: each prompt continues the tokens before it
+        return made[0] if made else Sample(self.prompt, [0] * len(self.prompt), **about)
 
     async def begin(self, row: Mapping[str, Any], trainer: Any) -> None:
         """Begin an episode. A failure not caused by the row is retried, then masked.
@@ -43,34 +51,33 @@ class Rollout:
         Raises:
             WireError: the environment refused the row.
         """
-        self.ids, self.mask, self.ending = [], [], NOT_BEGUN
+        self._turns, self._room, self.ending = [], trainer.max_completion_length, NOT_BEGUN
         opening = await begun(self._conversation, row, self._retries)
         messages, tools = (
             ([{"role": "user", "content": ""}], None) if opening is None else (opening.messages, opening.tools)
         )
         self.done = opening is None or opening.done
-        self.prompt_ids = _tokens(trainer, messages, tools)
-        if self.done:  # there is nothing to learn from, but TRL needs a token
-            self._take([trainer.processing_class.eos_token_id], 0)
+        self.prompt = _tokens(trainer, messages, tools)
 
     async def act(self, tokens: list[int], trainer: Any) -> None:
         """Make the calls in the model's tokens, and append the messages that follow."""
-        room = trainer.max_completion_length - len(self.ids)
-        self._take(tokens[:room], 1)
-        if len(tokens) > room:
+        before, kept = self.prompt, tokens[: self._room]
+        self._turns.append(SampledTurn(before, kept, index=len(self._turns)))
+        self._room -= len(kept)
+        if len(kept) < len(tokens):
             await self._stop()
             return
         tools = self._conversation.tools.listed
-        message = parse_response(trainer.processing_class, tokens, self.prompt_ids + self.ids[: -len(tokens)], tools)
+        message = parse_response(trainer.processing_class, tokens, before, tools)
         turn = await self._conversation.act(message)
         self.done = turn.done
         if self.done:
             return
         answer = _answer_tokens(trainer, message, turn.messages, tools)
-        if len(self.ids) + len(answer) >= trainer.max_completion_length:
+        self.prompt = [*before, *kept, *answer]
+        self._room -= len(answer)
+        if self._room <= 0:
             await self._stop()
-        else:
-            self._take(answer, 0)
 
     async def end(self) -> None:
         """End the episode, which runs the verifier."""
@@ -81,10 +88,6 @@ class Rollout:
     async def _stop(self) -> None:
         self.done = True
         self.ending = await self._conversation.end(truncated=True, reason=FULL)
-
-    def _take(self, tokens: list[int], trained: int) -> None:
-        self.ids += tokens
-        self.mask += [trained] * len(tokens)
 
 
 def _tokens(trainer: Any, messages: Sequence[Any], tools: Any, prompt: bool = True) -> list[int]:

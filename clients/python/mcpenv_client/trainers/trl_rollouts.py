@@ -14,6 +14,7 @@ from datasets import Dataset
 from trl.models.utils import unwrap_model_for_generation
 
 from mcpenv_client.conversation import Conversation
+from mcpenv_client.samples.formats import trl
 
 from .sessions import Place, Sessions
 from .trl_dataset import dataset_of
@@ -26,7 +27,8 @@ Generate = Callable[[Any, list[list[int]]], list[list[int]]]
 
 def generate(trainer: Any, prompts: list[list[int]]) -> list[list[int]]:
     """Generate by transformers, with the trainer's own settings: one batch for all prompts."""
-    pad, ends = trainer.processing_class.pad_token_id, set(_as_list(trainer.generation_config.eos_token_id))
+    pad, marks = trainer.processing_class.pad_token_id, trainer.generation_config.eos_token_id
+    ends = {*marks} if isinstance(marks, list | tuple) else {marks}
     length = max(map(len, prompts))
     ids = torch.tensor([[pad] * (length - len(prompt)) + prompt for prompt in prompts], device=trainer.model.device)
     mask = torch.tensor([[0] * (length - len(prompt)) + [1] * len(prompt) for prompt in prompts], device=ids.device)
@@ -110,19 +112,17 @@ class McpenvRollouts:
         rows = [json.loads(prompt[-1]["content"]) for prompt in prompts]
         self.sessions.run_all((rollout.begin(row, trainer) for rollout, row in zip(rollouts, rows, strict=True)))
         while playing := [rollout for rollout in rollouts if not rollout.done]:
-            generated = self._generate(trainer, [rollout.prompt_ids + rollout.ids for rollout in playing])
+            generated = self._generate(trainer, [rollout.prompt for rollout in playing])
             self.sessions.run_all(
                 (rollout.act(tokens, trainer) for rollout, tokens in zip(playing, generated, strict=True))
             )
         self.sessions.run_all(rollout.end() for rollout in rollouts)
-        return {
-            "prompt_ids": [rollout.prompt_ids for rollout in rollouts],
-            "completion_ids": [rollout.ids for rollout in rollouts],
-            "logprobs": None,
-            "env_mask": [rollout.mask for rollout in rollouts],
-            "episode_reward": [rollout.ending.reward for rollout in rollouts],
-            "episode_status": [rollout.ending.status.code.value for rollout in rollouts],
-        }
+        made = [trl(rollout.sample) for rollout in rollouts]
+        for sample in made:
+            if not sample["completion_ids"]:  # there is nothing to learn from, but TRL needs a token
+                sample["completion_ids"], sample["env_mask"] = [trainer.processing_class.eos_token_id], [0]
+        given = ("prompt_ids", "completion_ids", "env_mask", "episode_reward", "episode_status")
+        return {"logprobs": None} | {name: [sample[name] for sample in made] for name in given}
 
 
 def episode_return(episode_reward: list[float | None], **columns: Any) -> list[float | None]:
@@ -133,10 +133,6 @@ def episode_return(episode_reward: list[float | None], **columns: Any) -> list[f
 def _columns(row: Mapping[str, Any]) -> dict[str, Any]:
     named = {name: row[name] for name in ("split", "index", "seed") if name in row}
     return {**row, "prompt": [{"role": "user", "content": json.dumps(named)}]}
-
-
-def _as_list(value: Any) -> list[int]:
-    return list(value) if isinstance(value, list | tuple) else [value]
 
 
 __all__ = ["McpenvRollouts", "episode_return", "generate", "masked"]
