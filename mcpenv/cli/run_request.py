@@ -57,7 +57,8 @@ class RunOptions:
         record: Folder to write every episode to; see: mcpenv trajectories --help
         console: Serve the console at /console. Default: MCPENV_CONSOLE, or in simulation only. In production it needs a
             control token.
-        workers: Number of processes that serve together as one server. Useful for tools that use much CPU time.
+        workers: Number of processes that serve together as one server. Useful for tools that use much CPU time. One
+            that does not answer for 30 s is killed and replaced, also with 1. Default: this process serves, alone.
         ready_file: File to write once the server accepts connections: a JSON object with url and mcp_url.
         trust: Run the code of a hub: target without asking.
         env: Name of an environment variable to give to the container of an image: target; may be given several times.
@@ -74,7 +75,7 @@ class RunOptions:
     columns: str | None = None
     record: Path | None = None
     console: Annotated[bool | None, Parameter(show_default=False)] = None
-    workers: int = 1
+    workers: int | None = None
     ready_file: Path | None = None
     trust: Flag = False
     env: Several = None
@@ -145,7 +146,7 @@ class RunRequest(RunOptions):
         Raises:
             ConfigurationError: with the text of the first pair in `REFUSED`.
         """
-        if self.workers < 1:
+        if self.workers is not None and self.workers < 1:
             raise ConfigurationError(f"--workers is {self.workers}; it must be 1 or more")
         used, conditions = set(self._used()), {self.transport, mode.value, sys.platform}
         for option, condition, message in REFUSED:
@@ -158,7 +159,7 @@ class RunRequest(RunOptions):
             yield "record"
         if self.console:
             yield "console"
-        if self.workers > 1:
+        if self.workers is not None:
             yield "workers"
         if self.ready_file is not None:
             yield "ready_file"

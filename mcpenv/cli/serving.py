@@ -78,7 +78,7 @@ def _serve_http(request: RunRequest, config: ServerConfig, agents: Callable[[], 
     auth, loaded = agents(), request.load()
     introduction = Introduction(loaded, config, request.addresses, reloaded=os.environ.get(RELOADED, "[]") != "[]")
     on_started = functools.partial(introduction.show, sys.stdout, request.ready_file)
-    if request.workers > 1:
+    if request.workers is not None:
         serve_workers(
             functools.partial(_load_again, request, agents),
             config,

@@ -37,7 +37,7 @@ def run_reloading(request: RunRequest) -> int:
     Raises:
         StartupError: as `Program.serve`.
     """
-    if request.workers > 1 or not CAN_FORK:
+    if request.workers is not None or not CAN_FORK:
         return run_restarting(request.target)
 
     def on_event(event: Event) -> None:

@@ -20,6 +20,7 @@ import fastmcp
 import httpx
 import pytest
 from cluster_bench import PATIENCE_S, Server, children_of, is_over, process_of, served, sessions, until
+from cluster_world import World
 
 from mcpenv.extensions.workers import hub as hub_module
 from mcpenv.extensions.workers import supervisor
@@ -28,6 +29,9 @@ from mcpenv.extensions.workers.hub import Hub, Seat
 from mcpenv.extensions.workers.worker import Job
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.serve import Served
+from mcpenv_client.pool import EnvPool, Limits
+from mcpenv_client.pool.env_pool import BackendName
+from mcpenv_client.types.status import StatusCode
 
 NOBODY_WAITS_S = 15.0
 """The longest that a client who has nothing to do with the stopped worker waits, on a loaded machine.
@@ -337,6 +341,31 @@ def test_nobody_is_lost_when_the_fork_server_is_killed() -> None:
                             break
 
     with served() as server:
+        run(main(server))
+
+
+@pytest.mark.slow
+def test_a_tool_that_never_returns_costs_its_episode_alike_in_a_server_and_in_a_process(tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+
+    async def policy(episode: Any) -> None:
+        stuck = episode.assignment.number == 0
+        await episode.call_tool(*(("stick", {"gate": str(gate)}) if stuck else ("add",)))
+
+    async def play(target: Any, backend: BackendName) -> tuple[StatusCode, float | None]:
+        async with EnvPool(target, size=1, backend=backend) as pool:
+            limits = Limits(episode_timeout_s=5.0) if backend == "process" else None
+            stuck, other = await pool.rollout(policy, n=2, limits=limits, retries=0)
+        assert other.status.code is StatusCode.COMPLETED
+        return stuck.status.code, stuck.reward
+
+    async def main(server: Server) -> None:
+        victim = min(server.workers())
+        ended = await play(server.url, "remote")
+        assert is_over(victim) and said(server, "and is killed")
+        assert ended == await play(World, "process") == (StatusCode.TRANSPORT_LOST, None)
+
+    with served(workers=1) as server:
         run(main(server))
 
 
