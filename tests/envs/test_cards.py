@@ -10,8 +10,8 @@ from mcpenv.extensions.card.fingerprint import stale
 
 ENVS = Path(__file__).parents[2] / "envs"
 
-WITHOUT_CARD = {"browser_mcp", "miniwob_mcp"}
-"""One without tasks, and one whose card is older than its files."""
+WITHOUT_CARD = {"browser_mcp"}
+"""One without tasks."""
 
 CARDED = sorted(file.parent.name for file in ENVS.glob("*/README.md") if file.parent.name not in WITHOUT_CARD)
 
