@@ -36,6 +36,8 @@ KNOWLEDGE = ("grep", "full_kb", "no_knowledge")
 STOPS = ("###STOP###", "###TRANSFER###", "###OUT-OF-SCOPE###")
 """The texts with which tau2's user leaves."""
 
+_TRANSFER = "transfer_to_human_agents"
+
 _PROMPT = """You act for a customer, by the policy below. Do what the customer wants, as far as the policy allows it.
 
 # Policy
@@ -241,6 +243,8 @@ def _fields(domain: Domain, task_id: str, played_by: str) -> dict[str, Any]:
     }
     if not communicated_in(task) and domain.pays_nothing(task):
         fields["metadata"]["source_pays"] = "the reference actions change nothing, and nothing must be said"
+    elif "ACTION" in _package().basis_of(task) and {call.name for call in _package().references(task)} == {_TRANSFER}:
+        fields["metadata"]["source_pays"] = "a transfer to a human at once, for any reason, is all that is asked for"
     if (named := _TELECOM_ID.fullmatch(task_id)) is not None:
         faults = named[2].split("|")
         fields.update(level=len(faults), tags=[named[1], *faults, f"persona {named[3].lower()}"])

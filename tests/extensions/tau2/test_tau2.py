@@ -73,6 +73,10 @@ def solved(task: Task) -> list[Call]:
     return [(call.tool_name, call.arguments) for call in task.oracle or ()]
 
 
+def transferred(task: Task) -> bool:
+    return {call.tool_name for call in task.oracle or ()} == {"transfer_to_human_agents", "respond"}
+
+
 @pytest.mark.parametrize("domain", SPLITS)
 def test_a_domain_has_tau2s_splits_and_says_licence_source_and_labels(domain: str) -> None:
     tasks = of(domain).tasks
@@ -126,6 +130,8 @@ def test_oracles_score_1_and_every_agent_what_tau2s_own_code_gives_it(
                     differs.add((task.id, agent, played.score, own))
     assert unsolved == []
     assert paid == {task.id for task in tasks} & PAID_IDLE.get(domain, set())
+    said = {task.id for task in tasks if "source_pays" in task.metadata}
+    assert said == paid | {task.id for task in tasks if domain in ("telecom", "banking") and transferred(task)}
     assert {each for each in differs if each[0] not in DIFFERS.get(domain, ()) or each[2:] != (1.0, 0.0)} == set()
     assert {task for task, agent, *_ in differs if agent == "oracle"} == {t.id for t in tasks} & DIFFERS.get(
         domain, set()

@@ -108,14 +108,15 @@ def test_what_the_source_of_a_task_pays_for_nothing_is_named_and_no_fault_of_the
         PAY, id="paid", verifier=lax, oracle=(PAY.oracle or [])[:1], metadata={"source_pays": "it asks for nothing"}
     )
     (report,) = validate(Office, [paid], random_seeds=1).tasks
-    said = "doing nothing scores 1, which is full, by the rule of the task's source: it asks for nothing"
-    assert report.problems == [] and report.known[0] == said and report.to_plain()["known"] == report.known
+    said = "full score without the work, by the rule of the task's source: it asks for nothing"
+    assert report.problems == [] and report.known[0] == "doing nothing scores 1, which is full"
+    assert report.to_plain()["known"] == report.known
     wrong = altered(paid, oracle=[OracleCall(tool_name="no_such_tool")], verifier=PAY.verifier)
     assert "the oracle scores 0" in problems(Office, wrong, random_seeds=0)
     into = Judged("tasks")
     judge_tasks(Candidate(Office, [paid]), into, report=Report(), random_seeds=1, max_steps=5)
     assert into.verdict is Finding.WARNING and [each.reason for each in into.of(Finding.WARNING)] == [said]
-    assert "1 paid for nothing by their source's rule" in into.summary
+    assert "1 paid without the work by their source's rule" in into.summary
 
 
 class Desk(MCPEnvironment):

@@ -69,7 +69,8 @@ class Play {
 		this.signal = signal;
 		this.setup = setupForm(metadata, schema.reset ?? {}, async (reset) => { await this.begin(reset); }, signal);
 		this.lost = el("div", { role: "alert" });
-		this.prompt = el("p.card.prose", { hidden: true });
+		this.prompt = region("div.card.prose", "Prompt");
+		this.prompt.hidden = true;
 		this.status = el("div.card.bar", { hidden: true });
 		this.agent = el("details.card", { hidden: true });
 		this.search = el("input", { type: "search", "aria-label": "Search tools", placeholder: "Search (/)",

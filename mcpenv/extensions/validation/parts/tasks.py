@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from mcpenv.extensions.contract.findings import Verdict
 from mcpenv.extensions.validation.tasks import Report, TaskReport, validate
+from mcpenv.extensions.validation.tasks.report import SOURCE_PAYS
 from mcpenv.extensions.validation.tasks.validate import REMEDY_OF_TOOL
 
 from .candidate import Candidate
@@ -50,8 +51,8 @@ def judge_tasks(
         report.tasks.append(of_task)
         for tool, text in of_task.crashes.items():
             crashes.setdefault(f"{tool} raised {text}", []).append(of_task.task.id)
-        for text in of_task.known[:1]:  # random play gets what doing nothing gets
-            known.setdefault(text, []).append(of_task.task.id)
+        if of_task.known:
+            known.setdefault(of_task.task.metadata[SOURCE_PAYS], []).append(of_task.task.id)
         for found in zip(of_task.problems, of_task.remedies, strict=True):
             problems.setdefault(found, []).append(of_task.task.id)
         if on_report is not None:
@@ -60,8 +61,11 @@ def judge_tasks(
     validate(candidate.make, candidate.tasks, random_seeds=random_seeds, max_steps=max_steps, on_report=add)
     for (problem, remedy), ids in problems.items():
         into.failed("plays", problem, remedy, some_of(ids))
-    for text, ids in known.items():
-        into.warning("source's rule", text, "Leave these tasks out of training, or judge them otherwise", some_of(ids))
+    for why, ids in known.items():
+        reason = f"full score without the work, by the rule of the task's source: {why}"
+        into.warning(
+            "source's rule", reason, "Leave these tasks out of training, or judge them otherwise", some_of(ids)
+        )
     for crash, ids in crashes.items():
         into.warning("crashes", crash, REMEDY_OF_TOOL, some_of(ids))
     into.ok_unless_found("plays")
@@ -79,7 +83,7 @@ def judge_tasks(
     unsound = sum(bool(of_task.problems) for of_task in report.tasks)
     into.summary = f"{len(report.tasks)} of {candidate.size} played, {unsound or 'none'} of them unsound"
     if known:
-        into.summary += f", {sum(map(len, known.values()))} paid for nothing by their source's rule"
+        into.summary += f", {sum(map(len, known.values()))} paid without the work by their source's rule"
     if candidate.source:
         into.facts["source"] = candidate.source
         into.summary += f", from {candidate.source}"

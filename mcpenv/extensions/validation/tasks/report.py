@@ -8,7 +8,7 @@ from typing import Any
 from mcpenv_client.types.tasks import Task
 
 SOURCE_PAYS = "source_pays"
-"""The key in a task's metadata of the reason why the rule of the task's source pays an agent that does nothing."""
+"""The key in a task's metadata of the reason why the rule of its source pays an agent that does not do the work."""
 
 
 @dataclass(slots=True)

@@ -292,7 +292,7 @@ class _Trial:
     def _problem(self, text: str, remedy: str) -> None:
         why = self._task.metadata.get(SOURCE_PAYS)
         if why is not None and remedy in (_REMEDY_OF_NOTHING, _REMEDY_OF_FULL):
-            self._report.known.append(f"{text}, by the rule of the task's source: {why}")
+            self._report.known.append(text)
             return
         if text not in self._report.problems:
             self._report.problems.append(text)
