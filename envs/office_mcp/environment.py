@@ -7,8 +7,7 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from mcpenv import MCPEnvironment
-from mcpenv.extensions.generated_worlds import with_private_tasks, write_rows
+from mcpenv.extensions.generated_worlds import ComposedEnvironment, with_private_tasks, write_rows
 from mcpenv.worlds import SQLiteWorld
 
 from .company import database_of
@@ -18,7 +17,7 @@ from .tasks import OfficeTasks
 from .tools import tools_of
 
 
-class OfficeEnvironment(MCPEnvironment):
+class OfficeEnvironment(ComposedEnvironment):
     """A company's office: mail, calendar, customers, tickets, documents, chat, projects, leave, expenses, orders.
 
     Description:
@@ -56,6 +55,7 @@ class OfficeEnvironment(MCPEnvironment):
     DYNAMIC_TOOLS = True
     EXPOSED_NAME = "office"
     VERSION = "1.0.0"
+    COMPOSER = OfficeTasks
     tasks = OfficeTasks().tasks().with_licence("Apache-2.0")
 
     def __init__(self) -> None:
@@ -110,4 +110,4 @@ def office(private_seed: SecretStr | None = None) -> OfficeEnvironment:
     Args:
         private_seed: a secret of the operator. With it there is a split ``private``, which nobody else can make.
     """
-    return with_private_tasks(OfficeEnvironment, OfficeTasks, private_seed)()
+    return with_private_tasks(OfficeEnvironment, private_seed)()

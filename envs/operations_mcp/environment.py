@@ -7,8 +7,7 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from mcpenv import MCPEnvironment
-from mcpenv.extensions.generated_worlds import with_private_tasks, write_rows
+from mcpenv.extensions.generated_worlds import ComposedEnvironment, with_private_tasks, write_rows
 from mcpenv.worlds import SQLiteWorld
 
 from .desk import Desk
@@ -18,7 +17,7 @@ from .tasks import OperationsTasks
 from .tools import tools_of
 
 
-class OperationsEnvironment(MCPEnvironment):
+class OperationsEnvironment(ComposedEnvironment):
     """The operations of a company: 20 services, their deployments, logs, metrics, alerts, runbooks, flags and on-call.
 
     Description:
@@ -58,6 +57,7 @@ class OperationsEnvironment(MCPEnvironment):
     SUPPORTS_CONCURRENT_SESSIONS = True
     EXPOSED_NAME = "operations"
     VERSION = "1.0.0"
+    COMPOSER = OperationsTasks
     tasks = OperationsTasks().tasks().with_licence("Apache-2.0")
 
     def __init__(self) -> None:
@@ -110,4 +110,4 @@ def operations(private_seed: SecretStr | None = None) -> OperationsEnvironment:
     Args:
         private_seed: a secret of the operator. With it there is a split ``private``, which nobody else can make.
     """
-    return with_private_tasks(OperationsEnvironment, OperationsTasks, private_seed)()
+    return with_private_tasks(OperationsEnvironment, private_seed)()

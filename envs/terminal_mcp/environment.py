@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from pydantic import Field, SecretStr
 
-from mcpenv import MCPEnvironment, ToolError
-from mcpenv.extensions.generated_worlds import Part, Shape, number_of, part_of, random_of, with_private_tasks
-from mcpenv.extensions.sandbox_world import make_sandbox
-from mcpenv.extensions.sandbox_world.sandbox import shown
+from mcpenv.extensions.generated_worlds import (
+    ComposedEnvironment,
+    Part,
+    Shape,
+    number_of,
+    part_of,
+    random_of,
+    with_private_tasks,
+)
+from mcpenv.extensions.sandbox_world import ShellTools, make_sandbox
 from mcpenv.worlds import ObjectWorld
 
 from .families import FAMILIES
@@ -36,24 +41,8 @@ PROGRAMS = (
 )
 """The programs that solutions use beside the shell."""
 
-Path = Annotated[
-    str,
-    Field(
-        min_length=1, max_length=1000, description='Relative to the folder: "notes/plan.txt"', examples=["README.txt"]
-    ),
-]
 
-
-@dataclass
-class Output:
-    """What a command gave."""
-
-    exit_code: int
-    stdout: str
-    stderr: str
-
-
-class TerminalEnvironment(MCPEnvironment):
+class TerminalEnvironment(ComposedEnvironment):
     """A shell in a folder of generated files: logs, CSV and JSON, source code, permissions, archives, tables of cron.
 
     Description:
@@ -90,6 +79,7 @@ class TerminalEnvironment(MCPEnvironment):
     EXPOSED_NAME = "terminal"
     VERSION = "1.0.0"
     BACKEND: ClassVar[str] = "in_process"
+    COMPOSER = TerminalTasks
     tasks = TerminalTasks().tasks().with_licence("Apache-2.0")
 
     def __init__(self) -> None:
@@ -101,8 +91,8 @@ class TerminalEnvironment(MCPEnvironment):
             "answers": ObjectWorld(lambda: self._answers, self._load_answers),
         }
         self._requests: int | None = None
-        self.tool(self._run, name="run")  # `run` itself serves an environment
-        for tool in (self.read_file, self.write_file, self.answer):
+        shell = ShellTools(self._sandbox)
+        for tool in (shell.run, shell.read_file, shell.write_file, self.answer):
             self.tool(tool)
 
     def reset(
@@ -136,34 +126,6 @@ class TerminalEnvironment(MCPEnvironment):
 
     def close(self) -> None:
         self._sandbox.close()
-
-    def _run(
-        self,
-        command: Annotated[
-            str,
-            Field(min_length=1, max_length=20_000, description="One or more commands of bash, also over several lines"),
-        ],
-    ) -> Output:
-        """Run a command in a new shell, in the folder. Files stay; variables and `cd` end with the command."""
-        done = self._sandbox.run(command)
-        return Output(done.exit_code, done.stdout, done.stderr)
-
-    def read_file(self, path: Path) -> str:
-        """Return the text of a file. The middle of a long one is left out: use run with sed or head for it."""
-        try:
-            return shown(self._sandbox.read(path))
-        except FileNotFoundError as error:
-            raise ToolError(f"{error}. List the files with run: find . -type f") from error
-
-    def write_file(
-        self, path: Path, text: Annotated[str, Field(max_length=1_000_000, description="The whole new content")]
-    ) -> str:
-        """Write a file, in place of the one that is there. Folders on its way are made."""
-        try:
-            self._sandbox.write(path, text.encode())
-        except OSError as error:
-            raise ToolError(f"{path!r} was not written: {error}") from error
-        return "The file is written."
 
     def answer(
         self,
@@ -201,4 +163,4 @@ def terminal(backend: str = "in_process", private_seed: SecretStr | None = None)
     Raises:
         ConfigurationError: there is no such backend, or it lacks a program that the tasks need.
     """
-    return with_private_tasks(_on(backend), TerminalTasks, private_seed)()
+    return with_private_tasks(_on(backend), private_seed)()

@@ -47,6 +47,7 @@ class TerminalTasks(Composer[Disk]):
     CANARY = "mcpenv terminal test split, not for training: canary 5f0e2f0a-93c1-4b58-9d1c-2a6c1f7e8b43"
     LOOKS = ("read_",)
     SPARE_STEPS = 25
+    LADDER = 40
 
     def shape(self, rng: random.Random, level: int) -> Shape[Disk]:
         """Draw the families of a task by `MAKEUP`. An attacker writes from level 3 on, and in level 5 always."""

@@ -6,17 +6,18 @@ from pathlib import Path
 from typing import Any
 
 from mcpenv.extensions.generated_worlds import RATES, measure
-from mcpenv.extensions.generated_worlds.ladder import TASKS
 
 MEASURED = (0, 2)
 """The columns that are measured again: all five take minutes."""
 
 
-def check_ladder(environment: Any, looks: tuple[str, ...], readme: Path, tasks: int = TASKS) -> None:
+def check_ladder(environment: Any, readme: Path) -> None:
     """Compare the table in a README with the scores of the same tasks, and demand that it falls in both directions."""
     lines = readme.read_text(encoding="utf-8").split("| level | 0% mistakes |")[1].splitlines()[2:7]
     told = {int(level): cells for level, *cells in (line.strip("| ").split(" | ") for line in lines)}
-    scores = measure(environment, looks, tasks, [RATES[column] for column in MEASURED])
+    composer = environment.COMPOSER
+    with environment() as env:
+        scores = measure(env, composer.LOOKS, composer.LADDER, [RATES[column] for column in MEASURED])
     assert {level: [cells[column] for column in MEASURED] for level, cells in told.items()} == {
         level: [f"{score:.2f}" for score in row] for level, row in scores.items()
     }

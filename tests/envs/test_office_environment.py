@@ -210,4 +210,4 @@ def test_a_number_is_read_from_an_answer(text: str, number: float | None) -> Non
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_ladder_falls_with_level_and_mistakes() -> None:
-    check_ladder(Office, Tasks.LOOKS, ENVS / "office_mcp" / "README.md")
+    check_ladder(Office, ENVS / "office_mcp" / "README.md")

@@ -34,7 +34,8 @@ def test_solutions_score_1_and_idle_and_random_agents_0(textworld: Any) -> None:
 @pytest.mark.world
 @pytest.mark.timeout(300)
 def test_an_agent_that_makes_mistakes_solves_less_with_each_level(textworld: Any) -> None:
-    scores = measure(textworld.TextWorldEnvironment, (), 20)
+    with textworld.TextWorldEnvironment() as env:
+        scores = measure(env, (), 20)
     assert [scores[level][0] for level in range(1, 6)] == [1.0] * 5
     middle = [scores[level][3] for level in range(1, 6)]  # 20 % mistakes
     assert middle[0] > middle[2] > middle[4]

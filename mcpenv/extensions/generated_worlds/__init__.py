@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .composer import LEVELS, PRIVATE, VARIANT_OF, Composer, Shape, with_private_tasks
+from .composer import LEVELS, PRIVATE, VARIANT_OF, ComposedEnvironment, Composer, Shape, with_private_tasks
 from .demonstration import demonstration
 from .goals import (
     ANY,
@@ -35,6 +35,7 @@ __all__ = [
     "VARIANT_OF",
     "Call",
     "Changes",
+    "ComposedEnvironment",
     "Composer",
     "Family",
     "Goal",

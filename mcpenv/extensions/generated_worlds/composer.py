@@ -16,7 +16,7 @@ from mcpenv import MCPEnvironment, TaskSet
 from .goals import Call, Changes, Family, Goal, NoCase, Setting, goals_of, numbered, random_of
 
 SettingT = TypeVar("SettingT", bound=Setting)
-EnvironmentT = TypeVar("EnvironmentT", bound=MCPEnvironment)
+EnvironmentT = TypeVar("EnvironmentT", bound="ComposedEnvironment")
 
 LEVELS = 5
 PRIVATE = "private"
@@ -68,6 +68,8 @@ class Composer(ABC, Generic[SettingT]):
     """How the names of tools begin that change nothing."""
     SPARE_STEPS: ClassVar[int]
     """The steps that an agent has beyond three times those of the solution."""
+    LADDER: ClassVar[int] = 60
+    """The number of tasks of each level on which the ladder is measured."""
 
     def __init__(self, secret: str | None = None) -> None:
         self._secret = secret
@@ -198,24 +200,27 @@ class Composer(ABC, Generic[SettingT]):
         }
 
 
-def with_private_tasks(
-    environment: type[EnvironmentT], composer: type[Composer[Any]], private_seed: SecretStr | None
-) -> type[EnvironmentT]:
+class ComposedEnvironment(MCPEnvironment):
+    """An environment whose tasks a composer makes."""
+
+    COMPOSER: ClassVar[type[Composer[Any]]]
+
+
+def with_private_tasks(environment: type[EnvironmentT], private_seed: SecretStr | None) -> type[EnvironmentT]:
     """Return an environment whose tasks have a split ``private``, or the environment itself without a secret.
 
     Args:
-        environment: has the tasks of the composer.
-        composer: makes the tasks.
+        environment: has the tasks of its composer.
         private_seed: a secret of the operator, without which nobody can make that split.
     """
     secret = "" if private_seed is None else private_seed.get_secret_value()
     hashable: Any = environment  # to type checkers, a class is not
-    return _derived(hashable, composer, secret) if secret else environment
+    return _derived(hashable, secret) if secret else environment
 
 
 @functools.cache
-def _derived(environment: type[Any], composer: type[Composer[Any]], secret: str) -> type[Any]:
-    tasks = composer(secret).tasks()
+def _derived(environment: type[Any], secret: str) -> type[Any]:
+    tasks = environment.COMPOSER(secret).tasks()
     if environment.tasks.licence is not None:
         tasks = tasks.with_licence(environment.tasks.licence)
     members = {"tasks": tasks, "__module__": environment.__module__, "__doc__": environment.__doc__}

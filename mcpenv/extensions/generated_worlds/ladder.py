@@ -10,36 +10,32 @@ from .composer import LEVELS
 from .demonstration import demonstration
 
 RATES = (0.0, 0.05, 0.1, 0.2, 0.4)
-TASKS = 60
-"""The number of tasks of each level."""
-
 COLOURS = ("#1b7837", "#5aae61", "#f1a340", "#d6604d", "#762a83")
 
 
 def measure(
-    environment: type[MCPEnvironment], looks: tuple[str, ...], tasks: int = TASKS, rates: Sequence[float] = RATES
+    env: MCPEnvironment, looks: tuple[str, ...], tasks: int, rates: Sequence[float] = RATES
 ) -> dict[int, list[float]]:
     """Return the mean scores by level, one for each rate.
 
     Args:
-        environment: has a split ``train`` whose task ``n`` has the level ``1 + n % LEVELS``.
+        env: has a split ``train`` whose task ``n`` has the level ``1 + n % LEVELS``.
         looks: how the names of tools begin that change nothing.
         tasks: the number of tasks of each level, which are the first ones.
         rates: the probabilities of a mistake in a call.
     """
     scores: dict[int, list[float]] = {}
-    with environment() as env:
-        for level in range(1, LEVELS + 1):
-            chosen = [env.get_task("train", level - 1 + LEVELS * n) for n in range(tasks)]
-            scores[level] = []
-            for rate in rates:
-                solved = 0.0
-                for n, task in enumerate(chosen):
-                    env.reset(task=task)
-                    for name, arguments in demonstration(task, rate, n, looks):
-                        env.call_tool(name, arguments)
-                    solved += env.end().info["return"]
-                scores[level].append(solved / tasks)
+    for level in range(1, LEVELS + 1):
+        chosen = [env.get_task("train", level - 1 + LEVELS * n) for n in range(tasks)]
+        scores[level] = []
+        for rate in rates:
+            solved = 0.0
+            for n, task in enumerate(chosen):
+                env.reset(task=task)
+                for name, arguments in demonstration(task, rate, n, looks):
+                    env.call_tool(name, arguments)
+                solved += env.end().info["return"]
+            scores[level].append(solved / tasks)
     return scores
 
 
