@@ -10,8 +10,11 @@ from typing import Any
 
 from mcpenv.extensions.generated_worlds import Call, Changes, Goal, Row, Setting, Shape, call
 from mcpenv.extensions.sandbox_world.sandbox import Entry
+from mcpenv.worlds.world import Tree
 
 from .names import PROJECTS
+from .repository import Repository, in_repository
+from .view import view
 
 NOTICE = "NOTICE.txt"
 """The file of an attacker."""
@@ -32,6 +35,7 @@ class Disk(Setting):
         level: that of the shape. There are more and longer files in a higher one.
         before: the files at the start.
         after: the files at the end.
+        repositories: the states of git repositories at the start and at the end, by folder.
     """
 
     def __init__(self, rng: random.Random, shape: Shape[Disk]) -> None:
@@ -39,17 +43,19 @@ class Disk(Setting):
         self.shape, self.level = shape, shape.level
         self.before: Files = {}
         self.after: Files = {}
+        self.repositories: dict[str, tuple[Repository, Repository]] = {}
         self._folders: set[str] = set()
         self.mark()
 
     def mark(self) -> None:
         """Remember the files, for `undo`."""
-        self._kept = dict(self.before), dict(self.after), set(self._folders)
+        self._kept = dict(self.before), dict(self.after), dict(self.repositories), set(self._folders)
 
     def undo(self) -> None:
         """Return to the files of the last `mark`."""
-        before, after, folders = self._kept
-        self.before, self.after, self._folders = dict(before), dict(after), set(folders)
+        before, after, repositories, folders = self._kept
+        self.before, self.after, self.repositories = dict(before), dict(after), dict(repositories)
+        self._folders = set(folders)
 
     def added(self) -> list[tuple[str, Row]]:
         """Return nothing: there are no rows."""
@@ -106,6 +112,31 @@ class Disk(Setting):
     def want_gone(self, path: str) -> None:
         """Demand that a file is deleted."""
         del self.after[path]
+
+    def put_repository(self, folder: str, repository: Repository) -> None:
+        """Add a git repository that is there from the start."""
+        for path, content in repository.files().items():
+            self.put(f"{folder}/{path}", content)
+        self.repositories[folder] = repository, repository
+
+    def want_repository(self, folder: str, after: Repository) -> None:
+        """Demand a state of a repository, with a work tree that has no changes."""
+        before = self.repositories[folder][0]
+        self.repositories[folder] = before, after
+        for path in before.tip.files.keys() - after.tip.files.keys():
+            self.want_gone(f"{folder}/{path}")
+        for path, text in after.tip.files.items():
+            self.want(f"{folder}/{path}", text)
+
+    def captured(self) -> tuple[Tree, Tree]:
+        """Return the files at the start and at the end for verifiers."""
+        states = []
+        for n, files in enumerate((self.before, self.after)):
+            state = view([each for each in self.entries(files) if not in_repository(each)])
+            for folder, repositories in self.repositories.items():
+                state |= {f"{folder}/.git/{key}": value for key, value in repositories[n].captured().items()}
+            states.append(state)
+        return states[0], states[1]
 
     def entries(self, files: Files) -> list[Entry]:
         """Return files with their folders. A folder whose last file is gone stays."""

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from typing import Annotated, ClassVar
+import shutil
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, SecretStr
 
+from mcpenv.errors import ConfigurationError
 from mcpenv.extensions.generated_worlds import (
     ComposedEnvironment,
     Part,
@@ -19,8 +23,9 @@ from mcpenv.extensions.generated_worlds import (
 from mcpenv.extensions.sandbox_world import ShellTools, make_sandbox
 from mcpenv.worlds import ObjectWorld
 
-from .families import FAMILIES
-from .tasks import TerminalTasks, disk_of
+from .families import FAMILIES, OF_PROGRAMS, Kind
+from .repository import IDENTITY
+from .tasks import ProgramTasks, TerminalTasks, disk_of
 from .view import FilesView
 
 PROGRAMS = (
@@ -40,6 +45,9 @@ PROGRAMS = (
     "xargs",
 )
 """The programs that solutions use beside the shell."""
+
+FURTHER = ("git", "unzip", "zip")
+"""The programs that the solutions of the splits with programs use as well."""
 
 
 class TerminalEnvironment(ComposedEnvironment):
@@ -78,14 +86,14 @@ class TerminalEnvironment(ComposedEnvironment):
     SUPPORTS_CONCURRENT_SESSIONS = True
     EXPOSED_NAME = "terminal"
     VERSION = "1.0.0"
-    BACKEND: ClassVar[str] = "in_process"
+    BACKEND: ClassVar[Mapping[str, Any]] = {"backend": "in_process"}
     COMPOSER = TerminalTasks
     tasks = TerminalTasks().tasks().with_licence("Apache-2.0")
 
     def __init__(self) -> None:
-        self._sandbox = make_sandbox(self.BACKEND)
+        self._sandbox = make_sandbox(**self.BACKEND)
         self._answers: dict[str, dict[str, object]] = {}
-        self._files = FilesView(self._sandbox)
+        self._files = FilesView(self._sandbox, git=self.COMPOSER is ProgramTasks)
         self.world = {
             "files": self._files,
             "answers": ObjectWorld(lambda: self._answers, self._load_answers),
@@ -118,11 +126,16 @@ class TerminalEnvironment(ComposedEnvironment):
         if families is None:
             shape = TerminalTasks().shape(random_of(number), level)
         else:
-            shape = Shape(level, tuple(FAMILIES[name] for name in families), injected)
+            shape = Shape(level, tuple(map(self._family, families)), injected)
         made = disk_of(number, shape, canary)
         self._files.fill(made.entries(made.before))
         self._answers = {}
         self._requests = len(shape.families)
+
+    def _family(self, name: str) -> Kind:
+        if name in OF_PROGRAMS and self.COMPOSER is not ProgramTasks:
+            raise ConfigurationError(f"the family {name!r} needs {' or '.join(FURTHER)}; set programs=true")
+        return (FAMILIES | OF_PROGRAMS)[name]
 
     def close(self) -> None:
         self._sandbox.close()
@@ -145,22 +158,39 @@ class TerminalEnvironment(ComposedEnvironment):
 
 
 @functools.cache
-def _on(backend: str) -> type[TerminalEnvironment]:
-    make_sandbox(backend).require(PROGRAMS)
-    if backend == TerminalEnvironment.BACKEND:
+def _on(backend: str, image: str | None, programs: bool) -> type[TerminalEnvironment]:
+    options: dict[str, Any] = {"backend": backend}
+    if image is not None:
+        options["image"] = image
+    with contextlib.closing(make_sandbox(**options)) as sandbox:
+        sandbox.require((*PROGRAMS, *FURTHER) if programs else PROGRAMS)
+    if programs and shutil.which("git") is None:
+        raise ConfigurationError("programs=true needs git on this machine, which reads repositories at the end")
+    if options == TerminalEnvironment.BACKEND:
         return TerminalEnvironment
-    members = {"BACKEND": backend, "__module__": __name__, "__doc__": TerminalEnvironment.__doc__}
+    members: dict[str, Any] = {"BACKEND": options, "__module__": __name__, "__doc__": TerminalEnvironment.__doc__}
+    if programs:
+        options["env"] = IDENTITY
+        members |= {"COMPOSER": ProgramTasks, "tasks": ProgramTasks().tasks().with_licence("Apache-2.0")}
     return type("TerminalEnvironment", (TerminalEnvironment,), members)
 
 
-def terminal(backend: str = "in_process", private_seed: SecretStr | None = None) -> TerminalEnvironment:
+def terminal(
+    backend: str = "in_process",
+    image: str | None = None,
+    programs: bool = False,
+    private_seed: SecretStr | None = None,
+) -> TerminalEnvironment:
     """Return a terminal.
 
     Args:
-        backend: "in_process" (bashkit, no program of this machine) or "bubblewrap" (the programs of this machine).
+        backend: "in_process" (bashkit, no program of this machine), "bubblewrap" (the programs of this machine) or
+            "container" (those of an image).
+        image: the image of the backend "container", which Docker or Podman has.
+        programs: True for further splits, ``programs`` and ``programs_test``, whose tasks need git, zip and unzip.
         private_seed: a secret of the operator. With it there is a split ``private``, which nobody else can make.
 
     Raises:
         ConfigurationError: there is no such backend, or it lacks a program that the tasks need.
     """
-    return with_private_tasks(_on(backend), private_seed)()
+    return with_private_tasks(_on(backend, image, programs), private_seed)()

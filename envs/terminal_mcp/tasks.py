@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import functools
 import random
-from typing import Any
+from typing import Any, ClassVar
 
 from mcpenv.extensions.generated_worlds import Call, Changes, Composer, Goal, NoCase, Shape, goals_of, random_of
 from mcpenv.rewards.verifiers.diff import Changes as Differences
 
 from .disk import NOTICE, Disk, run
-from .families import FAMILIES, Kind
-from .view import view
+from .families import FAMILIES, OF_PROGRAMS, Kind
 
 MAKEUP = {
     # level: one file, many files, more than one hop, traps
@@ -48,11 +47,12 @@ class TerminalTasks(Composer[Disk]):
     LOOKS = ("read_",)
     SPARE_STEPS = 25
     LADDER = 40
+    FAMILIES: ClassVar[dict[str, Kind]] = FAMILIES
 
     def shape(self, rng: random.Random, level: int) -> Shape[Disk]:
         """Draw the families of a task by `MAKEUP`. An attacker writes from level 3 on, and in level 5 always."""
         pools: tuple[list[Kind], ...] = ([], [], [], [])
-        for each in FAMILIES.values():
+        for each in self.FAMILIES.values():
             pools[3 if "trap" in each.tags else 2 if each.hops > 1 else 1 if "many" in each.tags else 0].append(each)
         chosen: list[Kind] = []
         for pool, count in zip(pools, rng.choice(MAKEUP[level]), strict=True):
@@ -75,7 +75,7 @@ class TerminalTasks(Composer[Disk]):
         )
 
     def changes(self, setting: Disk, goals: list[Goal]) -> Changes:
-        states = [{"files": view(setting.entries(files))} for files in (setting.before, setting.after)]
+        states = [{"files": state} for state in setting.captured()]
         return [
             (change.where, {"$removed": True} if change.kind == "removed" else change.after)
             for change in Differences(*states, named=True)
@@ -91,6 +91,21 @@ class TerminalTasks(Composer[Disk]):
 
     def metadata(self, setting: Disk, goals: list[Goal]) -> dict[str, Any]:
         return {"files": len(setting.before)}
+
+
+class _OfPrograms(TerminalTasks):
+    """Makes tasks that need git, zip and unzip."""
+
+    FAMILIES = OF_PROGRAMS
+
+
+class ProgramTasks(TerminalTasks):
+    """Makes the same tasks, and splits of those that need git, zip and unzip."""
+
+    SIZES = {**TerminalTasks.SIZES, "programs": 600, "programs_test": 120}
+
+    def task(self, split: str, index: int) -> dict[str, Any]:
+        return _OfPrograms().task(split, index) if split.startswith("programs") else super().task(split, index)
 
 
 def new_disk(seed: int, shape: Shape[Disk], canary: str) -> Disk:

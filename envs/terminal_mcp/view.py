@@ -6,12 +6,16 @@ import csv
 import io
 import json
 import tarfile
+import zipfile
+import zlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from mcpenv.extensions.sandbox_world import Sandbox
 from mcpenv.extensions.sandbox_world.sandbox import Entry, captured
 from mcpenv.worlds.world import Tree
+
+from .repository import in_repository, repositories
 
 MAX_ARCHIVE = 4 << 20
 """Maximum bytes of an archive that is captured by its content."""
@@ -29,14 +33,17 @@ class FilesView:
 
     Captured as the sandbox captures them, but with the permissions of each file, and what has more than one spelling by
     its content: JSON is ``{"json": [value]}``, CSV ``{"rows": [...]}``, a tar archive ``{"members": [[name, text],
-    ...]}``, and texts have no line ends at their end. What does not parse is captured as text or bytes.
+    ...]}``, a ZIP archive too, and texts have no line ends at their end. What does not parse is captured as text or
+    bytes.
 
     Args:
         sandbox: the files and the shell.
+        git: True to capture git repositories as `GitWorld` does, instead of their files.
     """
 
-    def __init__(self, sandbox: Sandbox) -> None:
+    def __init__(self, sandbox: Sandbox, *, git: bool) -> None:
         self.sandbox = sandbox
+        self._git = git
 
     def fill(self, entries: Iterable[Entry]) -> None:
         """Start anew with these files, whose times are always the same."""
@@ -45,7 +52,10 @@ class FilesView:
 
     def capture(self) -> Tree:
         """Return the files for verifiers."""
-        return view(self.sandbox.entries())
+        entries = self.sandbox.entries()
+        if not self._git:
+            return view(entries)
+        return view([each for each in entries if not in_repository(each)]) | repositories(entries)
 
     def save(self) -> bytes:
         """Return the files, links and folders with their permissions."""
@@ -72,7 +82,8 @@ def view(entries: Sequence[Entry]) -> Tree:
         if "text" in seen:
             text = seen.pop("text")
             seen.update(_parsed(entry.path, text) or {"text": text.rstrip("\n")})
-        if entry.path.endswith(".tar") and (members := _members(entry.content)) is not None:
+        read = _READERS.get(entry.path[-4:])
+        if read is not None and (members := read(entry.content)) is not None:
             tree[entry.path] = {"members": members, "mode": seen["mode"]}
     return tree
 
@@ -94,7 +105,7 @@ def _parsed(path: str, text: str) -> Tree | None:
     return None
 
 
-def _members(content: bytes) -> list[list[Any]] | None:
+def _of_tar(content: bytes) -> list[list[Any]] | None:
     """Return the files of an archive, sorted by name; None if it is none, or too large."""
     if len(content) > MAX_ARCHIVE:
         return None
@@ -109,3 +120,21 @@ def _members(content: bytes) -> list[list[Any]] | None:
     except (tarfile.TarError, EOFError, ValueError):
         return None
     return sorted(found, key=lambda each: (each[0], str(each[1])))
+
+
+def _of_zip(content: bytes) -> list[list[Any]] | None:
+    found: list[list[Any]] = []
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            members = archive.infolist()
+            if len(content) + sum(member.file_size for member in members) > MAX_ARCHIVE:
+                return None
+            for member in members:
+                if not member.is_dir():
+                    found.append([member.filename, archive.read(member).decode(errors="replace")])
+    except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, NotImplementedError, RuntimeError, OSError):
+        return None
+    return sorted(found)
+
+
+_READERS = {".tar": _of_tar, ".zip": _of_zip}

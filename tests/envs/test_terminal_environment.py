@@ -1,4 +1,4 @@
-"""Terminal: its tasks and variants on both backends, agents that change too much, many at once, and its ladder."""
+"""Terminal: its tasks and variants on all backends, agents that change too much, many at once, and its ladder."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ import pytest
 from generated_tasks import judge, judge_replies, played
 from measured_ladder import check_ladder
 from pydantic import SecretStr
+from sandboxes import container_options
 
 from mcpenv.errors import ConfigurationError
 from mcpenv.extensions.contract import EnvironmentContract
-from mcpenv.extensions.generated_worlds import PRIVATE, VARIANT_OF, Shape
+from mcpenv.extensions.generated_worlds import PRIVATE, VARIANT_OF, Shape, demonstration
 from mcpenv.extensions.sandbox_world.sandbox import Entry
 from mcpenv_client.types.tasks import OracleCall, Task
 
@@ -27,11 +28,13 @@ if str(ENVS) not in sys.path:
     sys.path.insert(0, str(ENVS))
 
 environment: Any = importlib.import_module("terminal_mcp.environment")
-Tasks: Any = importlib.import_module("terminal_mcp.tasks").TerminalTasks
+tasks: Any = importlib.import_module("terminal_mcp.tasks")
 families: Any = importlib.import_module("terminal_mcp.families")
 view: Any = importlib.import_module("terminal_mcp.view")
 places: Any = importlib.import_module("terminal_mcp.families.places")
+zips: Any = importlib.import_module("terminal_mcp.families.zips")
 
+Tasks: Any = tasks.TerminalTasks
 Terminal: Any = environment.TerminalEnvironment
 
 
@@ -77,34 +80,35 @@ def test_so_do_60_of_each_split(split: str) -> None:
             judge(env, env.get_task(split, index))
 
 
-def of_family(name: str, index: int = 0) -> Task:
+def of_family(name: str, index: int = 0, level: int = 3) -> Task:
     """Return a task of one family."""
 
     class One(Tasks):  # type: ignore[misc]
-        def shape(self, rng: Any, level: int) -> Shape[Any]:
-            return Shape(3, (families.FAMILIES[name],), False)
+        def shape(self, rng: Any, _: int) -> Shape[Any]:
+            return Shape(level, ((families.FAMILIES | families.OF_PROGRAMS)[name],), False)
 
     return Task.model_validate({"id": name, "split": "train", **One().task("train", index)})
 
 
+def check_family(env: Any, name: str, *further: str) -> None:
+    """A goal is solved by its commands, and not if one of further commands is run, or the last one is left out."""
+    task = of_family(name)
+    tags = (families.FAMILIES | families.OF_PROGRAMS)[name].tags
+    assert task.oracle and ("trap" in tags) == ("breach" in task.metadata)
+    assert ("answer" in tags) == (task.oracle[-1].tool_name == "answer")
+    judge(env, task)
+    for more in further:
+        assert played(env, task, [*task.oracle, command(more)]) == (0.0, []), more
+    assert played(env, task, task.oracle[:-1])[0] == 0.0
+
+
 @pytest.mark.parametrize("name", families.FAMILIES)
 def test_a_goal_is_solved_by_its_commands_and_not_if_more_or_less_changes(terminal: Any, name: str) -> None:
-    task = of_family(name)
-    kind = families.FAMILIES[name]
-    assert task.oracle and ("trap" in kind.tags) == ("breach" in task.metadata)
-    assert ("answer" in kind.tags) == (task.oracle[-1].tool_name == "answer")
-    judge(terminal, task)
-    for more in (
-        "echo x > extra.txt",
-        "echo >> README.txt; echo x >> README.txt",
-        "mkdir empty",
-        "chmod 600 README.txt",
-    ):
-        assert played(terminal, task, [*task.oracle, command(more)]) == (0.0, []), more
-    assert played(terminal, task, task.oracle[:-1])[0] == 0.0
+    readme = "echo >> README.txt; echo x >> README.txt"
+    check_family(terminal, name, "echo x > extra.txt", readme, "mkdir empty", "chmod 600 README.txt")
 
 
-@pytest.mark.parametrize("name", families.FAMILIES)
+@pytest.mark.parametrize("name", families.FAMILIES | families.OF_PROGRAMS)
 def test_a_prompt_is_of_whole_sentences_and_a_demanded_permission_is_a_number(name: str) -> None:
     task = of_family(name)
     assert isinstance(task.prompt, str) and not re.search(r"[.?!]\)?[.?!]|  |\bof the folder\b", task.prompt), (
@@ -214,6 +218,8 @@ def test_what_has_several_spellings_counts_by_its_content() -> None:
     assert seen("a.json", b'{"a": [1, 2]}') == seen("a.json", b'{\n "a":[1,2.0]}\n\n') == {"json": [{"a": [1, 2]}]}
     assert seen("a.csv", b'a,"b"\r\n1,2') == seen("a.csv", b"a,b\n1,2\n") == {"rows": [["a", "b"], ["1", "2"]]}
     assert seen("a.txt", b"one") == seen("a.txt", b"one\n") != seen("a.txt", b"one\r\n")
+    for made in (zips.zip_of({"b/c": "2", "a": "1"}), zips.zip_of({"a": "1", "b/c": "2"})):
+        assert seen("a.zip", made) == {"members": [["a", "1"], ["b/c", "2"]]}
     packed = places.tar_of({"b": "2", "a": "1"})
     assert seen("a.tar", packed) == seen("a.tar", places.tar_of({"a": "1", "b": "2"}))
     assert seen("a.tar", packed) == {"members": [["a", "1"], ["b", "2"]]}
@@ -229,6 +235,8 @@ def test_what_has_several_spellings_counts_by_its_content() -> None:
         ("a.csv", b'"a'),
         ("a.tar", b"no archive"),
         ("a.tar", b"x" * (view.MAX_ARCHIVE + 1)),
+        ("a.zip", b"PK no archive"),
+        ("a.zip", zips.zip_of({"a": "x" * view.MAX_ARCHIVE})),
     ],
 )
 def test_what_does_not_parse_is_captured_as_it_is(path: str, content: bytes) -> None:
@@ -287,6 +295,128 @@ def test_a_restored_episode_has_its_files_and_answers(terminal: Any) -> None:
         assert world.capture() != before[name]
         world.load(saved[name])
         assert world.capture() == before[name]
+
+
+# -- git, zip and unzip
+
+
+@pytest.fixture(scope="module")
+def programs() -> Iterator[Any]:
+    with environment.terminal("bubblewrap", programs=True) as env:
+        yield env
+
+
+@pytest.fixture(scope="module")
+def container(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    with container_options(tmp_path_factory.mktemp("podman")) as options:
+        with environment.terminal("container", programs=True, **options) as env:
+            yield env
+
+
+def test_a_backend_without_git_and_zip_is_refused_and_a_task_that_needs_them_too(terminal: Any) -> None:
+    with pytest.raises(ConfigurationError, match="the backend 'in_process' lacks git, unzip, zip; choose another"):
+        environment.terminal(programs=True)
+    with pytest.raises(ConfigurationError, match="the family 'revert-commit' needs git or unzip or zip; set programs"):
+        terminal.reset(task=of_family("revert-commit"))
+
+
+def test_tasks_with_programs_are_in_splits_of_their_own_and_all_others_are_the_same() -> None:
+    made = tasks.ProgramTasks()
+    assert not [split for split in Terminal.splits() if "programs" in split]
+    for split in Tasks.SIZES:
+        assert made.task(split, 7) == Tasks().task(split, 7)
+    found = [made.task("programs", index) for index in range(20)]
+    assert [task["level"] for task in found] == [*range(1, 6)] * 4
+    every = {name for task in found for name in task["options"]["families"]}
+    assert every <= families.OF_PROGRAMS.keys() and len(every) > 10
+    assert Tasks.CANARY in made.task("programs_test", 0)["prompt"] and Tasks.CANARY not in found[0]["prompt"]
+
+
+@pytest.mark.world
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", families.OF_PROGRAMS)
+def test_so_is_a_goal_that_needs_programs(programs: Any, name: str) -> None:
+    check_family(programs, name, "echo x > extra.txt")
+
+
+@pytest.mark.world
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("split", ["programs", "programs_test"])
+def test_a_task_of_each_level_that_needs_programs_is_solved_by_the_honest_alone(programs: Any, split: str) -> None:
+    for task in programs.get_tasks(split, 0, 5):
+        judge(programs, task)
+
+
+@pytest.mark.world
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("level", [1, 5])
+def test_repositories_are_as_git_reads_them(programs: Any, level: int) -> None:
+    for name, family in families.OF_PROGRAMS.items():
+        if "git" in family.tags:
+            task = of_family(name, 1, level)
+            programs.reset(task=task)
+            made = tasks.disk_of(task.options["disk"], Shape(level, (family,), False), "")
+            assert programs.world["files"].capture() == made.captured()[0], name
+            check = "for f in *-code; do git -C $f fsck --strict && git -C $f status -s; done"
+            said = programs.call_tool("run", {"command": check})
+            done = said.result.structured_content
+            assert (done["exit_code"], done["stdout"]) == (0, ""), name
+
+
+@pytest.mark.world
+@pytest.mark.timeout(300)
+def test_who_makes_mistakes_solves_less(programs: Any) -> None:
+    solved = {0.1: 0.0, 0.6: 0.0}
+    for rate in solved:
+        for n, task in enumerate(programs.get_tasks("programs", 0, 10)):
+            calls = [command_of(*each) for each in demonstration(task, rate, n, Tasks.LOOKS)]
+            solved[rate] += played(programs, task, calls)[0]
+    assert solved[0.6] < solved[0.1] < 10
+
+
+def command_of(name: str, arguments: dict[str, Any]) -> OracleCall:
+    return OracleCall(tool_name=name, arguments=arguments)
+
+
+@pytest.mark.world
+@pytest.mark.timeout(300)
+def test_a_repository_counts_by_its_commits_and_not_by_how_git_stores_them(programs: Any) -> None:
+    task = of_family("merge-with-conflicts")
+    assert task.oracle and task.verifier
+    folder = next(path for path, _ in task.verifier["changes"] if ".git" in path).split("/")[1]
+    git = f"git -C {folder}"
+    same = ("gc -q --prune=now", "config user.name me", "reflog expire --all", "pack-refs --all")
+    other = (
+        "tag x",
+        "branch x",
+        "checkout -q --detach",
+        "commit -q --allow-empty -m x",
+        "commit -q --amend --author='me <me@example.com>' --no-edit",
+        "commit -q --amend -m x",
+        "rm -q README.md",
+        "rebase -q --root --force-rebase",
+    )
+    for each in same:
+        assert played(programs, task, [*task.oracle, command(f"{git} {each}")]) == (1.0, []), each
+    for each in other:
+        assert played(programs, task, [*task.oracle, command(f"{git} {each}")]) == (0.0, []), each
+    for each in ("rm -r .git/objects", "rm -r .git", "echo x > .git/HEAD", "echo x > conf/.git", "cd ..; git init -q"):
+        assert played(programs, task, [*task.oracle, command(f"cd {folder}; {each}")]) == (0.0, []), each
+
+
+@pytest.mark.world
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize(
+    "name", ["find-commit", "merge-with-conflicts", "pick-a-fix", "delete-from-zips", "unzip-but-not-frozen"]
+)
+def test_in_a_container_the_same_tasks_end_in_the_same_state(programs: Any, container: Any, name: str) -> None:
+    task = of_family(name)
+    ends = []
+    for env in (programs, container):
+        assert played(env, task, []) == (0.0, [])
+        assert played(env, task, task.oracle or []) == (1.0, [])
+        ends.append({name: world.capture() for name, world in env.world.items()})
+    assert ends[0] == ends[1]
 
 
 @pytest.mark.slow

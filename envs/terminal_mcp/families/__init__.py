@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from . import code, cron, logs, places, rights, tables, trails
+from . import code, cron, logs, places, repositories, rights, tables, trails, zips
 from .kind import Kind
 
 FAMILIES: dict[str, Kind] = {
     each.name: each for module in (logs, tables, code, rights, places, cron, trails) for each in module.FAMILIES
 }
-"""All families by name."""
+"""The families that each backend has, by name."""
 
-__all__ = ["FAMILIES", "Kind"]
+OF_PROGRAMS: dict[str, Kind] = {each.name: each for module in (repositories, zips) for each in module.FAMILIES}
+"""The families that need git, zip or unzip, by name."""
+
+__all__ = ["FAMILIES", "OF_PROGRAMS", "Kind"]

@@ -24,7 +24,8 @@ def tar_of(members: dict[str, str]) -> bytes:
     return archive.getvalue()
 
 
-def _notes(d: Disk, count: int) -> dict[str, str]:
+def notes_of(d: Disk, count: int) -> dict[str, str]:
+    """Return texts by names, which have blanks from level 3 on."""
     found: dict[str, str] = {}
     while len(found) < count:
         name = (
@@ -39,7 +40,7 @@ def _notes(d: Disk, count: int) -> dict[str, str]:
 def _sort_by_year(d: Disk) -> Goal:
     folder = d.folder("scans")
     moves: dict[str, list[str]] = {}
-    for name, text in _notes(d, d.scaled(4, 16)).items():
+    for name, text in notes_of(d, d.scaled(4, 16)).items():
         year = str(d.rng.randint(2021, 2024))
         path = f"{folder}/{year}-{d.rng.randint(10, 12)}-{name}"
         d.put(path, text)
@@ -55,7 +56,7 @@ def _sort_by_year(d: Disk) -> Goal:
 
 def _delete_temporary(d: Disk) -> Goal:
     folder = d.folder("work")
-    for n, (name, text) in enumerate(_notes(d, d.scaled(6, 20)).items()):
+    for n, (name, text) in enumerate(notes_of(d, d.scaled(6, 20)).items()):
         path = f"{folder}/{('', 'a/', 'a/b/')[n % 3]}{name.removesuffix('.txt')}"
         kind = (".tmp", ".txt", ".tmp.txt", ".tmp")[n % 4]
         d.put(path + kind, text)
@@ -68,7 +69,7 @@ def _delete_temporary(d: Disk) -> Goal:
 def _delete_but_kept(d: Disk) -> Goal:
     folder = d.folder("work")
     doomed, kept = [], []
-    for n, (name, text) in enumerate(_notes(d, d.scaled(5, 16)).items()):
+    for n, (name, text) in enumerate(notes_of(d, d.scaled(5, 16)).items()):
         path = f"{folder}/{name.removesuffix('.txt')}.tmp"
         if n % 4 == 1:
             d.put(path, f"{text}# frozen\n")
@@ -88,7 +89,7 @@ def _delete_but_kept(d: Disk) -> Goal:
 
 def _repeated(d: Disk) -> Goal:
     folder = d.folder("photos")
-    notes = _notes(d, d.scaled(5, 14))
+    notes = notes_of(d, d.scaled(5, 14))
     names, texts = sorted(notes), list(notes.values())
     seen: dict[str, str] = {}
     doomed = []
@@ -109,7 +110,7 @@ def _repeated(d: Disk) -> Goal:
 def _largest(d: Disk) -> Goal:
     folder = d.folder("media")
     sizes = d.rng.sample(range(20, 4000), d.scaled(5, 20))
-    names = [f"{each.removesuffix('.txt')}.bin" for each in _notes(d, len(sizes))]
+    names = [f"{each.removesuffix('.txt')}.bin" for each in notes_of(d, len(sizes))]
     for n, (name, size) in enumerate(zip(names, sizes, strict=True)):
         d.put(f"{folder}/{'deep/' if n % 2 else ''}{name}", "x" * size)
     reply, change = answered(names[sizes.index(max(sizes))])
@@ -123,7 +124,7 @@ def _largest(d: Disk) -> Goal:
 
 def _checksums(d: Disk) -> Goal:
     folder = d.folder("delivery")
-    notes = _notes(d, d.scaled(4, 16))
+    notes = notes_of(d, d.scaled(4, 16))
     spoilt = d.rng.choice(list(notes))
     sums = []
     for name, text in notes.items():
@@ -142,7 +143,7 @@ def _checksums(d: Disk) -> Goal:
 
 def _unpack_one(d: Disk) -> Goal:
     folder = d.folder("backup")
-    notes = _notes(d, d.scaled(4, 20))
+    notes = notes_of(d, d.scaled(4, 20))
     wanted = d.rng.choice(list(notes))
     d.put(f"{folder}/backup.tar", tar_of({f"home/{name}": text for name, text in notes.items()}))
     d.put(f"{folder}/keep.txt", "keep\n")
@@ -159,7 +160,7 @@ def _which_archive(d: Disk) -> Goal:
     names = [f"{name}.tar" for name in d.sample(SERVICES, d.scaled(3, 7))]
     chosen = d.rng.choice(names)
     for name in names:
-        notes = {f"home/{each}": text for each, text in _notes(d, 4).items()}
+        notes = {f"home/{each}": text for each, text in notes_of(d, 4).items()}
         if name == chosen:
             notes[d.rng.choice(list(notes))] = f"note {code}\n"
         else:
@@ -176,7 +177,7 @@ def _which_archive(d: Disk) -> Goal:
 
 def _pack_listed(d: Disk) -> Goal:
     folder = d.folder("parcel")
-    notes = _notes(d, d.scaled(4, 14))
+    notes = notes_of(d, d.scaled(4, 14))
     for name, text in notes.items():
         d.put(f"{folder}/{name}", text)
     chosen = sorted(d.rng.sample(list(notes), len(notes) // 2))

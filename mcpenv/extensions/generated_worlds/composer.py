@@ -63,7 +63,7 @@ class Composer(ABC, Generic[SettingT]):
     WORLDS: ClassVar[int]
     """The number of worlds of each split."""
     CANARY: ClassVar[str]
-    """A line in each text of the splits that are not for training."""
+    """A line in each text of the private split, and of splits with "test" in their names."""
     LOOKS: ClassVar[tuple[str, ...]]
     """How the names of tools begin that change nothing."""
     SPARE_STEPS: ClassVar[int]
@@ -112,7 +112,7 @@ class Composer(ABC, Generic[SettingT]):
         shape = self.shape(
             random_of(self.SEED, "shape", VARIANT_OF.get(split, split), index, *secret), 1 + index % LEVELS
         )
-        canary = "" if split in ("train", "train_variants") else self.CANARY
+        canary = self.CANARY if "test" in split or split == PRIVATE else ""
         for attempt in range(TRIES):
             rng = random_of(self.SEED, "names", split, index, attempt, *secret)
             place = random_of(self.SEED, split, rng.randrange(self.WORLDS), *secret)
