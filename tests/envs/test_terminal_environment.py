@@ -21,6 +21,7 @@ from mcpenv.errors import ConfigurationError
 from mcpenv.extensions.contract import EnvironmentContract
 from mcpenv.extensions.generated_worlds import PRIVATE, VARIANT_OF, Shape, demonstration
 from mcpenv.extensions.sandbox_world.sandbox import Entry
+from mcpenv_client.errors import ExecutionError
 from mcpenv_client.types.tasks import OracleCall, Task
 
 ENVS = Path(__file__).resolve().parents[2] / "envs"
@@ -316,7 +317,7 @@ def container(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 def test_a_backend_without_git_and_zip_is_refused_and_a_task_that_needs_them_too(terminal: Any) -> None:
     with pytest.raises(ConfigurationError, match="the backend 'in_process' lacks git, unzip, zip; choose another"):
         environment.terminal(programs=True)
-    with pytest.raises(ConfigurationError, match="the family 'revert-commit' needs git or unzip or zip; set programs"):
+    with pytest.raises(ExecutionError, match="the family 'revert-commit' needs git or unzip or zip; set programs"):
         terminal.reset(task=of_family("revert-commit"))
 
 

@@ -27,7 +27,10 @@ class _Project:
         self.values = {(service, setting): self.number() for service in self.services for setting in self.settings}
         self._subjects: set[str] = set()
         self.repository = Repository()
-        files = {"README.md": f"# {self.folder}\n", **{self.path(each): self.text(each) for each in self.services}}
+        files: dict[str, str | None] = {
+            "README.md": f"# {self.folder}\n",
+            **{self.path(each): self.text(each) for each in self.services},
+        }
         self.commit(files)
         for _ in range(d.scaled(least, most)):
             self.work()
