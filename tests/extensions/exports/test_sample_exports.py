@@ -88,6 +88,11 @@ def test_rows_for_trainers_have_usable_samples_only(record: Path, form: str, fie
     assert [row[field] for row in exported(record, form)] == [1.0, 0.0, 0.0, 0.5]
 
 
+def test_the_samples_of_an_episode_are_one_rollout_of_slime(record: Path) -> None:
+    good, bad, rest, other = (row["rollout_id"] for row in exported(record, "slime"))
+    assert bad == rest and len({good, bad, other}) == 3
+
+
 def test_a_line_for_atropos_is_a_group(record: Path) -> None:
     (group,) = exported(record, "atropos")  # the group of one episode has nothing to compare
     assert group["scores"] == [1.0, 0.0, 0.0]

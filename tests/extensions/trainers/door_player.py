@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from typing import Any
 
 from door_script import call_of, written
@@ -62,6 +63,23 @@ class DoorPlayer:
         ]
         lines = [f"data: {json.dumps(chunk)}\n\n" for chunk in chunks] + ["data: [DONE]\n\n"]
         return StreamingResponse(iter(lines), media_type="text/event-stream")
+
+
+class Stalls(DoorPlayer):
+    """The player, which answers that many requests. Those after them last until their clients leave."""
+
+    def __init__(self, answers: int) -> None:
+        super().__init__()
+        self.answers = answers
+        self.stalled = threading.Event()
+
+    async def _complete(self, request: Request) -> Response:
+        answer = await super()._complete(request)
+        if len(self.asked) > self.answers:
+            self.stalled.set()
+            while (await request.receive())["type"] != "http.disconnect":
+                pass
+        return answer
 
 
 def _chunk(body: dict[str, Any], kind: str, choice: dict[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import asyncio
 import os
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,8 +14,11 @@ from typing import Any
 
 import httpx
 import pytest
-from trainer_worlds import Diary, Doors, Shop
+from interrupted import PROGRAM, errors_in, interrupted
+from served import served
+from trainer_worlds import Diary, Doors, Shop, Stuck
 
+from mcpenv.server.app import create_app
 from mcpenv_client import ConnectionFailed
 from mcpenv_client.pool import EnvPool
 from mcpenv_client.trainers.atropos import AtroposGroups, Sample
@@ -186,3 +190,20 @@ def test_an_api_that_is_not_there_and_what_is_no_sample_are_errors() -> None:
         asyncio.run(connect())
     with pytest.raises(ValueError, match="one entry for each token"):
         Sample([1, 2], [1])
+
+
+@pytest.fixture
+def stuck() -> Iterator[str]:
+    Stuck.called.clear()
+    Stuck.released.clear()
+    with served(create_app(Stuck)) as address:
+        yield address.removesuffix("/mcp")
+        Stuck.released.set()
+
+
+@pytest.mark.parametrize("by", ["model", "tool"])
+def test_ctrl_c_ends_the_playing_and_its_sessions(api: str, stuck: str, by: str) -> None:
+    start_trainer(api)
+    command = [sys.executable, str(PROGRAM), "atropos", stuck, by, api]
+    err = interrupted(command, stuck, Stuck.called.wait if by == "tool" else None)
+    assert errors_in(err) == ["KeyboardInterrupt"], err

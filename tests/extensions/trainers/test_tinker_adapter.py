@@ -6,12 +6,14 @@ import json
 import os
 import re
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from interrupted import PROGRAM, errors_in, interrupted
 from served import served
-from trainer_worlds import Booth, Diary, Doors, Shop
+from trainer_worlds import Booth, Diary, Doors, Shop, Stuck
 
 from mcpenv.server.app import create_app
 from mcpenv_client import EnvClient
@@ -86,3 +88,19 @@ def test_the_lines_of_the_page_are_at_most_ten_and_run(found: dict[str, Any]) ->
     command = [os.environ["MCPENV_TINKER"], "-c", f"{lines}\nassert dataset_builder.group_size == 8"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture
+def stuck() -> Iterator[str]:
+    Stuck.called.clear()
+    Stuck.released.clear()
+    with served(create_app(Stuck)) as address:
+        yield address.removesuffix("/mcp")
+        Stuck.released.set()
+
+
+@pytest.mark.parametrize("by", ["model", "tool"])
+def test_ctrl_c_ends_a_group_and_its_sessions(stuck: str, by: str) -> None:
+    command = [os.environ["MCPENV_TINKER"], str(PROGRAM), "tinker", stuck, by]
+    err = interrupted(command, stuck, Stuck.called.wait if by == "tool" else None)
+    assert errors_in(err) == ["KeyboardInterrupt"], err

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from interrupted import PROGRAM, errors_in, interrupted
 from served import served
-from trainer_worlds import Booth, Coin, Doors, Late, Shop, Together
+from trainer_worlds import Booth, Coin, Doors, Late, Shop, Stuck, Together
 
 from mcpenv.server.app import create_app
 
@@ -128,3 +130,19 @@ def test_masks_are_those_of_the_trainer_but_for_line_breaks_of_the_template() ->
         # The trainer marks what its template writes around an answer, too; a model does not sample it.
         assert {text for one, other, text in marks if one != other} == {"\n"}
         assert all(other for one, other, _ in marks if one)
+
+
+@pytest.fixture
+def stuck() -> Iterator[str]:
+    Stuck.called.clear()
+    Stuck.released.clear()
+    with served(create_app(Stuck)) as address:
+        yield address.removesuffix("/mcp")
+        Stuck.released.set()
+
+
+@pytest.mark.parametrize("by", ["rollouts", "spec", "tool"])
+def test_ctrl_c_ends_a_training_and_its_sessions(stuck: str, by: str) -> None:
+    command = [os.environ["MCPENV_TRL"], str(PROGRAM), "trl", stuck, by]
+    err = interrupted(command, stuck, Stuck.called.wait if by == "tool" else None)
+    assert errors_in(err) == ["KeyboardInterrupt"], err

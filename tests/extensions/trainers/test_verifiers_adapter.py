@@ -8,7 +8,6 @@ import re
 import shlex
 import signal
 import subprocess
-import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -16,10 +15,8 @@ from typing import Any
 
 import httpx
 import pytest
-from door_player import DoorPlayer
+from door_player import DoorPlayer, Stalls
 from served import served
-from starlette.requests import Request
-from starlette.responses import Response
 from trainer_worlds import Booth, Diary, Doors, Odd, Shop
 
 from mcpenv.server.app import create_app
@@ -95,23 +92,6 @@ def test_an_evaluation_scores_what_the_verifier_gave_and_failed_episodes_have_er
             assert trace["ok"] and trace["rewards"]["mcpenv"]["score"] == 1.25
             assert trace["metrics"]["verified"] == 1.0
         assert trace["info"]["status"]["code"] in ("completed", "judge_error")
-
-
-class Stalls(DoorPlayer):
-    """The player, which answers that many requests. Those after them last until their clients leave."""
-
-    def __init__(self, answers: int) -> None:
-        super().__init__()
-        self.answers = answers
-        self.stalled = threading.Event()
-
-    async def _complete(self, request: Request) -> Response:
-        answer = await super()._complete(request)
-        if len(self.asked) > self.answers:
-            self.stalled.set()
-            while (await request.receive())["type"] != "http.disconnect":
-                pass
-        return answer
 
 
 def was_dropped(stderr: Path) -> bool:

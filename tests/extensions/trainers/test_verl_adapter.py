@@ -14,8 +14,13 @@ import pytest
 from served import served
 from trainer_worlds import Booth, Diary, Doors, Shop
 
+from mcpenv.cli import execute
 from mcpenv.server.app import create_app
+from mcpenv.trajectories import RecordedEnvironment, RecordedEpisode, Recorder
 from mcpenv_client import EnvClient
+from mcpenv_client.types.model_turns import ModelTurn, TurnCall, TurnTokens
+from mcpenv_client.types.records import Reward, StepRecord, ToolCall, ToolOutcome, Trajectory
+from mcpenv_client.types.tasks import Task
 
 pytestmark = [pytest.mark.world, pytest.mark.timeout(600)]
 
@@ -35,9 +40,33 @@ def served_urls() -> Iterator[list[str]]:
         yield [address.removesuffix("/mcp") for address in (doors, shop, diary, booth)]
 
 
+def turn(prompt: list[int], ids: list[int], *steps: int) -> ModelTurn:
+    calls = [TurnCall(None, "look", {}, number) for number in steps]
+    made = ModelTurn("chat_completions", "/v1", {"messages": []}, status=200, answer={}, calls=calls)
+    made.prompt_ids, made.tokens = prompt, [TurnTokens(ids, [-0.5] * len(ids))]
+    return made
+
+
+def recorded(name: str, reward: float, *turns: ModelTurn) -> RecordedEpisode:
+    step = StepRecord(ToolCall("look", {}, 1), ToolOutcome.returned("red", 0.1), Reward(reward))
+    trajectory = Trajectory(name, task=Task(id="red"), steps=[step], total_reward=reward, seed=3, terminated=True)
+    return RecordedEpisode(trajectory, RecordedEnvironment("doors"), model_turns=list(turns))
+
+
+def exported(folder: Path) -> Path:
+    """Return the file of two exported episodes of a group."""
+    with Recorder(folder / "record") as recorder:
+        recorder.write(recorded("good", 1.0, turn([1, 2], [10, 11], 1), turn([1, 2, 10, 11, 5], [12])))
+        recorder.write(recorded("bad", 0.0, turn([1, 2], [13], 1)))
+    out = folder / "rows.jsonl"
+    assert execute(["trajectories", "export", str(folder / "record"), "--format", "verl", "--out", str(out)]) == 0
+    return out
+
+
 @pytest.fixture(scope="module")
-def found(served_urls: list[str]) -> dict[str, Any]:
-    command = [_python(), str(Path(__file__).with_name("verl_program.py")), *served_urls]
+def found(served_urls: list[str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    rows = exported(tmp_path_factory.mktemp("exports"))
+    command = [_python(), str(Path(__file__).with_name("verl_program.py")), *served_urls, str(rows)]
     environ = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=500, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -108,6 +137,16 @@ def test_a_template_that_leaves_out_schemas_is_refused(found: dict[str, Any]) ->
     assert found["refused"].startswith("ToolNotExpressible") and "tool 'buy': the prompt lacks" in found["refused"]
 
 
+def test_verls_worker_makes_a_batch_of_exported_rows(found: dict[str, Any]) -> None:
+    read = found["read"]
+    assert (read["responses"], read["response_mask"]) == ([[10, 11, 5, 12], [13]], [[1, 1, 0, 1], [1]])
+    assert read["rollout_log_probs"] == [[-0.5, -0.5, 0.0, -0.5], [-0.5]]
+    assert (read["rm_scores"], read["turn_scores"]) == ([[0.0, 0.0, 0.0, 1.0], [0.0]], [[1.0, None], [0.0]])
+    good, bad = read["advantages"]
+    assert good[0] == good[1] == good[3] > 0.0 == good[2] > bad[0]
+    assert read["unknown"] == []
+
+
 def test_the_sessions_of_all_episodes_have_ended(found: dict[str, Any]) -> None:
     assert found["sessions"] == 1
 
@@ -121,7 +160,7 @@ def test_the_lines_of_the_page_are_at_most_ten_and_make_a_dataset(served_urls: l
     program = lines.replace("http://127.0.0.1:8000", served_urls[0])
     read = "import pandas; print(pandas.read_parquet('test.parquet').episode.tolist())"
     command = [_python(), "-c", f"{program}\n{read}"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False, cwd=tmp_path)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "[{'split': 'test', 'index': 0}, " in done.stdout
     assert yaml.splitlines()[1].split(": ")[1] == "mcpenv_client.trainers.verl.McpenvLoop"

@@ -286,6 +286,25 @@ class Late(MCPEnvironment):
         return 1.0
 
 
+class Stuck(MCPEnvironment):
+    """An environment with a tool that does not return before a test releases it.
+
+    Attributes:
+        called: set when the tool is called.
+        released: lets the tool return.
+    """
+
+    SUPPORTS_CONCURRENT_SESSIONS = True
+    called, released = threading.Event(), threading.Event()
+
+    def __init__(self) -> None:
+        @self.tool
+        def stick() -> str:
+            """Stick."""
+            self.called.set()
+            return str(self.released.wait(300))
+
+
 class Odd(MCPEnvironment):
     """An environment with a tool whose name models' APIs refuse."""
 

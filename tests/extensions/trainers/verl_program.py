@@ -1,6 +1,6 @@
-"""Rollouts by verl's agent loop worker in a Python that has it and the client, but no server: DOORS SHOP DIARY BOOTH.
+"""Rollouts by verl's agent loop worker in a Python that has it and the client: DOORS SHOP DIARY BOOTH ROWS.
 
-The generator is scripted. Prints what the worker returned as JSON.
+The generator is scripted. ROWS are exported samples. Prints what the worker returned as JSON.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from door_script import call_of, written
 from hydra import compose, initialize_config_module
 from small_tokenizer import tokenizer_of
 from transformers import PreTrainedTokenizerFast, Qwen3Config
-from verl.experimental.agent_loop.agent_loop import AgentLoopWorker
+from verl.experimental.agent_loop.agent_loop import AgentLoopMetrics, AgentLoopOutput, AgentLoopWorker
 from verl.protocol import DataProto
+from verl.trainer.ppo.core_algos import compute_grpo_outcome_advantage
 from verl.utils.dataset.rl_dataset import RLHFDataset, collate_fn
 from verl.workers.rollout.replica import TokenOutput
 
@@ -117,6 +118,29 @@ class Rollouts:
         }
 
 
+async def read(rollouts: Rollouts, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return verl's batch of exported rows, without the padding, and its own advantages of their groups."""
+    groups = np.array([row.pop("uid") for row in rows])
+    outputs = [AgentLoopOutput.model_validate({"metrics": AgentLoopMetrics(), **row}) for row in rows]
+    padded = [await rollouts.worker._agent_loop_postprocess(each, False, raw_prompt=[]) for each in outputs]
+    made = rollouts.worker._postprocess(padded)
+    scores, mask = made.batch["rm_scores"], made.batch["response_mask"]
+    advantages, _ = compute_grpo_outcome_advantage(scores, mask, groups)
+    lengths = [len(row["response_ids"]) for row in rows]
+    columns = {name: made.batch[name] for name in ("responses", "response_mask", "rm_scores", "rollout_log_probs")}
+    columns["advantages"] = advantages
+    cut = {
+        name: [each[:end].tolist() for each, end in zip(column, lengths, strict=True)]
+        for name, column in columns.items()
+    }
+    return {**cut, "turn_scores": made.non_tensor_batch["turn_scores"].tolist(), "unknown": unknown(rows)}
+
+
+def unknown(rows: list[dict[str, Any]]) -> list[str]:
+    """Return the names in rows that verl's class does not have, and would leave out."""
+    return sorted({name for row in rows for name in row} - set(AgentLoopOutput.model_fields))
+
+
 async def raised(rollouts: Rollouts, index: int) -> str:
     """Return the error of one row."""
     try:
@@ -126,12 +150,13 @@ async def raised(rollouts: Rollouts, index: int) -> str:
     return "nothing"
 
 
-async def main(doors: str, shop: str, diary: str, booth: str) -> None:
+async def main(doors: str, shop: str, diary: str, booth: str, exported: list[dict[str, Any]]) -> None:
     """Play all."""
     found: dict[str, Any] = {}
     rollouts = Rollouts(doors)
     found["columns"] = sorted(rollouts.dataset[0])
     found["groups"] = await rollouts.play(0, 1)
+    found["read"] = await read(rollouts, exported)
     asked = len(rollouts.server.prompts)
     found["failed"] = await raised(rollouts, 2)
     found["asked of the failed"] = len(rollouts.server.prompts) - asked
@@ -147,4 +172,5 @@ async def main(doors: str, shop: str, diary: str, booth: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(*sys.argv[1:]))
+    given = [json.loads(line) for line in Path(sys.argv[5]).read_text().splitlines()]
+    asyncio.run(main(*sys.argv[1:5], given))

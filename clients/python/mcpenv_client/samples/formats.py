@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from hashlib import sha256
 from typing import Any
 
 from .sample import Sample
@@ -53,6 +54,10 @@ def slime(sample: Sample) -> dict[str, Any]:
     status = "failed" if not sample.usable else "truncated" if truncated else "completed"
     return {
         "group_index": sample.group,
+        # The samples of one episode are one rollout, so that it does not weigh more for having several.
+        "rollout_id": None
+        if sample.episode_id is None
+        else int(sha256(sample.episode_id.encode()).hexdigest()[:12], 16),
         "prompt": "",
         "tokens": sample.tokens,
         "response": "",

@@ -1,0 +1,64 @@
+"""Ctrl-C for a trainer's program, as a terminal sends it, and what must hold afterwards."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import httpx
+import pytest
+
+PROGRAM = Path(__file__).with_name("interrupted_program_of_trainers.py")
+
+LIMIT_S = 30.0
+"""The maximum seconds from Ctrl-C to the end of a program, on a machine with other work; what hangs would last 600."""
+
+_ERROR = re.compile(r"^\S*(?:Error|Exception|Interrupt|Lost|Failed|Exit)\b.*|.*never.*", re.MULTILINE)
+
+
+def interrupted(
+    command: Sequence[str], url: str, ready: Callable[[float], bool] | None = None, environ: Mapping[str, str] = {}
+) -> str:
+    """Interrupt a program once it is ready; check that it and its sessions end, and return its stderr.
+
+    Args:
+        command: the program. It prints ``ready`` as the first word of a line, unless ``ready`` is given.
+        url: the server whose sessions must end.
+        ready: waits at most that many seconds until the program is where it must be; False: it is not.
+        environ: variables beside those of this process.
+    """
+    environ = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TRL_EXPERIMENTAL_SILENCE": "1", **environ}
+    with subprocess.Popen(
+        command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as program:
+        assert program.stdout is not None
+        try:
+            there = any(line.startswith("ready") for line in program.stdout) if ready is None else ready(300)
+            assert there and program.poll() is None, program.communicate(timeout=60)
+            began = time.monotonic()
+            os.killpg(program.pid, signal.SIGINT)
+            _, err = program.communicate(timeout=200)
+            took_s = time.monotonic() - began
+            print(f"ended {took_s:.1f} s after Ctrl-C")
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(program.pid, signal.SIGKILL)
+    assert program.returncode != 0 and took_s < LIMIT_S, err
+    with pytest.raises(ProcessLookupError):
+        os.killpg(program.pid, 0)
+    deadline = time.monotonic() + 20  # the server sees the end of a connection a moment later
+    while (sessions := httpx.get(f"{url}/sessions").json()["sessions"]) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert sessions == []
+    return err
+
+
+def errors_in(err: str) -> list[str]:
+    """Return the errors that a program printed, without the cancellation that Ctrl-C is for a coroutine."""
+    return [found for found in _ERROR.findall(err) if not found.endswith("CancelledError")]

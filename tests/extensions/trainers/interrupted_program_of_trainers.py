@@ -1,0 +1,127 @@
+"""Trainers that get Ctrl-C: TRAINER URL [API]. Each prints ``ready`` where its model is asked and does not answer soon.
+
+In the world of `Stuck`, the model calls the tool that does not return.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import signal
+import sys
+import tempfile
+from typing import Any
+
+CALL = '<tool_call>\n{"name": "stick", "arguments": {}}\n</tool_call><|im_end|>'
+
+
+def ready() -> None:
+    """Say that the model is asked."""
+    print("ready", flush=True)
+
+
+def trl(url: str, by: str) -> None:
+    """Train a tiny model of TRL, whose first answer is long."""
+    import torch
+    from transformers import Qwen3Config, Qwen3ForCausalLM, TrainerCallback
+    from trl import GRPOConfig, GRPOTrainer
+    from trl.chat_template_utils import qwen3_chat_template
+    from trl_program import tokenizer_of
+
+    from mcpenv_client.trainers.trl import McpenvSpec
+    from mcpenv_client.trainers.trl_rollouts import McpenvRollouts, generate
+
+    class Says(TrainerCallback):  # type: ignore[misc]  # transformers has no types
+        def on_step_begin(self, *args: Any, **kwargs: Any) -> None:
+            ready()
+
+    def stuck(trainer: Any, prompts: list[list[int]]) -> list[list[int]]:
+        return [tokenizer(CALL)["input_ids"] for _ in prompts]
+
+    torch.set_num_threads(1)
+    tokenizer = tokenizer_of(qwen3_chat_template)
+    sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 4, "head_dim": 16}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 4, "max_position_embeddings": 65536}
+    marks = {"eos_token_id": None, "pad_token_id": tokenizer.pad_token_id}  # so that the answer has no end
+    if by == "spec":
+        spec: Any = McpenvSpec(url, split=None, num_tasks=4)
+        given = {"environment_factory": spec.environment_factory}
+    else:
+        spec = McpenvRollouts(url, split=None, num_tasks=4, generate=stuck if by == "tool" else generate)
+        given = {"rollout_func": spec}
+    GRPOTrainer(
+        model=Qwen3ForCausalLM(Qwen3Config(vocab_size=len(tokenizer), **sizes, **heads, **marks)),
+        args=GRPOConfig(
+            output_dir=tempfile.mkdtemp(),
+            max_steps=9,
+            per_device_train_batch_size=2,
+            num_generations=2,
+            max_completion_length=60_000,
+            gradient_checkpointing=False,
+            use_cpu=True,
+            bf16=False,
+            save_strategy="no",
+            report_to=[],
+        ),
+        processing_class=tokenizer,
+        train_dataset=spec.train_dataset,
+        reward_funcs=spec.reward_funcs,
+        callbacks=[Says()],
+        **given,
+    ).train()
+
+
+async def tinker(url: str, by: str) -> None:
+    """Play a group of tinker-cookbook."""
+    from small_tokenizer import tokenizer_of
+    from tinker_cookbook.completers import TokenCompleter, TokensWithLogprobs
+    from tinker_cookbook.renderers import get_renderer
+    from tinker_cookbook.rl.rollouts import do_group_rollout
+
+    from mcpenv_client.trainers.tinker_cookbook import McpenvDataset
+
+    tokenizer = tokenizer_of()
+
+    class Asked(TokenCompleter):
+        async def __call__(self, model_input: Any, stop: Any, *, max_tokens: int | None = None) -> Any:
+            if by == "model":
+                await silence()
+            ids = tokenizer.encode(CALL, add_special_tokens=False)
+            return TokensWithLogprobs(ids, [0.0] * len(ids))
+
+    dataset = await asyncio.to_thread(
+        McpenvDataset, url, get_renderer("qwen3", tokenizer), split=None, num_tasks=1, group_size=2
+    )
+    await do_group_rollout(dataset.groups[0], Asked())
+
+
+async def atropos(url: str, by: str, api: str) -> None:
+    """Play groups for the API of Atropos."""
+    from mcpenv_client.pool import EnvPool
+    from mcpenv_client.trainers.atropos import AtroposGroups
+
+    async def policy(episode: Any) -> None:
+        await (silence() if by == "model" else episode.call_tool("stick"))
+
+    async with (
+        EnvPool(url, 4, backend="remote") as pool,
+        AtroposGroups(api, name="stuck", group_size=2, max_token_length=9) as groups,
+    ):
+        await groups.run(pool, policy, itertools.repeat({"seed": 1}))
+
+
+async def silence() -> None:
+    """Wait for ever, as for a model that does not answer."""
+    ready()
+    await asyncio.Event().wait()
+
+
+TRAINERS: dict[str, Any] = {"tinker": tinker, "atropos": atropos}
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it
+    name, *rest = sys.argv[1:]
+    if name == "trl":
+        trl(*rest)
+    else:
+        asyncio.run(TRAINERS[name](*rest))
