@@ -49,7 +49,7 @@ def interrupted(
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(program.pid, signal.SIGKILL)
-    assert program.returncode != 0 and took_s < LIMIT_S, err
+    assert took_s < LIMIT_S, err
     with pytest.raises(ProcessLookupError):
         os.killpg(program.pid, 0)
     deadline = time.monotonic() + 20  # the server sees the end of a connection a moment later
