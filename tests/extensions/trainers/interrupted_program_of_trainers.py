@@ -82,7 +82,7 @@ async def tinker(url: str, by: str) -> None:
 
     tokenizer = tokenizer_of()
 
-    class Asked(TokenCompleter):
+    class Asked(TokenCompleter):  # type: ignore[misc]  # tinker-cookbook is not installed here
         async def __call__(self, model_input: Any, stop: Any, *, max_tokens: int | None = None) -> Any:
             if by == "model":
                 await silence()

@@ -173,4 +173,5 @@ async def main(doors: str, shop: str, diary: str, booth: str, exported: list[dic
 
 if __name__ == "__main__":
     given = [json.loads(line) for line in Path(sys.argv[5]).read_text().splitlines()]
-    asyncio.run(main(*sys.argv[1:5], given))
+    doors, shop, diary, booth = sys.argv[1:5]
+    asyncio.run(main(doors, shop, diary, booth, given))
