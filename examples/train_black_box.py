@@ -1,8 +1,8 @@
 """Train the model of an agent that cannot be changed on the tokens of the agent's own requests: rejection sampling.
 
-``chat_agent.py`` plays ``coloured_doors.py`` as a process that knows a base URL and an MCP address. A proxy records the
-token ids and log-probabilities of its model, and joins its calls to the steps that the environment scored. The tiny
-model's server is here; for a real one, give vLLM's URL as the endpoint and the command of Claude Code. Run it::
+``chat_agent.py`` stands for a coding agent: a process that knows a base URL and an MCP address. It plays
+``coloured_doors.py``. A proxy records the token ids and log-probabilities of its model, and joins its calls to the
+steps that were scored. The tiny model's server is here; for a real one, give vLLM's URL and Claude Code's command::
 
     python examples/train_black_box.py 1
 """

@@ -69,6 +69,11 @@ def test_an_example_ends_well_and_prints_a_few_lines(name: str, run_example: Run
     assert 0 < len(run_example(name).splitlines()) <= 40
 
 
+@pytest.mark.parametrize("name", [*sorted(TRAINING), "train_black_box", "preference_pairs"])
+def test_a_whole_program_has_fewer_than_120_lines(name: str) -> None:
+    assert len((EXAMPLES / f"{name}.py").read_text("utf-8").splitlines()) < 120
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(1, 6))
 @pytest.mark.parametrize("name", sorted(TRAINING))

@@ -97,8 +97,8 @@ def test_ctrl_c_does_not_wait_for_policies_and_tools(play: str, pool: str, polic
                 check(url, play, pool, each, [0.5, last_s])
 
 
+@pytest.mark.world
 @pytest.mark.parametrize("pool", ["local", "remote"])
 @pytest.mark.parametrize("play", ["gymnasium", "vector"])
 def test_ctrl_c_ends_environments_of_gymnasium(url: str, play: str, pool: str) -> None:
-    pytest.importorskip("gymnasium")
     check(url, play, pool, "slow_rolls", moments(0.0, 0.5, 12))

@@ -16,7 +16,7 @@ import httpx
 import pytest
 from interrupted import PROGRAM, errors_in, interrupted
 from served import served
-from trainer_worlds import Diary, Doors, Shop, Stuck
+from trainer_worlds import Diary, Doors, FullDisk, Shop, Stuck
 
 from mcpenv.server.app import create_app
 from mcpenv_client import ConnectionFailed
@@ -132,6 +132,27 @@ def test_an_episode_that_failed_is_not_sent_and_never_a_score_of_zero(api: str) 
     assert asyncio.run(play()) == 3
     waiting = httpx.get(f"{api}/status").json()
     assert waiting["queue_size"] == 0  # the API keeps three of four until other groups fill them up
+
+
+@pytest.mark.parametrize("mask", [None, False])
+def test_an_episode_in_which_a_step_failed_is_not_sent(
+    api: str, mask: bool | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def save(episode: Any) -> Sample:
+        await episode.call_tool("save")
+        return Sample([1], [1])
+
+    async def play() -> int:
+        given = {} if mask is None else {"mask_failed_steps": mask}
+        async with asyncio.timeout(TIMEOUT_S), EnvPool(FullDisk, 4) as pool, groups(api) as sender:
+            return await sender.run(pool, save, ["save"], retries=0, **given)
+
+    monkeypatch.setattr(FullDisk, "full", 1)
+    start_trainer(api)
+    assert asyncio.run(play()) == (3 if mask is None else 4)
+    if mask is False:
+        (group,) = batch(api) or []
+        assert sorted(group["scores"]) == [0.0, 1.0, 1.0, 1.0]
 
 
 def test_a_group_that_nothing_scored_is_not_sent(api: str, caplog: pytest.LogCaptureFixture) -> None:

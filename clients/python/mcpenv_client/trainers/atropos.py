@@ -79,17 +79,26 @@ class AtroposGroups:
         finally:
             await self._http.aclose()
 
-    async def run(self, pool: EnvPool, policy: Policy, tasks: Tasks | None = None, **options: Any) -> int:
+    async def run(
+        self,
+        pool: EnvPool,
+        policy: Policy,
+        tasks: Tasks | None = None,
+        *,
+        mask_failed_steps: bool = True,
+        **options: Any,
+    ) -> int:
         """Play a group of each task, and send each group as soon as it is played. Return the number of samples sent.
 
         Args:
             pool: plays the episodes.
             policy: plays one episode and returns a `Sample`.
-            tasks, options: as for `EnvPool.play`.
+            tasks, mask_failed_steps, options: as for `EnvPool.play`.
         """
+        options |= {"group": self.group_size, "mask_failed_steps": mask_failed_steps}
         groups: dict[int, list[Played]] = {}
         sent = 0
-        async for played in pool.play(policy, tasks, group=self.group_size, **options):
+        async for played in pool.play(policy, tasks, **options):
             group = groups.setdefault(played.assignment.group, [])
             group.append(played)
             if len(group) == self.group_size:
