@@ -12,7 +12,7 @@ import pytest
 from pool_worlds import Dice
 
 from mcpenv import MCPEnvironment, TaskSet
-from mcpenv_client.pool import EnvPool, MixedPool, TaskSampler
+from mcpenv_client.pool import EnvPool, MixedPool, TaskSampler, mixed
 
 
 class Coin(MCPEnvironment):
@@ -58,6 +58,34 @@ def test_a_straggler_does_not_hold_its_group_or_others() -> None:
             assert [[played.value for played in group] for group in again] == [["0", "1"]]
 
     asyncio.run(body())
+
+
+def test_the_time_limit_of_a_group_stops_during_a_pause() -> None:
+    async def body() -> None:
+        async def straggles(episode: Any) -> int:
+            if episode.assignment.sample:
+                begun.set()
+                await late.wait()
+            else:
+                await begun.wait()
+                paused.pause()
+            return int(episode.assignment.sample)
+
+        async def never_ends(episode: Any) -> None:
+            if episode.assignment.sample:
+                await asyncio.Event().wait()
+
+        begun, late = asyncio.Event(), asyncio.Event()
+        async with EnvPool(Dice, 2) as paused, EnvPool(Dice, 2) as other:
+            coming = asyncio.ensure_future(
+                anext(paused.groups(straggles, ["t1"], group=2, seed=1, group_timeout_s=0.1))
+            )
+            cut = await anext(other.groups(never_ends, ["t1"], group=2, seed=1, group_timeout_s=0.5))
+            assert len(cut) == 1  # so the time of the first pool's group has passed
+            late.set()
+            assert [played.value for played in await coming] == [0, 1]
+
+    asyncio.run(asyncio.wait_for(body(), 60))
 
 
 def test_the_loop_over_groups_may_be_left() -> None:
@@ -117,6 +145,99 @@ def test_rows_of_several_worlds_are_played_in_their_own(source: Any) -> None:
         assert stream.unfinished == []
 
     asyncio.run(body())
+
+
+@pytest.fixture
+def few_ahead(monkeypatch: pytest.MonkeyPatch) -> int:
+    monkeypatch.setattr(mixed, "AHEAD", 20)
+    return 20
+
+
+def test_a_world_without_rows_does_not_hold_the_others_and_reads_a_bounded_number_ahead(few_ahead: int) -> None:
+    read: list[int] = []
+    found: list[int] = []
+
+    def endless() -> Iterator[dict[str, Any]]:
+        for number in itertools.count():
+            read.append(number)
+            assert number < len(found) + few_ahead + 10, "it reads without end"
+            yield {"world": "coin", "task": f"t{number % 6}"}
+
+    async def body() -> None:
+        async with MixedPool({"dice": Dice, "coin": Coin}, size=2) as pool:
+            async with pool.play(by_world, endless()) as stream:
+                while len(found) < 60:
+                    found.append((await anext(stream)).assignment.number)
+            assert len(read) >= 60 + few_ahead
+            assert sorted([*found, *(each.number for each in stream.unfinished)]) == read
+
+    asyncio.run(asyncio.wait_for(body(), 60))
+
+
+def test_a_rare_world_is_reached_though_many_rows_of_others_come_before(few_ahead: int) -> None:
+    async def body() -> None:
+        many = itertools.repeat({"world": "coin", "task": "t1"}, 3 * few_ahead)
+        source = itertools.chain(many, [{"world": "dice", "task": "t1"}])
+        async with MixedPool({"dice": Dice, "coin": Coin}, size=2) as pool:
+            async with pool.play(by_world, source, trajectories=False) as stream:
+                values = Counter([played.value async for played in stream])
+        assert values == {"other": 3 * few_ahead, "roll": 1}
+
+    asyncio.run(asyncio.wait_for(body(), 60))
+
+
+class Rows:
+    """An async source of rows of two worlds, which waits in its middle until it may go on."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.read = 0
+        self.may_go_on = asyncio.Event()
+
+    def __aiter__(self) -> Rows:
+        return self
+
+    async def __anext__(self) -> dict[str, Any]:
+        if self.read == self.number // 2:
+            await self.may_go_on.wait()
+        if self.read == self.number:
+            raise StopAsyncIteration
+        self.read += 1
+        return {"world": "dice" if self.read % 3 else "coin", "task": f"t{self.read % 6}"}
+
+
+@pytest.mark.parametrize("taken", [0, 1, 5, 10])
+def test_what_a_play_of_a_slow_world_leaves_is_begun_again_once(taken: int) -> None:
+    async def body() -> None:
+        async def slow(episode: Any) -> None:
+            await asyncio.Event().wait()
+
+        source, before = Rows(60), asyncio.all_tasks()
+        async with MixedPool({"dice": Dice, "coin": Coin}, size=2) as pool:
+            async with pool.play({"dice": slow, "coin": by_world}, source, group=2, seed=1) as stream:
+                coming = asyncio.ensure_future(anext(stream))
+                played = [await coming] if taken else []
+                played += [await anext(stream) for _ in range(1, taken)]
+                coming.cancel()
+                await asyncio.wait({coming})
+            left = [each.number for each in stream.unfinished]
+            assert sorted([*left, *(each.assignment.number for each in played)]) == list(range(2 * source.read))
+            assert asyncio.all_tasks() == before  # nothing reads on
+
+            async def rest() -> AsyncIterator[Any]:
+                for each in stream.unfinished:
+                    yield each
+                async for row in source:
+                    yield row
+
+            source.may_go_on.set()
+            async with pool.play(by_world, rest(), group=2, seed=1) as again:
+                played += [each async for each in again]
+            assert sorted(each.assignment.number for each in played) == list(range(120))
+            groups = Counter((each.assignment.group, each.assignment.row["task"]) for each in played)
+            assert len(groups) == 60 and set(groups.values()) == {2} and again.unfinished == []
+
+    asyncio.run(asyncio.wait_for(body(), 60))
 
 
 def test_samples_of_a_mixed_pool_name_their_world() -> None:

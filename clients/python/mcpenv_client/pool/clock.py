@@ -66,9 +66,20 @@ class Clock:
     async def running(self) -> None:
         """Wait while the clock is stopped."""
         while not self._going.is_set():
-            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting.append(future)
-            await future
+            await self._next_start()
+
+    def _next_start(self) -> asyncio.Future[None]:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(future)
+        return future
+
+    async def wait_until(self, deadline: float, future: asyncio.Future[Any]) -> None:
+        """Wait until a time of this clock has come, or a future is done."""
+        while not future.done() and (left_s := deadline - self.now()) > 0:
+            if self._going.is_set():
+                await asyncio.wait({future}, timeout=None if left_s == math.inf else left_s)
+            else:
+                await asyncio.wait({future, self._next_start()}, return_when=asyncio.FIRST_COMPLETED)
 
     async def limited(self, call: Coroutine[Any, Any, T] | asyncio.Future[T], deadline: float) -> T:
         """Return the result of a call, which is cancelled at a time of this clock.
@@ -78,8 +89,7 @@ class Clock:
         """
         future = asyncio.ensure_future(call)
         try:
-            while not future.done() and (left_s := deadline - self.now()) > 0:
-                await asyncio.wait({future}, timeout=left_s)
+            await self.wait_until(deadline, future)
         finally:
             # Returning earlier would let the call go on after its episode.
             await _cancelled(future)

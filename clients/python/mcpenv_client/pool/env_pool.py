@@ -103,6 +103,7 @@ class EnvPool(Plays):
             raise ValueError('a list of servers is for backend="remote"')
         elif isinstance(own, str) and own.startswith(("http://", "https://", "ws://", "wss://", "dns+http://", "@")):
             raise ValueError(f'{own!r} names a server; use backend="remote"')
+        super().__init__()
         self._backend = make(own, size, **options)
         self.size = size
         self._busy = asyncio.Lock()
@@ -263,6 +264,7 @@ class EnvPool(Plays):
 
         A call that runs is not interrupted. Use it while the weights of a policy change.
         """
+        super().pause()
         self._backend.pause(True)
 
     def resume(self, policy_version: int | None = None) -> None:
@@ -271,8 +273,7 @@ class EnvPool(Plays):
         Args:
             policy_version: the new version of the weights, for `samples`; None: it did not change.
         """
-        if policy_version is not None:
-            self.policy_version = policy_version
+        super().resume(policy_version)
         self._backend.pause(False)
 
     # -- single steps

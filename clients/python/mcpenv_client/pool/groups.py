@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 
 from .assignment import Played
+from .clock import Clock
 from .stream import Episodes
 
 logger = logging.getLogger("mcpenv")
@@ -22,7 +22,9 @@ class _Group:
     played: list[Played] = field(default_factory=list)
 
 
-async def groups_of(stream: Episodes, size: int, timeout_s: float | None = None) -> AsyncGenerator[list[Played], None]:
+async def groups_of(
+    stream: Episodes, size: int, timeout_s: float | None, clock: Clock
+) -> AsyncGenerator[list[Played], None]:
     """Yield the episodes of each group, in the order of their numbers.
 
     Args:
@@ -30,6 +32,7 @@ async def groups_of(stream: Episodes, size: int, timeout_s: float | None = None)
         size: the number of episodes in a group.
         timeout_s: the seconds after the end of a group's first episode, after which the group is yielded without the
             others. They play on to their own limits, and what they return is dropped. None: all are waited for.
+        clock: the clock of those seconds.
     """
     groups: dict[int, _Group] = {}
     cut: dict[int, int] = {}  # the groups that were yielded early, with the number of episodes that are still to come
@@ -39,10 +42,9 @@ async def groups_of(stream: Episodes, size: int, timeout_s: float | None = None)
             if coming is None:
                 coming = asyncio.ensure_future(anext(stream))
             first = min((group.deadline for group in groups.values()), default=float("inf"))
-            left_s = None if first == float("inf") else max(first - time.monotonic(), 0.0)
-            done, _ = await asyncio.wait({coming}, timeout=left_s)
-            if not done:
-                for number in [number for number, group in groups.items() if group.deadline <= time.monotonic()]:
+            await clock.wait_until(first, coming)
+            if not coming.done():
+                for number in [number for number, group in groups.items() if group.deadline <= clock.now()]:
                     played = groups.pop(number).played
                     cut[number] = size - len(played)
                     logger.warning("pool: group %d goes on without %d of its episodes", number, cut[number])
@@ -60,7 +62,7 @@ async def groups_of(stream: Episodes, size: int, timeout_s: float | None = None)
                     del cut[number]
                 continue
             if number not in groups:
-                groups[number] = _Group(float("inf") if timeout_s is None else time.monotonic() + timeout_s)
+                groups[number] = _Group(float("inf") if timeout_s is None else clock.now() + timeout_s)
             groups[number].played.append(each)
             if len(groups[number].played) == size:
                 yield _in_order(groups.pop(number).played)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack
@@ -18,6 +19,9 @@ from .stream import Episodes, Stream
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+AHEAD = 1000
+"""The number of episodes that wait for a place in their worlds, at which a mixed pool reads no further rows."""
 
 
 class MixedPool(Plays):
@@ -37,6 +41,7 @@ class MixedPool(Plays):
     def __init__(self, worlds: Mapping[str, EnvPool | Target], size: int = 8) -> None:
         if not worlds:
             raise ValueError("a mixed pool needs at least one world")
+        super().__init__()
         self.pools = {
             name: world if isinstance(world, EnvPool) else EnvPool(world, size) for name, world in worlds.items()
         }
@@ -66,7 +71,8 @@ class MixedPool(Plays):
 
         Args:
             policy: one for all worlds, or one for each by name.
-            tasks: rows with ``world``. They may be endless; a row is read when a place in any world is free.
+            tasks: rows with ``world``. They may be endless. A row is read when a place in any world is free; a world
+                whose rows are rare is looked for until `AHEAD` episodes of the others wait.
             n, group, seed: as for `EnvPool.rollout`.
             options: further arguments of `EnvPool.play`, except ``forks`` and ``progress``.
 
@@ -86,17 +92,17 @@ class MixedPool(Plays):
         streams = [
             pool.play(policies[name], router.assignments_of(name), **options) for name, pool in self.pools.items()
         ]
-        return MixedStream(streams, getattr(tasks, "record", None))
+        return MixedStream(streams, router, getattr(tasks, "record", None))
 
     def pause(self) -> None:
         """Let the episodes of all worlds wait, as `EnvPool.pause`."""
+        super().pause()
         for pool in self.pools.values():
             pool.pause()
 
     def resume(self, policy_version: int | None = None) -> None:
         """Continue after `pause`, as `EnvPool.resume`."""
-        if policy_version is not None:
-            self.policy_version = policy_version
+        super().resume(policy_version)
         for pool in self.pools.values():
             pool.resume(policy_version)
 
@@ -118,17 +124,20 @@ class _Router:
         own, woken = self._waiting[world], self._woken[world]
         while True:
             woken.clear()
-            while not own and self._read():
-                pass
             if own:
+                self._wake()  # those that wait until fewer are ahead
                 yield own.popleft()
             elif self._plan.ended:
                 return
+            elif self._read():
+                await asyncio.sleep(0)  # other tasks run while a rare world is looked for
             else:
                 await woken.wait()
 
     def _read(self) -> bool:
-        """Read the next share. Return False if there is none now."""
+        """Read the next share. Return False if there is none now, or `AHEAD` episodes wait."""
+        if sum(map(len, self._waiting.values())) >= AHEAD:
+            return False
         share = self._plan.next(self._wake)
         for each in share or ():
             name = world_of(each.row)
@@ -145,6 +154,10 @@ class _Router:
         for woken in self._woken.values():
             woken.set()
 
+    async def close(self) -> list[Assignment]:
+        """Stop the reading of an async iterator, and return the episodes that were read and not taken."""
+        return [*itertools.chain(*self._waiting.values()), *await self._plan.close()]
+
 
 class MixedStream(Episodes):
     """The episodes of a play of several worlds, as `Stream` has those of one.
@@ -153,17 +166,17 @@ class MixedStream(Episodes):
         unfinished: as of `Stream`.
     """
 
-    def __init__(self, streams: list[Stream], told: Callable[[Played], None] | None) -> None:
-        self._streams = streams
-        self._episodes = _episodes(streams, told)
-
-    @property
-    def unfinished(self) -> list[Assignment]:
-        """The episodes that the play read and did not yield, once it is closed."""
-        return [each for stream in self._streams for each in stream.unfinished]
+    def __init__(self, streams: list[Stream], router: _Router, told: Callable[[Played], None] | None) -> None:
+        self.unfinished: list[Assignment] = []
+        self._episodes = _episodes(streams, router, told, self.unfinished)
 
 
-async def _episodes(streams: list[Stream], told: Callable[[Played], None] | None) -> AsyncGenerator[Played, None]:
+async def _episodes(
+    streams: list[Stream],
+    router: _Router,
+    told: Callable[[Played], None] | None,
+    unfinished: list[Assignment],
+) -> AsyncGenerator[Played, None]:
     coming = {asyncio.ensure_future(anext(stream)): stream for stream in streams}
     try:
         while coming:
@@ -181,7 +194,9 @@ async def _episodes(streams: list[Stream], told: Callable[[Played], None] | None
     finally:
         for task in coming:
             task.cancel()
-        if coming:
-            await asyncio.wait(coming)
+        ended = await asyncio.gather(*coming, return_exceptions=True)
+        unfinished += [each.assignment for each in ended if isinstance(each, Played)]
         for stream in streams:
             await stream.aclose()
+            unfinished += stream.unfinished
+        unfinished += await router.close()

@@ -87,6 +87,8 @@ class Plan:
         if self._reading is not None:
             self._reading.cancel()
             await asyncio.wait({self._reading})
+            if not self._reading.cancelled() and self._reading.exception() is None:
+                self._shares.extend(self._shares_of(self._reading.result()))
         return [each for share in self._shares for each in share]
 
     def _first_of(self, row: Row) -> tuple[int | None, dict[str, Any]]:

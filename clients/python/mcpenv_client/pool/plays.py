@@ -11,6 +11,7 @@ from typing import Any
 from mcpenv_client.samples import Sample
 
 from .assignment import Played
+from .clock import Clock
 from .groups import groups_of
 from .plan import Tasks
 from .samples import samples_of_group
@@ -24,6 +25,19 @@ class Plays(ABC):
     """
 
     policy_version: int | None = None
+
+    def __init__(self) -> None:
+        self._clock = Clock()
+
+    def pause(self) -> None:
+        """Stop the time limits of groups."""
+        self._clock.stop()
+
+    def resume(self, policy_version: int | None = None) -> None:
+        """Continue the time limits of groups, and take the version of the weights."""
+        if policy_version is not None:
+            self.policy_version = policy_version
+        self._clock.start()
 
     @abstractmethod
     def play(self, *arguments: Any, **options: Any) -> Any:
@@ -44,9 +58,10 @@ class Plays(ABC):
             policy, tasks, group: as for `play`.
             group_timeout_s: the seconds after the end of a group's first episode, after which the group is yielded
                 without the others; None: they are waited for. The others play on to their own limits and are dropped.
+                They do not pass during a `pause`.
             options: further arguments of `play`.
         """
-        found = groups_of(self.play(policy, tasks, group=group, **options), group, group_timeout_s)
+        found = groups_of(self.play(policy, tasks, group=group, **options), group, group_timeout_s, self._clock)
         async with contextlib.aclosing(found) as groups:
             async for played in groups:
                 yield played
