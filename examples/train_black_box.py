@@ -65,6 +65,7 @@ def endpoint(model: TinyModel) -> Iterator[str]:
             self.send_response(200)
             self.send_header("content-type", "application/json")
             self.send_header("content-length", str(len(answer)))
+            self.send_header("x-policy-version", str(model.version))
             self.end_headers()
             self.wfile.write(answer)
 
@@ -103,9 +104,8 @@ def main(seed: int) -> None:
             played = samples(out / "record")
             for sample in played:  # the tokens, the mask and the log-probabilities are those of this very model
                 for at in [at for at, mine in enumerate(sample.mask) if mine]:
-                    assert sample.logprobs and math.isclose(
-                        model.logs_at(sample, at)[sample.tokens[at]], sample.logprobs[at]
-                    )
+                    assert sample.policy_version == number and sample.logprobs
+                    assert math.isclose(model.logs_at(sample, at)[sample.tokens[at]], sample.logprobs[at])
             kept += [replace(sample, advantage=1.0) for sample in played if (sample.reward or 0.0) >= FULL]
             model.learn(kept, rate=0.5, clip=None, epochs=40)
             print(f"round {number}: {len(played)} episodes, {len(kept)} samples kept so far")

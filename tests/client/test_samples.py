@@ -149,6 +149,15 @@ def test_recorded_turns_have_the_tokens_and_steps_of_their_calls() -> None:
     assert left_out == []
 
 
+def test_recorded_turns_keep_the_version_of_the_weights() -> None:
+    tokenized = turn(None, None, request={"messages": []}, policy_version=4)
+    recorded = [turn([1], [2], policy_version=3), turn([1], [2]), tokenized]
+    found, _ = turns_of(recorded, lambda request, answer: ([1], [2]), "tiny")
+    assert [each.policy_version for each in found] == [3, None, 4]
+    (sample,) = samples_of(found[:1])
+    assert sample.to_plain()["policy_version"] == 3
+
+
 LEFT_OUT = {
     "no token ids of the answer": turn([1], None),
     "no token ids of the prompt": turn(None, [2]),

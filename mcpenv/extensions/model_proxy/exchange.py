@@ -10,7 +10,7 @@ from typing import Any, Literal
 from mcpenv.redaction import redact_named, without_known_in
 from mcpenv_client.types.model_turns import Api, ModelTurn
 
-from .answers.reading import JSON, text_or_none
+from .answers.reading import JSON, text_or_none, version_of
 from .apis import EVENT_STREAM, READERS, events_of
 
 MAX_TEXT = 10_000
@@ -25,6 +25,7 @@ class Exchange:
         api, path: as in `ModelTurn`.
         request: the body as the endpoint receives it; empty if it cannot be parsed.
         status, content_type: of the answer; ``status`` is None without one.
+        version: the answer's header ``X-Policy-Version``; None without one.
         received: the part of the answer's body received so far.
         complete: True once the whole answer has been received.
         error, cut: as in `ModelTurn`.
@@ -35,6 +36,7 @@ class Exchange:
     request: JSON = field(default_factory=dict)
     status: int | None = None
     content_type: str = ""
+    version: str | None = None
     received: bytearray = field(default_factory=bytearray)
     complete: bool = False
     error: str | None = None
@@ -43,8 +45,9 @@ class Exchange:
     _began: float = field(default_factory=time.monotonic)
     _first_byte_s: float | None = None
 
-    def answered(self, status: int, content_type: str) -> None:
+    def answered(self, status: int, content_type: str, version: str | None) -> None:
         """Record the head of the answer."""
+        self.version = version
         self.status, self.content_type = status, content_type.partition(";")[0].strip().lower()
         self._first_byte_s = self._elapsed_s()
 
@@ -66,6 +69,7 @@ class Exchange:
             error=_clean(self.error),
             cut=self.cut,
             model=text_or_none(request.get("model")) or _model_in(self.path),
+            policy_version=version_of(self.version, answer),
         )
         if isinstance(answer, dict):
             reading = reader.read(answer)

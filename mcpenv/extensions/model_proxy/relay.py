@@ -137,7 +137,8 @@ class Relay:
             return
         try:
             if exchange is not None:
-                exchange.answered(answer.status_code, answer.headers.get("content-type", ""))
+                given = answer.headers
+                exchange.answered(answer.status_code, given.get("content-type", ""), given.get("x-policy-version"))
             if answer.status_code == httpx2.codes.NOT_FOUND and not self._warned and exchange is not None:
                 self._warned = True
                 logger.warning("the endpoint answered 404 to %s: is its base URL right?", url.partition("?")[0])

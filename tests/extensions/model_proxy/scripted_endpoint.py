@@ -50,10 +50,12 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(data)
 
-    def stream(self) -> None:
+    def stream(self, **headers: str) -> None:
         self.send_response(200)
         self.send_header("content-type", "text/event-stream; charset=utf-8")
         self.send_header("transfer-encoding", "chunked")
+        for name, value in headers.items():
+            self.send_header(name, value)
         self.end_headers()
 
     def event(self, data: Any, name: str | None = None) -> None:

@@ -75,6 +75,33 @@ def test_an_answer_is_passed_on_byte_by_byte_and_its_tokens_are_kept(monkeypatch
     assert 0.0 < (turn.first_byte_s or 0.0) <= turn.duration_s
 
 
+@pytest.mark.parametrize(
+    ("header", "field", "version"),
+    [("7", None, 7), ("7", "8", 7), (None, "8", 8), (None, "default", None), ("v7", None, None), (None, None, None)],
+)
+@pytest.mark.parametrize("streamed", [False, True])
+def test_the_version_of_the_weights_is_kept(
+    header: str | None, field: str | None, version: int | None, streamed: bool
+) -> None:
+    headers = {} if header is None else {"X-Policy-Version": header}
+    whole = {"model": "m", "choices": [], **({} if field is None else {"metadata": {"weight_version": field}})}
+
+    def answering(handler: Handler, body: JSON) -> None:
+        if streamed:
+            handler.stream(**headers)
+            handler.event(whole)
+            handler.end()
+        else:
+            handler.whole(200, whole, **headers)
+
+    async def using(http: httpx2.AsyncClient) -> None:
+        answer = await http.post("/v1/chat/completions", json={"messages": []})
+        assert answer.headers.get("x-policy-version") == header
+
+    (turn,), _ = run(answering, using)
+    assert turn.policy_version == version
+
+
 def test_pieces_of_a_stream_are_passed_on_before_the_endpoint_sends_the_next() -> None:
     passed_on = threading.Event()
 

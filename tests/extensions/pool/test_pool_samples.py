@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from test_env_pool import KINDS, TASKS
 
 from mcpenv_client.pool import EnvPool
 from mcpenv_client.samples import Sample, SampledTurn
+from mcpenv_client.types.model_turns import ModelTurn, TurnTokens
 
 
 async def two_rolls(episode: Any) -> None:
@@ -70,3 +72,29 @@ def test_a_policy_may_return_samples_or_turns() -> None:
 def test_a_policy_without_tokens_is_refused() -> None:
     with pytest.raises(TypeError, match=r"episode\.wrote\(\)"):
         values(lambda: "nothing")
+
+
+def test_the_version_of_a_recorded_turn_is_read_and_a_stale_one_is_not_usable() -> None:
+    def version(number: int | None) -> ModelTurn:
+        made = ModelTurn("chat_completions", "/v1", {}, status=200, answer={}, prompt_ids=[1], policy_version=number)
+        return replace(made, tokens=[TurnTokens([2])])
+
+    def versions(limit: int | None, present: int | None, written: int | None) -> list[tuple[int | None, bool]]:
+        async def policy(episode: Any) -> list[ModelTurn]:
+            await episode.call_tool("roll", {})
+            return [version(written)]
+
+        async def body() -> list[tuple[int | None, bool]]:
+            async with EnvPool(Dice, 1) as pool:
+                pool.resume(present)
+                found = pool.samples(policy, TASKS[:1], max_staleness=limit)
+                return [(sample.policy_version, sample.usable) async for sample in found]
+
+        return asyncio.run(body())
+
+    assert (versions(2, 9, 7), versions(2, 9, 6)) == ([(7, True)], [(6, False)])
+    assert versions(None, None, None) == [(None, True)]
+    with pytest.raises(ValueError, match="the present version is unknown"):
+        versions(2, None, 7)
+    with pytest.raises(ValueError, match="X-Policy-Version"):
+        versions(2, 9, None)

@@ -85,12 +85,13 @@ class Plays(ABC):
         Args:
             policy, tasks, group, group_timeout_s: as for `groups`.
             max_staleness: samples with a part of more than so many versions before `policy_version` have ``usable``
-                False; None: no limit.
+                False; None: no limit, and versions need not be known.
             options: further arguments of `play`; ``mask_failed_steps`` is True by default.
 
         Raises:
             TypeError: the policy gave no tokens.
-            ValueError: ``trajectories`` is False.
+            ValueError: ``trajectories`` is False, or ``max_staleness`` is given and a version is unknown: the present
+                one, or that of a part of a usable sample.
         """
         if not options.get("trajectories", True):
             raise ValueError("samples() reads the steps of the episodes; leave trajectories=False out")
@@ -99,11 +100,18 @@ class Plays(ABC):
         async with contextlib.aclosing(found) as groups:
             async for played in groups:
                 for sample in samples_of_group(played):
-                    stale = max_staleness is not None and self._age_of(sample) > max_staleness
+                    stale = max_staleness is not None and sample.usable and self._age_of(sample) > max_staleness
                     yield dataclasses.replace(sample, usable=False) if stale else sample
 
     def _age_of(self, sample: Sample) -> int:
-        """Return the number of versions between the oldest part of a sample and the present weights; 0 if unknown."""
-        if sample.policy_version is None or self.policy_version is None:
-            return 0
-        return self.policy_version - sample.policy_version
+        """Return the number of versions between the oldest part of a sample and the present weights."""
+        if self.policy_version is None:
+            raise ValueError("max_staleness: the present version is unknown; call resume(policy_version=...) before")
+        versions = [span.policy_version for span in sample.spans]
+        known = [version for version in versions if version is not None]
+        if not known or len(known) < len(versions):
+            raise ValueError(
+                f"max_staleness: the version of the weights that wrote episode {sample.episode_id} is unknown. Give "
+                "policy_version to wrote() or SampledTurn; a model's endpoint says it by the header X-Policy-Version"
+            )
+        return self.policy_version - min(known)

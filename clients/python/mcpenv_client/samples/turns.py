@@ -61,7 +61,7 @@ def _turn_of(
     problem = _problem(turn)
     if problem is None:
         (tokens,) = turn.tokens
-        return SampledTurn(turn.prompt_ids or [], tokens.ids or [], tokens.logprobs, steps, index)
+        return SampledTurn(turn.prompt_ids or [], tokens.ids or [], tokens.logprobs, steps, index, turn.policy_version)
     if tokenize is None or len(turn.tokens) > 1:
         return problem
     if turn.api != "chat_completions":
@@ -69,7 +69,7 @@ def _turn_of(
     made = tokenize(request_of(recorded, index), turn.answer if isinstance(turn.answer, dict) else {})
     if made is None:
         return f"{problem}; the chat template writes the prompt anew when the answer follows"
-    return SampledTurn(*made, None, steps, index, tokenizer=tokenizer)
+    return SampledTurn(*made, None, steps, index, turn.policy_version, tokenizer)
 
 
 def _problem(turn: ModelTurn) -> str | None:

@@ -110,6 +110,7 @@ class ModelTurn:
         usage: the usage; None if the endpoint gave none.
         prompt_ids: the token ids of the prompt; None if the endpoint gave none.
         tokens: the tokens of each answer (``n`` in the request) of which the endpoint gave ids or log-probabilities.
+        policy_version: the version of the weights that sampled it, as the endpoint said it; None if it did not.
     """
 
     api: Api
@@ -130,6 +131,7 @@ class ModelTurn:
     usage: TurnUsage | None = None
     prompt_ids: list[int] | None = None
     tokens: list[TurnTokens] = field(default_factory=list)
+    policy_version: int | None = None
 
     @property
     def ended_at(self) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -125,6 +126,18 @@ def error_of(answer: Mapping[str, Any]) -> str | None:
         kind, message = text_or_none(error.get("type")), text_or_none(error.get("message"))
         return ": ".join(part for part in (kind, message) if part) or "an error without a message"
     return text_or_none(error)
+
+
+def version_of(header: str | None, answer: Any) -> int | None:
+    """Return the version of the weights that sampled an answer; None if it is not said, or is no whole number.
+
+    Args:
+        header: the value of ``X-Policy-Version``; None without one.
+        answer: the answer, in which SGLang has ``metadata.weight_version``.
+    """
+    metadata = answer.get("metadata") if isinstance(answer, Mapping) else None
+    said = header or (metadata.get("weight_version") if isinstance(metadata, Mapping) else None)
+    return int(said) if isinstance(said, str) and re.fullmatch("[0-9]{1,18}", said) else None
 
 
 def objects(values: Any) -> Iterable[JSON]:
