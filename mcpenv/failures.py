@@ -7,9 +7,11 @@ simulation without file paths, and in production not at all. Its incident id nam
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import re
 import secrets
+import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -63,6 +65,12 @@ _MISUSES = frozenset({("sqlite3", "ProgrammingError"), ("greenlet", "error")})
 They raise them for other misuse too. Nothing but the text tells these apart, so that the remedy names its condition.
 """
 
+_OF_DATA = (ArithmeticError, AssertionError, AttributeError, EOFError, ImportError, LookupError, SyntaxError, TypeError)
+_OF_READERS = re.compile(r"(_csv|_lzma|_?pickle|gzip|io|shutil|struct|subprocess|tarfile|xml|yaml|zipfile|zlib)\b")
+"""The modules whose exceptions come from the files that they read, or from a program that they ran."""
+_OF_MACHINE = {"EAGAIN", "EDQUOT", "EHOSTUNREACH", "EIO", "EMFILE", "ENETUNREACH", "ENFILE", "ENOMEM", "ENOSPC"}
+_OF_SQLITE_MACHINE = {getattr(sqlite3, f"SQLITE_{name}") for name in ("BUSY", "LOCKED", "NOMEM", "IOERR", "FULL")}
+
 AFFINITY = (
     "If it was made in another thread, set THREAD_AFFINE = True in the environment's class, so that all of its sync "
     "code runs in one thread (async code runs on the event loop)"
@@ -71,6 +79,18 @@ AFFINITY = (
 
 _OF_SQLITE = "A SQLite connection can instead be opened with check_same_thread=False"
 """The second remedy if the object belongs to SQLite: the sync calls of an instance run one at a time."""
+
+
+def may_be_of_state(error: BaseException) -> bool:
+    """Return True if data, files or tables may cause an exception, not an outage, a lock or a full or broken disk."""
+    reads = _OF_READERS.match(type(error).__module__) is not None
+    if isinstance(error, sqlite3.Error):
+        return getattr(error, "sqlite_errorcode", 0) & 0xFF not in _OF_SQLITE_MACHINE
+    if not isinstance(error, OSError):
+        return reads or isinstance(error, (*_OF_DATA, RecursionError, ValueError))
+    # The errors of networks are these two, or classes of other modules.
+    local = type(error).__module__ == "builtins" and not isinstance(error, ConnectionError | TimeoutError)
+    return (reads or local) and errno.errorcode.get(error.errno or 0) not in _OF_MACHINE
 
 
 def is_no_failure(error: BaseException, *, inline: bool) -> bool:

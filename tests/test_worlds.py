@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -182,6 +184,41 @@ def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
     (tmp_path / "shop.db").write_text("x" * 5000)
     with pytest.raises(WorldUnreadable, match=r"shop\.db: file is not a database"):
         SQLiteWorld(tmp_path / "shop.db").capture()
+
+
+@pytest.mark.parametrize("end", ["", "-journal", "-wal"])
+def test_a_folder_in_the_place_of_a_database_or_its_journal_makes_it_unreadable(tmp_path: Path, end: str) -> None:
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as shop:
+        shop.execute("CREATE TABLE stock (item)")
+    file = tmp_path / f"shop.db{end}"
+    file.unlink(missing_ok=True)
+    (file / "in").mkdir(parents=True)
+    with pytest.raises(WorldUnreadable, match=r"shop\.db: "):
+        SQLiteWorld(tmp_path / "shop.db").capture()
+
+
+def test_a_machine_that_cannot_open_a_database_is_no_fault_of_its_content(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as shop:
+        shop.execute("CREATE TABLE stock (item)")
+    limits, kept = resource.getrlimit(resource.RLIMIT_NOFILE), os.dup(0)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (kept, limits[1]))  # no descriptor is left
+    try:
+        with pytest.raises(sqlite3.OperationalError):
+            SQLiteWorld(tmp_path / "shop.db").capture()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        os.close(kept)
+
+
+@pytest.mark.parametrize("kind", ["deleted", "a file", "a link to itself", "a long name"])
+def test_a_folder_that_is_gone_is_unreadable(tmp_path: Path, kind: str) -> None:
+    folder = tmp_path / ("x" * 300 if kind == "a long name" else "in")
+    if kind == "a file":
+        folder.write_text("")
+    elif kind == "a link to itself":
+        folder.symlink_to(folder)
+    with pytest.raises(WorldUnreadable, match="the folder: "):
+        FilesWorld(folder).capture()
 
 
 def test_an_object_comes_back_where_it_can_be_put() -> None:

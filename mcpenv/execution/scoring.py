@@ -12,7 +12,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from mcpenv.errors import InvalidVerifier, VerifierFailed, WorldUnreadable
-from mcpenv.failures import environment_failure
+from mcpenv.failures import environment_failure, may_be_of_state
 from mcpenv.rewards.rubrics import Rubric
 from mcpenv.rewards.rubrics.episode_rubric import EpisodeRubric
 from mcpenv.rewards.rubrics.rubric import is_async
@@ -21,7 +21,6 @@ from mcpenv.rewards.verifiers.specs import refuse_huge
 from mcpenv.tasks.assignment import assignment_of
 from mcpenv.tracing import part
 from mcpenv.worlds import Tree, capture
-from mcpenv.worlds.world import OF_CONTENT
 from mcpenv_client.errors import InvalidMessage, OperationTimeout
 from mcpenv_client.types.records import Reward, ToolCall, ToolOutcome, Trajectory, reward_of, total
 from mcpenv_client.types.tasks import Task
@@ -40,21 +39,14 @@ logger = logging.getLogger("mcpenv")
 VERIFIED = "verified"
 """The component of the reward that verification gives."""
 
-
 MAX_PROBLEMS, MAX_CHANGES, MAX_SENTENCE = 21, 50, 500
 """Maximum number of problems and of changes that an episode keeps, and maximum characters of each."""
 
 CAPTURE_SHARE = 0.7
 """The part of the deadline of a verification that capturing the world may take."""
 
-BROKEN_BY_CONTENT = (*OF_CONTENT, AssertionError, VerifierFailed, WorldUnreadable)
-"""The exceptions of a verification that the content of the world may cause."""
-
 UNREADABLE = (ArithmeticError, AttributeError, LookupError, RecursionError, ValueError, WorldUnreadable)
-"""The exceptions of a capture that the content of the world may cause."""
-
-OF_STATE = (*OF_CONTENT, AssertionError, OperationTimeout)
-"""The exceptions of a verification that the environment's other state may cause: its attributes and files."""
+"""The exceptions of a capture that only the content of the world causes."""
 
 _REWARDS = (Reward, float, int, type(None))
 """The types of most scores, none of which is awaitable."""
@@ -287,7 +279,7 @@ class Scoring:
             return self._broken(f"the world cannot be read: {error}", error)
         if error is not None:
             # Never an escape from a low reward: an episode without one is left out of its group.
-            if not await self._agent_is_cause(error, trajectory):
+            if not await self._agent_is_cause(first, error, trajectory):
                 if isinstance(error, OperationTimeout):
                     raise error
                 raise environment_failure("verify", error) from error
@@ -301,14 +293,12 @@ class Scoring:
         self.problems = [problem]
         return of_verdict(False, self._task)
 
-    async def _agent_is_cause(self, error: Exception, trajectory: Trajectory) -> bool:
+    async def _agent_is_cause(self, first: Attempt, error: Exception, trajectory: Trajectory) -> bool:
         """Return True if verification works on the state after the reset, and fails as before on the present one."""
-        if not self._of_agents:
-            return False
-        if self._user_code.abandoned and self._user_code.affine:
-            return False  # unknown: the only thread that may run this code does not return
-        works = self.before is not None and (await self.attempt(of_reset=True)).error is None
-        if not works and isinstance(error, OF_STATE):
+        if not self._of_agents or (self._user_code.abandoned and self._user_code.affine):
+            return False  # in the second case unknown: the only thread that may run this code does not return
+        works = bool(first.evidence and self.before is not None) and (await self.attempt(of_reset=True)).error is None
+        if not works and (isinstance(error, OperationTimeout) or may_be_of_state(error)):
             # Verifiers also read the environment's attributes and files, which only another instance has as they were.
             assigned = assignment_of(trajectory, declares_task=self._hooks.options.declares("task"))
             works = await works_after_reset(self._env, replace(assigned, task=self._task))
@@ -325,12 +315,10 @@ class Scoring:
         async def verify() -> None:
             try:
                 tried.evidence = await self._user_code.call(self._evidence, of_reset)
-            except UNREADABLE as error:
-                tried.error = error
-                return
-            try:
                 tried.reward = await self._judge(tried.evidence)
-            except BROKEN_BY_CONTENT as error:
+            except Exception as error:
+                if not isinstance(error, VerifierFailed | WorldUnreadable) and not may_be_of_state(error):
+                    raise
                 tried.error = error
 
         try:

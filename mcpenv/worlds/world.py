@@ -38,9 +38,6 @@ Worlds = World | Mapping[str, World]
 """The type of ``env.world``."""
 
 
-OF_CONTENT = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-"""The exceptions of code that meets data of another form than it expects."""
-
 _until: ContextVar[float | None] = ContextVar("until", default=None)
 """The time at which the running capture must be over, by `time.monotonic`; None without a limit."""
 

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import gzip
 import math
 import os
 import shutil
+import socket
+import sqlite3
+import ssl
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any, ClassVar
+from urllib.error import URLError
 
 import pytest
 from fastmcp import Client
@@ -418,6 +427,147 @@ def test_who_breaks_the_verification_of_an_environment_without_a_world_gets_the_
     assert env.notes == {}
     other = Desk.made[1]
     assert (len(Desk.made), other.notes, other.closed, env.closed) == (2, {"1": "x"}, True, False)
+    env.close()
+
+
+class Bench(MCPEnvironment):
+    """Its verifier reads a file, a table of a database and the output of a program, which agents can remove."""
+
+    SUPPORTS_CONCURRENT_SESSIONS = True
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp())
+
+        @self.tool
+        def remove(what: str) -> None:
+            """Remove a part of the state."""
+            if what == "folder":
+                shutil.rmtree(self.folder)
+            elif what == "table":
+                self.ask("DROP TABLE stock")
+            elif what == "text as gzip":
+                (self.folder / "log.gz").write_text("no gzip")
+            elif what == "database":
+                (self.folder / "shop.db").unlink()
+                (self.folder / "shop.db").mkdir()
+            else:
+                (self.folder / what).unlink()
+
+        @self.tool
+        def fault(kind: str) -> None:
+            """Let the verifier meet a fault of the machine."""
+            (self.folder / "fault").write_text(kind)
+
+    def ask(self, statement: str) -> list[Any]:
+        with closing(sqlite3.connect(self.folder / "shop.db", isolation_level=None)) as shop:
+            return shop.execute(statement).fetchall()
+
+    def reset(self, seed: int | None = None, episode_id: str | None = None) -> None:
+        shutil.rmtree(self.folder)
+        self.folder.mkdir()
+        (self.folder / "report").write_text("none")
+        (self.folder / "program.py").write_text("print('fine')")
+        (self.folder / "log.gz").write_bytes(gzip.compress(b"fine"))
+        self.ask("CREATE TABLE stock AS SELECT 'tea' AS item, 5 AS count")
+
+    def verify(self, evidence: Evidence) -> bool:
+        fault = self.folder / "fault"
+        if fault.exists():
+            raise FAULTS[fault.read_text()]
+        program = [sys.executable, "-I", str(self.folder / "program.py")]
+        said = subprocess.run(program, check=True, capture_output=True, text=True).stdout
+        stock, log = self.ask("SELECT count FROM stock"), gzip.decompress((self.folder / "log.gz").read_bytes())
+        return bool(stock and log and said and (self.folder / "report").read_text() == "right")
+
+    def close(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def of_sqlite(code: int) -> sqlite3.OperationalError:
+    error = sqlite3.OperationalError("any text")
+    error.sqlite_errorcode = code
+    return error
+
+
+FAULTS: dict[str, Exception] = {
+    **{name: OSError(getattr(errno, name), name) for name in ("EMFILE", "ENFILE", "ENOMEM", "ENOSPC", "EDQUOT", "EIO")},
+    **{name: OSError(getattr(errno, name), name) for name in ("ENETUNREACH", "EHOSTUNREACH", "ECONNREFUSED", "EPIPE")},
+    "a timeout": TimeoutError(),
+    "an address": socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution"),
+    "a certificate": ssl.SSLCertVerificationError(1, "expired"),
+    "a url": URLError("no route"),
+    "busy": of_sqlite(sqlite3.SQLITE_BUSY_SNAPSHOT),
+    "locked": of_sqlite(sqlite3.SQLITE_LOCKED_SHAREDCACHE),
+    "full": of_sqlite(sqlite3.SQLITE_FULL),
+    "disk": of_sqlite(sqlite3.SQLITE_IOERR_READ),
+    "memory": of_sqlite(sqlite3.SQLITE_NOMEM),
+    "the author's own": RuntimeError("the judge is out of order"),
+}
+"""Faults of the machine or of a service, which a verifier may meet only after the agent has changed something."""
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("what", "error"),
+    [
+        ("report", "FileNotFoundError"),
+        ("folder", "CalledProcessError"),
+        ("program.py", "CalledProcessError"),
+        ("table", "OperationalError"),
+        ("database", "OperationalError"),
+        ("text as gzip", "BadGzipFile"),
+    ],
+)
+def test_who_removes_what_verify_reads_gets_the_lowest_reward(what: str, error: str) -> None:
+    env: Any = Bench()
+    env.reset(task=Task(id="a", reward_range=(-1.0, 1.0)))
+    env.call_tool("remove", {"what": what})
+    ended = env.end()
+    assert ended.reward == score_of(env.trajectory) == -1.0
+    assert env.trajectory.status is COMPLETED
+    assert ended.info["problems"][0].startswith(f"verification fails on this world: {error}: ")
+    env.close()
+
+
+@pytest.mark.parametrize("kind", FAULTS)
+def test_a_fault_of_the_machine_in_verify_is_none_of_the_agents(kind: str) -> None:
+    env: Any = Bench()
+    env.reset()
+    env.call_tool("fault", {"kind": kind})
+    with pytest.raises(ExecutionError):
+        env.end()
+    assert env.trajectory.status.code is StatusCode.JUDGE_ERROR and score_of(env.trajectory) is None
+    env.close()
+
+
+@pytest.mark.parametrize("state", ["works", "machine"])
+def test_an_authors_world_that_can_no_longer_be_read_is_worth_nothing_if_another_instance_can(state: str) -> None:
+    class Kept(Desk):
+        """Has a world of its author's own, of one file."""
+
+        broken = False
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.world = ObjectWorld(self._read)
+
+        def _read(self) -> dict[str, Any]:
+            if Kept.broken:
+                raise FileNotFoundError("gone for every instance")
+            return {"answer": (self.folder / "answer").read_text()}
+
+        def verify(self, evidence: Evidence) -> bool:
+            return False
+
+    env: Any = Kept()
+    env.reset()
+    if state == "works":
+        (env.folder / "answer").unlink()
+        assert env.end().reward == 0.0
+    else:
+        Kept.broken = True
+        with pytest.raises(ExecutionError):
+            env.end()
     env.close()
 
 

@@ -8,20 +8,25 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import shutil
+import sqlite3
+import subprocess
+import sys
+import zipfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from typing import Any
 from urllib.parse import urlsplit
 
 import fastmcp
 import httpx
 import pytest
-from cheating_worlds import ANSWER, GUESS, NESTED, PAY, PAYMENT, REPORT, TELLTALES, Office
+from cheating_worlds import ANSWER, GUESS, NESTED, PAY, PAYMENT, REPORT, TELLTALES, FilesWorld, Office, SQLiteWorld
 from fastmcp.exceptions import ToolError
 from judging import Endpoint, judged, said
 from mcp.shared.exceptions import MCPError
 
-from mcpenv import score_of
+from mcpenv import Evidence, score_of
 from mcpenv.extensions.models import Judge
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.serve import serving
@@ -384,6 +389,79 @@ def test_who_makes_the_world_unreadable_gets_the_bottom_and_no_thread_is_stuck(u
     run(main())
     assert httpx.get(f"{url}/ready").status_code == 200
     assert earned(url, PAY, solving(PAY)) == 1.0
+
+
+class Archive(Office):
+    """Its own `verify` reads a file, the output of a program, an archive and a database, which agents may remove."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ledger = self.folder / "ledger.db"
+        self.world = {"files": FilesWorld(self.folder), "ledger": SQLiteWorld(self.ledger)}
+
+        @self.tool
+        def remove(path: str, leave: str = "nothing") -> None:
+            """Remove a file or folder, and leave a folder in its place, or nothing."""
+            place = self.folder / path
+            shutil.rmtree(place) if place.is_dir() else place.unlink(missing_ok=True)
+            if leave == "folder":
+                place.mkdir()
+                (place / "in").write_text("")
+
+        @self.tool
+        def drop() -> None:
+            """Drop the table."""
+            self.ask("DROP TABLE entries")
+
+    def ask(self, statement: str) -> list[Any]:
+        with closing(sqlite3.connect(self.ledger, isolation_level=None)) as ledger:
+            return ledger.execute(statement).fetchall()
+
+    def reset(self, seed: int | None = None, episode_id: str | None = None) -> None:
+        self.folder.mkdir(exist_ok=True)
+        super().reset()
+        (self.folder / "check.py").write_text("print('checked')")
+        (self.folder / "log.zip").write_bytes(EMPTY_ZIP)
+        self.ask("CREATE TABLE entries AS SELECT 1 AS amount")
+
+    def verify(self, evidence: Evidence) -> bool:
+        (self.folder / "todo.txt").read_text()
+        zipfile.ZipFile(self.folder / "log.zip").close()
+        subprocess.run([sys.executable, "-I", self.folder / "check.py"], check=True, capture_output=True)
+        return self.ask("SELECT amount FROM entries") == [(2,)]
+
+
+EMPTY_ZIP = b"PK\5\6" + bytes(18)
+REMOVED: dict[str, Acts] = {
+    "a file": acting(("remove", {"path": "todo.txt"})),
+    "a file, for a folder": acting(("remove", {"path": "todo.txt", "leave": "folder"})),
+    "a program": acting(("remove", {"path": "check.py"})),
+    "an archive, for a text": acting(("write", {"path": "log.zip", "text": "no archive"})),
+    "a table": acting(("drop", {})),
+}
+TAKEN: dict[str, Acts] = {
+    "the folder of the world": acting(("remove", {"path": "."})),
+    "the database, for a folder": acting(("remove", {"path": "ledger.db", "leave": "folder"})),
+    "the journal, for a folder": acting(("remove", {"path": "ledger.db-journal", "leave": "folder"})),
+}
+
+
+@pytest.fixture(scope="module")
+def archive() -> Iterator[str]:
+    with serving(Archive, ServerConfig(control_token=TOKEN)) as address:
+        yield address
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("what", REMOVED)
+def test_who_removes_what_verify_reads_gets_the_bottom(archive: str, what: str) -> None:
+    assert earned(archive, Task(id="any", reward_range=(-1.0, 1.0)), REMOVED[what]) == -1.0
+    assert earned(archive, Task(id="any"), acting()) == 0.0
+
+
+@pytest.mark.parametrize("what", TAKEN)
+def test_who_takes_the_place_of_the_world_away_gets_the_bottom(archive: str, what: str) -> None:
+    assert earned(archive, Task(id="any", reward_range=(-1.0, 1.0)), TAKEN[what]) == -1.0
 
 
 @pytest.mark.process

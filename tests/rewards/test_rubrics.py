@@ -397,6 +397,12 @@ def test_a_gate_without_a_second_part_lets_the_conditions_value_pass() -> None:
     assert step_of(Gate(constant(0.25), threshold=0.5, otherwise=None)).reward is None
 
 
+def test_a_gate_opens_where_only_rounding_is_missing() -> None:
+    assert step_of(Gate(constant(0.1 + 0.2 - 0.3 + 0.9999999999999), constant(0.5, "then"))).reward == 0.5
+    assert step_of(Gate(constant(0.3), constant(0.5, "then"), threshold=0.1 + 0.2)).reward == 0.5
+    assert step_of(Gate(constant(0.2999), constant(0.5, "then"), threshold=0.3)).reward == 0.0
+
+
 def test_a_sequence_asks_in_order_until_one_gives_nothing() -> None:
     asked: list[str] = []
 
@@ -419,6 +425,12 @@ def test_steps_are_put_together_at_the_end() -> None:
         for word in ("cat", "horse", "dog"):
             assert env.call_tool("write", {"word": word}).reward is None
         assert env.call_tool("hand_in").reward == expected
+    for how, whole in (("sum", 1.0), ("mean", 0.1)):
+        env = Desk(OverSteps(constant(0.1), how))  # type: ignore[arg-type]
+        env.reset()
+        for _ in range(9):
+            env.call_tool("write", {"word": "cat"})
+        assert env.call_tool("hand_in").reward == whole  # ten tenths, which a plain sum makes 0.9999999999999999
     with pytest.raises(ValueError, match="how is 'median'"):
         OverSteps(Short(), "median")  # type: ignore[arg-type]
 

@@ -23,6 +23,7 @@ from mcpenv.cli.tool_arguments import json_object
 from mcpenv.errors import ConfigurationError
 from mcpenv.extensions.model_proxy.upstream import Upstream
 from mcpenv.targets.place import is_url
+from mcpenv_client.scores import reaches
 
 from .agent import Agent
 from .evaluation import NO_CALLS, Evaluated, Progress, evaluate
@@ -388,7 +389,7 @@ def _status(done: Evaluated, fail_under: float | None) -> int:
     if fail_under is None:
         return 0
     name, reached = ("pass@1", summary.pass_at.get(1)) if summary.pass_at else ("mean return", summary.mean_return)
-    if reached is not None and reached.value >= fail_under:
+    if reached is not None and reaches(reached.value, fail_under):
         return 0
     value = "not known" if reached is None else f"{reached.value:.3f}"
     report(f"{name} is {value}, below --fail-under {fail_under:g}")

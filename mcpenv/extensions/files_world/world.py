@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from mcpenv.errors import WorldUnreadable
 from mcpenv.worlds.world import Budget, Tree, free_key
 
 MAX_TEXT = 256 * 1024
@@ -27,6 +28,9 @@ _EACH = 512
 _CHUNK = 1 << 20
 _OF_PATH = frozenset({errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP})
 """The errors of a file that come from its permissions or its path, which an agent may choose."""
+
+_OF_FOLDER = _OF_PATH | {errno.ENOENT, errno.ENOTDIR}
+"""The errors of a folder that an agent may have deleted, replaced or denied."""
 
 _DENIED = os.strerror(errno.EACCES)
 
@@ -59,9 +63,16 @@ class FilesWorld:
         """Return the content of the folder.
 
         Raises:
-            WorldUnreadable: the files, or their texts, are too large, or reading them takes too long.
+            WorldUnreadable: the files, or their texts, are too large, reading them takes too long, or the folder was
+                deleted, replaced by something else, or may not be read.
         """
         budget = Budget("the folder", self._max_bytes)
+        try:
+            os.listdir(self.folder)
+        except OSError as error:
+            if error.errno not in _OF_FOLDER:
+                raise
+            raise WorldUnreadable(f"the folder: {error.strerror}") from error
         kept = Budget("the text of the folder", MAX_TREE)
         tree: Tree = {}
         for path, _ in self._walk(without=self._ignore):

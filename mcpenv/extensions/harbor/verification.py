@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from mcpenv.errors import VerifierFailed
+from mcpenv_client.scores import reaches
 from mcpenv_client.types.records import Reward
 
 from .artifacts import collected, put, put_folder
@@ -111,7 +112,7 @@ async def _verdict(box: Box, step: Step, env: Mapping[str, str], hints: Sequence
         reward = await _written(box)
     except VerifierFailed as error:
         raise VerifierFailed("; ".join([str(error), *await _printed(box), *hints])) from error
-    return reward, [] if reward.value >= 1 else [*await _printed(box), *hints]
+    return reward, [] if reaches(reward.value, 1.0) else [*await _printed(box), *hints]
 
 
 async def _written(box: Box) -> Reward:

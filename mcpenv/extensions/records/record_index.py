@@ -18,6 +18,7 @@ from mcpenv.trajectories.episode import RecordedEpisode
 from mcpenv.trajectories.reader import PATTERNS, Lost
 from mcpenv.trajectories.segments import TornTail, pieces
 from mcpenv.trajectories.summary import summary_of
+from mcpenv_client.scores import reaches
 
 logger = logging.getLogger("mcpenv")
 
@@ -70,7 +71,7 @@ class RowFilter:
             (self.task is None or self.task in (summary["task_id"] or ""))
             and (self.split is None or self.split == summary["split"])
             and (self.status is None or self.status == summary["status"])
-            and (self.return_min is None or (earned is not None and earned >= self.return_min))
+            and (self.return_min is None or (earned is not None and reaches(earned, self.return_min)))
             and (self.tool is None or self.tool in summary["tools"])
             and (self.agent is None or self.agent == summary["agent"])
             and (self.not_agent is None or self.not_agent != summary["agent"])

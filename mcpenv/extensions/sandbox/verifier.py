@@ -16,6 +16,7 @@ from pydantic import Field, field_validator
 from mcpenv.errors import InvalidVerifier, VerifierFailed
 from mcpenv.rewards.verifiers import Evidence, InThread, VerifierSpec, of_verdict
 from mcpenv_client.errors import NotSerializable
+from mcpenv_client.scores import reaches
 from mcpenv_client.types.records import Reward
 from mcpenv_client.types.tasks import Task
 from mcpenv_client.types.values import encode
@@ -147,11 +148,11 @@ def _reward(value: Any, task: Task | None) -> Reward | None:
         except ValueError as error:
             raise VerifierFailed(f"the verifier did not return a finite number: {error}") from error
         highest = 1.0 if task is None else max(task.reward_range)
-        if reward.value > highest:
+        if not reaches(highest, reward.value):
             raise VerifierFailed(
                 f"the verifier returned {reward.value:g}, above the task's reward range, which ends at {highest:g}"
             )
-        return reward
+        return Reward(min(reward.value, highest), reward.components)
     what = "an object with fields other than value and components" if isinstance(value, dict) else type(value).__name__
     raise VerifierFailed(
         f"the verifier must return a number, bool, None or object with value and components, not {what}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import os
 import sqlite3
+import stat
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -22,10 +23,11 @@ MAX_BYTES = 128 << 20
 
 _EACH = 16
 
-_OF_MACHINE = frozenset(
-    {sqlite3.SQLITE_IOERR, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_FULL, sqlite3.SQLITE_PERM}
-)
-"""The error codes of SQLite that do not come from the content of a database."""
+_OF_MACHINE = frozenset({sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_FULL})
+"""The error codes of SQLite that come from the machine."""
+
+_OF_FILES = frozenset({sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM})
+"""The error codes of SQLite that come from the machine, or from what stands in the place of its files."""
 
 
 class SQLiteWorld:
@@ -62,10 +64,10 @@ class SQLiteWorld:
 
         Raises:
             WorldUnreadable: another process has locked the file for too long, it is damaged, no database, too large,
-                or takes too long.
+                takes too long, may not be read, or something else stands in its place or in that of its journal.
             sqlite3.Error: the machine failed.
         """
-        if isinstance(self._database, Path) and not self._database.exists():
+        if isinstance(self._database, Path) and not os.path.exists(self._database):
             return {}
         budget = Budget("the database", self._max_bytes)
         try:
@@ -75,7 +77,7 @@ class SQLiteWorld:
                 return _Reader(connection, budget).tables(self._ignore)
         except sqlite3.Error as error:
             code = getattr(error, "sqlite_errorcode", None)
-            if code is None or code & 0xFF in _OF_MACHINE:
+            if code is None or code & 0xFF in _OF_MACHINE or (code & 0xFF in _OF_FILES and not self._displaced()):
                 raise
             if code == sqlite3.SQLITE_INTERRUPT:
                 raise WorldUnreadable("the database takes too long to read") from error
@@ -108,6 +110,16 @@ class SQLiteWorld:
     def held(self) -> tuple[object, ...]:
         """Return the connection, or the file, which is a place."""
         return (self._database,)
+
+    def _displaced(self) -> bool:
+        """Return True if a folder, a link or the like stands in the place of a file of SQLite, or one is denied."""
+        if isinstance(self._database, sqlite3.Connection):
+            return False
+        files = [Path(f"{self._database}{end}") for end in ("", "-journal", "-wal", "-shm")]
+        there = [file for file in files if os.path.lexists(file)]
+        return any(
+            not stat.S_ISREG(file.lstat().st_mode) or not os.access(file, os.R_OK | os.W_OK) for file in there
+        ) or not os.access(self._database.parent, os.R_OK | os.W_OK | os.X_OK)
 
     @contextmanager
     def _connected(self, within_s: float | None = None, *, create: bool = False) -> Iterator[sqlite3.Connection]:

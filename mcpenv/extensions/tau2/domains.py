@@ -52,14 +52,15 @@ from inspect_evals.tau2.utils import (
 )
 from pydantic import BaseModel, Field
 
-from mcpenv.worlds.world import OF_CONTENT
-
 PACKAGE = "inspect-evals"
 VERSION = version(PACKAGE)
 LICENCE = "MIT"
 
 Side = Literal["assistant", "user"]
 """The one who has a tool, in tau2's words."""
+
+OF_CONTENT = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""The exceptions of a tool that meets arguments of another form than it expects."""
 
 T = TypeVar("T")
 

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from collections.abc import Sequence as Many
 from dataclasses import dataclass
 
+from mcpenv_client.scores import reaches
 from mcpenv_client.types.records import Reward, ToolCall, ToolOutcome, Trajectory, finite, summed
 
 from .rubric import Rubric
@@ -104,7 +105,7 @@ class Gate(Composite):
     Args:
         condition: the rubric that must give ``threshold`` or more.
         then: scored only if the condition holds. Without it, the gate returns the condition's own value.
-        threshold: the smallest value of the condition that opens the gate.
+        threshold: the smallest value of the condition that opens the gate, but for rounding.
         otherwise: the value if the condition does not hold; None for "not scored".
     """
 
@@ -125,7 +126,7 @@ class Gate(Composite):
         reward = await ask(condition)
         if reward is None:
             return None
-        if reward.value < self.threshold:
+        if not reaches(reward.value, self.threshold):
             return self.otherwise
         if then:
             reward = await ask(then[0])

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Literal, get_args
 
 from mcpenv_client.scores import discount_of
+from mcpenv_client.types.records import summed
 
 from .composites import Ask, Composite, Moment
 from .rubric import Rubric
@@ -13,8 +14,8 @@ from .rubric import Rubric
 How = Literal["sum", "mean", "min", "max", "last"]
 
 _HOW: dict[str, Callable[[list[float]], float]] = {
-    "sum": sum,
-    "mean": lambda values: sum(values) / len(values),
+    "sum": summed,
+    "mean": lambda values: summed(values) / len(values),
     "min": min,
     "max": max,
     "last": lambda values: values[-1],

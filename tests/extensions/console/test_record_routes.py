@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 import time
 from pathlib import Path
@@ -47,6 +48,9 @@ def test_recorded_episodes_are_listed_newest_first_and_as_they_are_asked_for(tmp
         assert rows(text='"by":41') == [second]
         assert set(rows(tool="add")) == {first, second}
         assert rows(tool="add", text="nowhere in it") == []
+        worth = httpx.get(f"{url}/records").json()["rows"][0]["return"]
+        if worth is not None:
+            assert rows(return_min=math.nextafter(worth, math.inf)) == rows(return_min=worth) != []
         assert rows(task="none such") == [] and rows(return_min=1e6) == []
         page = httpx.get(f"{url}/records", params={"offset": 1, "limit": 1}).json()
         assert (page["total"], len(page["rows"]), page["damaged"]) == (3, 1, 0)

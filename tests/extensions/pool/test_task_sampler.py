@@ -85,6 +85,13 @@ def test_what_was_not_scored_is_not_measured() -> None:
     assert sampler.state()["seen"] == {}
 
 
+def test_an_episode_that_lacks_only_rounding_is_solved() -> None:
+    sampler = TaskSampler(ROWS, solved=0.1 + 0.2)
+    sampler.record(played(ROWS[0], 0.3))
+    sampler.record(played(ROWS[1], 0.2999))
+    assert sampler.rate(ROWS[0]) > 0.5 > sampler.rate(ROWS[1])
+
+
 def test_a_task_in_a_row_is_known_by_its_id() -> None:
     rows = [{"world": "maze", "task": Task(id=name, seed=1)} for name in ("one", "two")]
     sampler = TaskSampler(rows)

@@ -121,6 +121,13 @@ def test_what_code_returns_is_the_reward(sandbox: str) -> None:
     )
 
 
+@pytest.mark.parametrize("sandbox", SANDBOXES)
+def test_rounding_above_the_range_is_the_top_of_it(sandbox: str) -> None:
+    assert verified(python("return 2 * (0.2 + 0.4 + 0.3 + 0.1)", sandbox)) == Reward(2.0)
+    with pytest.raises(VerifierFailed, match="above the task's reward range"):
+        verified(python("return 2.0001", sandbox))
+
+
 MALFORMED = {
     "a text": "return '1.0'",
     "a list": "return [1.0]",

@@ -16,7 +16,10 @@ from served import served
 from trainer_worlds import COLOURS, Diary, Doors, Shop
 
 from mcpenv.server.app import create_app
+from mcpenv_client.trainers.failures import rest_of
 from mcpenv_client.trainers.sessions import Sessions
+from mcpenv_client.types.status import COMPLETED
+from mcpenv_client.types.turns import Ending
 
 pytestmark = pytest.mark.world
 
@@ -71,6 +74,16 @@ def test_the_verifiers_reward_is_part_of_the_last_step(url: str) -> None:
         assert (reward, terminated, truncated) == (1.0, True, False)
         assert (info["status"], info["return"], info["parts"]["verified"]) == ("completed", 1.25, 1.0)
         env.close()
+
+
+def test_what_the_turns_gave_leaves_nothing_but_for_rounding() -> None:
+    def ending(worth: float) -> Ending:
+        return Ending(worth, {}, COMPLETED)
+
+    assert sum([0.1] * 10) != 1.0
+    assert rest_of(ending(1.0), [0.1] * 10) == rest_of(ending(0.3), [0.1, 0.2]) == rest_of(ending(0.0), []) == 0.0
+    assert rest_of(ending(2.0), [0.1] * 10) == pytest.approx(1.0, abs=1e-15)
+    assert rest_of(ending(-0.5), [0.25, 0.25]) == -1.0
 
 
 def test_texts_call_tools_and_a_text_without_a_call_ends_the_episode() -> None:

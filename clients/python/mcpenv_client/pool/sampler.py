@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+from mcpenv_client.scores import reaches
 from mcpenv_client.types.tasks import Task
 
 from .assignment import Played, world_of
@@ -120,7 +121,7 @@ class TaskSampler:
             return
         seen = self._seen.setdefault(_name(row), Seen())
         seen.episodes += 1
-        seen.rate += (float(played.reward >= self._solved) - seen.rate) / min(seen.episodes + 1, self._memory)
+        seen.rate += (float(reaches(played.reward, self._solved)) - seen.rate) / min(seen.episodes + 1, self._memory)
         self._reweigh(_name(row))
 
     def begin_from(self, summary: Mapping[str, Any], world: str | None = None, episodes: int = 4) -> int:

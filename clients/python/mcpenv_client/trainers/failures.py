@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from mcpenv_client.errors import McpenvError, ToolNotExpressible
 from mcpenv_client.formats.names import WORDS
+from mcpenv_client.scores import equal
+from mcpenv_client.types.records import summed
 from mcpenv_client.types.status import Status
 from mcpenv_client.types.tools import Tool
 from mcpenv_client.types.turns import Ending
@@ -52,6 +54,16 @@ class EndpointFailed(McpenvError):
 
     def __str__(self) -> str:
         return f"the model's endpoint {self.url} failed: {self.reason}"
+
+
+def rest_of(ending: Ending, given: Iterable[float]) -> float:
+    """Return the part of an episode's return that is not among ``given``, the rewards of its turns.
+
+    Raises:
+        EpisodeFailed: the episode has no reward.
+    """
+    whole, given = reward_of(ending), list(given)
+    return 0.0 if equal(whole, summed(given)) else summed((whole, *(-reward for reward in given)))
 
 
 def reward_of(ending: Ending) -> float:

@@ -15,7 +15,7 @@ from mcpenv_client.pool.sessions import Session
 from mcpenv_client.types.turns import Ending, Turn
 
 from .attempts import UNBEGUN, begun
-from .failures import EpisodeFailed, reward_of
+from .failures import EpisodeFailed, rest_of
 from .text_spaces import AnyJSON, AnyText
 
 Call = tuple[str, Mapping[str, Any]]
@@ -94,7 +94,7 @@ class GymnasiumEpisode:
             user_as_tool=rules.actions is not None,
             mask_failed_steps=rules.mask_failed_steps,
         )
-        self._given = 0.0
+        self._given: list[float] = []
         self._begun = False
 
     async def reset(self, row: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
@@ -106,7 +106,7 @@ class GymnasiumEpisode:
             EpisodeFailed: the environment or the connection failed each time, with ``on_failure="raise"``.
         """
         opening = await begun(self._conversation, row, self._rules.retries)
-        self._given, self.over, self._begun = 0.0, opening is None and self._raises, opening is not None
+        self._given, self.over, self._begun = [], opening is None and self._raises, opening is not None
         if opening is None:
             if self._raises:
                 raise EpisodeFailed(UNBEGUN.status, UNBEGUN.reason)
@@ -133,12 +133,12 @@ class GymnasiumEpisode:
         observed = self._observed(_text(turn), data, images)
         reward = 0.0 if turn.reward is None else turn.reward
         if not turn.done:
-            self._given += reward
+            self._given.append(reward)
             return observed, reward, False, False, {}
         self.over = True
         ending = await self._conversation.end()
         try:
-            left = reward_of(ending) - self._given
+            left = rest_of(ending, self._given)
         except EpisodeFailed:
             if self._raises:
                 raise

@@ -19,7 +19,7 @@ from mcpenv_client.pool.sessions import Session
 from mcpenv_client.rows import COLUMNS
 from mcpenv_client.types.turns import NOT_BEGUN, Ending
 
-from .failures import reward_of
+from .failures import rest_of, reward_of
 from .sessions import Place, Sessions
 
 HERMES = """# Tools
@@ -76,7 +76,7 @@ class McpenvTextEnv(BaseTextEnv):
         self._sessions = Sessions(target, settings, client)
         self._session: Session | None = None
         self._conversation: Conversation | None = None
-        self._earned = 0.0
+        self._given: list[float] = []
         self._ending: Ending = NOT_BEGUN
 
     def init(self, prompt: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
@@ -120,8 +120,8 @@ class McpenvTextEnv(BaseTextEnv):
         if turn.done:
             ending = self._end()
             self.close()
-            reward = reward_of(ending) - self._earned
-        self._earned += reward
+            reward = rest_of(ending, self._given)
+        self._given.append(reward)
         answers = [_user(message) for message in turn.messages]
         metadata = {} if not turn.done else {"status": self._ending.status.code.value, "reason": self._ending.reason}
         return BaseTextEnvStepOutput(

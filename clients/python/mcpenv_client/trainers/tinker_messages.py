@@ -11,7 +11,7 @@ from tinker_cookbook.rl.message_env import MessageEnv, MessageStepResult
 from mcpenv_client.client import EnvClient
 from mcpenv_client.conversation import ABANDONED, Conversation
 
-from .failures import reward_of
+from .failures import rest_of
 from .hosted import WAIT_FOR_SLOT_S
 
 
@@ -49,13 +49,13 @@ class EpisodeMessages(MessageEnv):
         self._renderer = renderer
         self._system = system
         self._history: list[Message] = []
-        self._earned = 0.0
+        self._given: list[float] = []
         self.example_id = str(row.get("task_id", row.get("seed", row.get("index"))))
 
     async def initial_observation(self) -> list[Message]:
         """Begin the episode, and return its tools and its prompt."""
         opening = await self._conversation.begin(self._row)
-        self._earned = 0.0
+        self._given.clear()
         specs = [listed["function"] for listed in opening.tools]
         prefix = self._renderer.create_conversation_prefix_with_tools(specs, self._system)
         self._history = [*prefix, *opening.messages]
@@ -77,12 +77,12 @@ class EpisodeMessages(MessageEnv):
         self._history += [_named(answer, names) for answer in turn.messages]
         if not turn.done:
             reward = turn.reward or 0.0
-            self._earned += reward
+            self._given.append(reward)
             return MessageStepResult(reward, False, self._history)
         ending = await self._conversation.end()
         await self.close()
         metrics = {f"parts/{name}": value for name, value in ending.parts.items()}
-        return MessageStepResult(reward_of(ending) - self._earned, True, self._history, metrics)
+        return MessageStepResult(rest_of(ending, self._given), True, self._history, metrics)
 
     async def observe_truncated_response(self, message: Message) -> list[Message]:
         """Add a truncated message. Its calls are not made."""
