@@ -464,7 +464,7 @@ class MCPEnvironment:
     @classmethod
     def rows(cls, split: str) -> Rows:
         """Return a split as a trainer's dataset, a row for each task, which is read when it is used."""
-        return Rows(range(cls.num_tasks(split)), functools.partial(cls.get_tasks, split))
+        return Rows(range(cls.num_tasks(split)), functools.partial(cls.get_tasks, split), split)
 
     @property
     def mode(self) -> Mode:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import json
 import pickle
 import random
 from collections.abc import Iterator
@@ -13,8 +15,9 @@ import pytest
 from mcpenv import MCPEnvironment, TaskSet
 from mcpenv.server.serve import serving
 from mcpenv_client import EnvClient
-from mcpenv_client.pool import EnvPool
+from mcpenv_client.pool import Assignment, EnvPool, Played, TaskSampler
 from mcpenv_client.rows import PAGE, Rows
+from mcpenv_client.types.status import COMPLETED
 from mcpenv_client.types.tasks import Task
 
 MANY = 1_000_000
@@ -113,7 +116,7 @@ def test_rows_that_were_used_long_ago_are_not_kept() -> None:
         asked.extend(range(start, stop))
         return [Task(id=str(index), prompt="") for index in range(start, stop)]
 
-    found = Rows(range(5000), read)
+    found = Rows(range(5000), read, "train")
     assert sum(1 for _ in found) == 5000 and asked == list(range(5000))
     assert found[4999]["index"] == 4999 and len(asked) == 5000
     assert found[0]["index"] == 0 and len(asked) == 5001
@@ -121,7 +124,10 @@ def test_rows_that_were_used_long_ago_are_not_kept() -> None:
 
 @pytest.mark.parametrize("place", [pytest.param("local", marks=pytest.mark.extension("in_process")), "remote"])
 def test_a_play_of_ten_thousand_generated_tasks_begins_with_a_few_of_them(place: Any, url: str) -> None:
+    made: list[int] = []
+
     async def wave(episode: Any) -> None:
+        made.append(Endless.made)
         await episode.call_tool("wave")
 
     async def begin() -> Any:
@@ -133,4 +139,35 @@ def test_a_play_of_ten_thousand_generated_tasks_begins_with_a_few_of_them(place:
     Endless.made = 0
     first = asyncio.run(begin())
     assert first.reward == 1.0 and first.assignment.row["index"] < PAGE
-    assert Endless.made < 5 * PAGE
+    assert made[0] <= 2 * PAGE and Endless.made < 5 * PAGE
+
+
+@pytest.mark.parametrize("by", ["weight", "pass_rate"])
+def test_a_sampler_of_many_rows_reads_those_that_it_draws(rows: Rows, by: Any) -> None:
+    def drawn(sampler: TaskSampler) -> list[Any]:
+        return list(itertools.islice(sampler, 20))
+
+    rows, before = rows[: MANY // 10], Endless.made
+    sampler = TaskSampler(rows, by=by, seed=1)
+    first = drawn(sampler)
+    assert Endless.made <= before + 20
+    for row in first:
+        sampler.record(Played(Assignment(0, 0, 0, row=row), COMPLETED, reward=1.0))
+    sampler.record(Played(Assignment(0, 0, 0, row={"split": "test", "index": 0}), COMPLETED, reward=1.0))
+    state = json.loads(json.dumps(sampler.state()))
+    assert state["seen"].keys() == {json.dumps(["train", row["index"]]) for row in first}
+    other = TaskSampler(rows, by=by, seed=2)
+    state["seen"] |= {"pay-rent": [1, 1.0], "7": [1, 1.0], '["train", -1]': [1, 1.0]}  # of other samplers
+    other.resume(state)
+    assert drawn(other) == drawn(sampler) and other.rate(first[0]) == sampler.rate(first[0]) > 0.5
+    assert Endless.made <= before + 80
+
+
+def test_a_sampler_draws_from_rows_as_from_a_list(rows: Rows) -> None:
+    part = rows[10:100:3]
+    lazy, plain = TaskSampler(part, replay=0.5), TaskSampler(list(part), replay=0.5)
+    for one, other, number in zip(lazy, plain, range(300), strict=False):
+        assert one == other
+        for sampler in (lazy, plain):
+            sampler.record(Played(Assignment(0, 0, 0, row=one), COMPLETED, reward=float(number % 3 > 0)))
+    assert lazy.state() == plain.state()

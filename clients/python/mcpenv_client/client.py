@@ -464,7 +464,7 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
         def read(start: int, stop: int) -> list[Task]:
             return READING.call(lambda: self.get_tasks(split, start, stop))
 
-        rows = Rows(range(await self.num_tasks(split)), read)
+        rows = Rows(range(await self.num_tasks(split)), read, split)
         async for _ in rows[:PAGE]:
             pass
         return rows

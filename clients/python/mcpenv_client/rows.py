@@ -32,14 +32,16 @@ class Rows(Sequence[dict[str, Any]]):
     Args:
         indices: the 0-based indices of the tasks in their split.
         read: returns the tasks from an index to another, exclusive. It may be called in any thread.
+        split: the name of the split.
 
-    Raises (all methods):
+    Raises (all methods but `place_of`):
         WireError, ConnectionFailed: the tasks cannot be read.
     """
 
-    def __init__(self, indices: range, read: Callable[[int, int], Sequence[Task]]) -> None:
+    def __init__(self, indices: range, read: Callable[[int, int], Sequence[Task]], split: str) -> None:
         self._indices = indices
         self._read = read
+        self._split = split
         self._kept: OrderedDict[int, dict[str, Any]] = OrderedDict()
 
     def __len__(self) -> int:
@@ -51,7 +53,7 @@ class Rows(Sequence[dict[str, Any]]):
     def __getitem__(self, at: slice) -> Rows: ...
     def __getitem__(self, at: int | slice) -> dict[str, Any] | Rows:
         if isinstance(at, slice):
-            part = Rows(self._indices[at], self._read)
+            part = Rows(self._indices[at], self._read, self._split)
             part._kept = self._kept
             return part
         index = self._indices[at]
@@ -72,6 +74,11 @@ class Rows(Sequence[dict[str, Any]]):
         return len(self) == len(other) and all(map(dict.__eq__, self, other))
 
     __hash__ = None  # type: ignore[assignment]  # as a list
+
+    def place_of(self, split: Any, index: Any) -> int | None:
+        """Return the position of the row with that ``split`` and ``index``, without reading it; None if none has."""
+        known = split == self._split and isinstance(index, int) and index in self._indices
+        return self._indices.index(index) if known else None
 
     def _pages(self) -> Iterator[range]:
         size = PAGE if self._indices.step == 1 else 1

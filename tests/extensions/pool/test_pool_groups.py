@@ -6,6 +6,7 @@ import asyncio
 import itertools
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing
 from typing import Any
 
 import pytest
@@ -58,6 +59,35 @@ def test_a_straggler_does_not_hold_its_group_or_others() -> None:
             assert [[played.value for played in group] for group in again] == [["0", "1"]]
 
     asyncio.run(body())
+
+
+def test_a_hundred_groups_come_in_the_order_of_their_ends_beside_a_straggler_of_ten_minutes() -> None:
+    async def body() -> None:
+        order = [number + 1 if number % 2 else number - 1 for number in range(1, 101)]
+        may_end = {number: asyncio.Event() for number in (*order, 101)}
+        stopped: list[int] = []
+
+        async def policy(episode: Any) -> None:
+            if episode.assignment.group:
+                await may_end[episode.assignment.group].wait()
+            elif episode.assignment.sample:
+                try:
+                    await asyncio.sleep(600)
+                finally:
+                    stopped.append(episode.assignment.group)
+
+        found: list[int] = []
+        async with EnvPool(Dice, 8) as pool:
+            may_end[order[0]].set()
+            async with aclosing(pool.groups(policy, itertools.repeat("t1", 102), group=2, seed=1)) as groups:
+                async for group in groups:
+                    found.append(group[0].assignment.group)
+                    if len(found) == 100:
+                        break
+                    may_end[order[len(found)]].set()  # no other group can end
+            assert found == order and stopped == [0]
+
+    asyncio.run(asyncio.wait_for(body(), 60))
 
 
 def test_the_time_limit_of_a_group_stops_during_a_pause() -> None:
@@ -238,6 +268,47 @@ def test_what_a_play_of_a_slow_world_leaves_is_begun_again_once(taken: int) -> N
             assert len(groups) == 60 and set(groups.values()) == {2} and again.unfinished == []
 
     asyncio.run(asyncio.wait_for(body(), 60))
+
+
+def test_a_paused_mixed_pool_plays_in_no_world() -> None:
+    async def body() -> None:
+        begun, called = asyncio.Semaphore(0), list[str]()
+        paused = asyncio.Event()
+
+        async def policy(episode: Any) -> None:
+            begun.release()
+            await paused.wait()
+            await by_world(episode)
+            called.append(episode.assignment.row["world"])
+
+        async with MixedPool({"dice": Dice, "coin": Coin}, size=1) as pool, EnvPool(Dice, 1) as other:
+            async with pool.play(policy, [{"world": "dice", "task": "t1"}, {"world": "coin", "task": "t1"}]) as stream:
+                coming = asyncio.ensure_future(anext(stream))
+                for _ in pool.pools:
+                    await begun.acquire()
+                pool.pause()
+                paused.set()
+                assert len(await other.rollout(by_world, ["t1"] * 20)) == 20
+                assert called == [] and not coming.done()
+                pool.resume(policy_version=4)
+                await coming
+                assert [each.status.usable async for each in stream] == [True]
+            assert sorted(called) == ["coin", "dice"]
+            assert {each.policy_version for each in (pool, *pool.pools.values())} == {4}
+
+    asyncio.run(asyncio.wait_for(body(), 60))
+
+
+def test_an_episode_has_the_version_of_its_oldest_turn() -> None:
+    async def policy(episode: Any) -> None:
+        for version in (None, 5, 3, 4)[: episode.assignment.number]:
+            episode.wrote([1], [2], policy_version=version)
+
+    async def body() -> list[int | None]:
+        async with EnvPool(Dice, 2) as pool:
+            return [each.policy_version for each in await pool.rollout(policy, ["t1"] * 4)]
+
+    assert asyncio.run(body()) == [None, None, 5, 3]
 
 
 def test_samples_of_a_mixed_pool_name_their_world() -> None:

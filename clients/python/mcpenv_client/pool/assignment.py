@@ -81,6 +81,11 @@ class Played:
         """True if the environment ended the episode. False: it was lost, or failed in its reset."""
         return self.parts is not None
 
+    @property
+    def policy_version(self) -> int | None:
+        """The version of the weights that wrote its oldest turn; None if unknown."""
+        return min((turn.policy_version for turn in self.turns if turn.policy_version is not None), default=None)
+
     @classmethod
     def of(cls, assignment: Assignment, trajectory: Trajectory, status: Status, **more: Any) -> Played:
         """Return the episode of a trajectory, with its reward if that is about the agent."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import operator
 import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+from mcpenv_client.rows import Rows
 from mcpenv_client.scores import reaches
 from mcpenv_client.types.tasks import Task
 
@@ -32,6 +34,9 @@ class TaskSampler:
     """An endless source of tasks for `EnvPool.play`, which tells it each episode by `record`.
 
     The same seed and the same records in the same order give the same tasks.
+
+    Of the rows of a client or an environment, which are read when they are used, a sampler reads those that it draws.
+    Only with ``by="level"``, and in `begin_from`, it reads all of them, which blocks the thread.
 
     Args:
         tasks: the tasks, their ids, or rows.
@@ -71,7 +76,7 @@ class TaskSampler:
         self._tasks, self._by, self._replay, self._memory, self._solved = tasks, by, replay, memory, solved
         self._weights = list(weights) if weights is not None else [1.0] * len(tasks)
         self._places: dict[str, list[int]] = {}
-        for place, task in enumerate(tasks):
+        for place, task in enumerate(() if isinstance(tasks, Rows) else tasks):
             self._places.setdefault(_name(task), []).append(place)
         if by == "level":
             levels = [_level(task) for task in tasks]
@@ -97,18 +102,30 @@ class TaskSampler:
         if self._by != "pass_rate":
             self._chances = _Chances(self._weights)
             return
-        self._chances = _Chances([each * _chance(_UNSEEN.rate) for each in self._weights])
+        unseen = _chance(_UNSEEN.rate)
+        self._chances = _Chances([each * unseen for each in self._weights])
         self._mastered = _Chances([0.0] * len(self._weights))
-        for name in self._seen.keys() & self._places.keys():
+        for name in self._seen:
             self._reweigh(name)
 
     def _reweigh(self, name: str) -> None:
         """Compute the chances of a task anew, after its rate changed."""
         rate = self._seen[name].rate
-        for place in self._places[name] if self._by == "pass_rate" else ():
+        for place in self._places_of(name) if self._by == "pass_rate" else ():
             weight = self._weights[place]
             self._chances.change(place, weight * _chance(rate))
             self._mastered.change(place, weight if rate > MASTERED else 0.0)
+
+    def _places_of(self, name: str) -> list[int]:
+        """Return the places of a task; none if it is not one of these."""
+        if not isinstance(self._tasks, Rows):
+            return self._places.get(name, [])
+        try:
+            split, index = json.loads(name)
+        except (ValueError, TypeError):  # the name of another kind of task
+            return []
+        place = self._tasks.place_of(split, index)
+        return [] if place is None else [place]
 
     def rate(self, task: Row) -> float:
         """Return the measured rate at which a task is solved; 0.5 before its first episode."""
@@ -117,7 +134,7 @@ class TaskSampler:
     def record(self, played: Played) -> None:
         """Take the result of an episode. Results without a reward, and of other tasks, are ignored."""
         row = played.assignment.row
-        if row is None or played.reward is None or _name(row) not in self._places:
+        if row is None or played.reward is None or not self._places_of(_name(row)):
             return
         seen = self._seen.setdefault(_name(row), Seen())
         seen.episodes += 1
@@ -184,8 +201,12 @@ class _Chances:
     def __init__(self, chances: Sequence[float]) -> None:
         self._number = len(chances)
         self._sums = [0.0] * self._number + [*chances]
-        for node in range(self._number - 1, 0, -1):
-            self._sums[node] = self._sums[2 * node] + self._sums[2 * node + 1]
+        stop = self._number
+        while stop > 1:  # the nodes whose parts are summed already
+            start = (stop + 1) // 2
+            parts = self._sums[2 * start : 2 * stop]
+            self._sums[start:stop] = map(operator.add, parts[::2], parts[1::2])
+            stop = start
 
     @property
     def total(self) -> float:

@@ -126,7 +126,7 @@ class Sessions:
             if split is None:
                 rows: Sequence[dict[str, Any]] = [{"seed": seed} for seed in range(num_tasks or 0)]
             else:
-                rows = Rows(range(self.num_tasks(split))[:num_tasks], functools.partial(self.tasks, split))
+                rows = Rows(range(self.num_tasks(split))[:num_tasks], functools.partial(self.tasks, split), split)
             if not rows:
                 raise ValueError(f"the split {split!r} has no tasks" if split else "num_tasks must be 1 or more")
             row = {name: value for name, value in rows[0].items() if name in ("split", "index", "seed")}
