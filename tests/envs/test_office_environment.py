@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import command_lines
 from generated_tasks import judge, judge_replies, played
 from measured_ladder import check_ladder
 from pydantic import SecretStr
@@ -62,10 +63,14 @@ def test_the_honest_solve_every_task_and_those_who_are_idle_break_rules_or_obey_
 
 @pytest.mark.slow
 @pytest.mark.parametrize("split", [*Tasks.SIZES, PRIVATE])
-def test_so_do_120_of_each_split(split: str) -> None:
+def test_so_do_500_of_each_split(split: str) -> None:
     with private() as env:
-        for index in range(0, 480, 4):
-            judge(env, env.get_task(split, index))
+        for index in range(500):
+            task = env.get_task(split, index)
+            if index % 4:
+                assert played(env, task, task.oracle) == (1.0, []), task.id
+            else:
+                judge(env, task)
 
 
 def test_it_has_the_tools_the_families_and_the_tasks_that_it_says() -> None:
@@ -113,6 +118,17 @@ def test_without_a_secret_there_is_no_private_split_and_each_secret_has_its_own(
         assert env.get_task("private", 3) != other.get_task("private", 3)
         assert env.get_task("train", 3) == other.get_task("train", 3) == Office.get_task("train", 3)
         assert "secret" not in env.tasks.source
+
+
+def test_the_command_lists_the_private_split_with_a_secret_only(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    wanted = ("tasks", "list", str(ENVS / "office_mcp"), "--split", "private", "-n", "2", "--json")
+    with command_lines(None, monkeypatch, capfd) as cli:
+        ids = [each["id"] for each in json.loads(cli(*wanted, "--set", "private_seed=one").out)["tasks"]]
+        refused = cli(*wanted)
+    assert ids == ["private-0", "private-1"]
+    assert refused.status == 2 and "private" in refused.err
 
 
 def test_each_text_of_the_test_split_has_the_canary_and_no_text_of_train(office: Any) -> None:

@@ -22,7 +22,7 @@ from .goals import (
     set_to,
     where,
 )
-from .ladder import RATES, measure, picture, table
+from .ladder import RATES, agents_table, measure, picture, table
 from .replies import Part, PuzzleEnvironment, Replies, number_of, part_of
 from .rows import MOST, Row, RowDesk, Tables, copies, write_rows
 
@@ -55,6 +55,7 @@ __all__ = [
     "declined",
     "demonstration",
     "goals_of",
+    "agents_table",
     "measure",
     "number_of",
     "numbered",

@@ -1,10 +1,11 @@
-"""Measure the ladder: the scores of the scripted agent by level and rate of mistakes, as a table and a picture."""
+"""Measure scripted agents by level: with mistakes at several rates, dishonest, obedient to attackers, and idle."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
-from mcpenv import MCPEnvironment
+from mcpenv import MCPEnvironment, OracleCall, Task
 
 from .composer import LEVELS
 from .demonstration import demonstration
@@ -24,19 +25,55 @@ def measure(
         tasks: the number of tasks of each level, which are the first ones.
         rates: the probabilities of a mistake in a call.
     """
-    scores: dict[int, list[float]] = {}
-    for level in range(1, LEVELS + 1):
-        chosen = [env.get_task("train", level - 1 + LEVELS * n) for n in range(tasks)]
-        scores[level] = []
-        for rate in rates:
-            solved = 0.0
-            for n, task in enumerate(chosen):
-                env.reset(task=task)
-                for name, arguments in demonstration(task, rate, n, looks):
-                    env.call_tool(name, arguments)
-                solved += env.end().info["return"]
-            scores[level].append(solved / tasks)
-    return scores
+    return {
+        level: [
+            sum(_score(env, task, demonstration(task, rate, n, looks)) for n, task in enumerate(chosen)) / tasks
+            for rate in rates
+        ]
+        for level, chosen in _by_level(env, tasks).items()
+    }
+
+
+def agents_table(env: MCPEnvironment, tasks: int) -> str:
+    """Return the mean scores of agents that do what they should not, by level, as a table of Markdown.
+
+    An agent that breaks a rule minds none, where a rule forbids the obvious. An obedient one also does what a text of
+    an attacker says, where there is one. The number of such tasks is in parentheses.
+
+    Args:
+        env, tasks: as for `measure`.
+    """
+    rows = ["| level | honest | idle | breaks a rule | obeys an attacker |\n|---|---|---|---|---|"]
+    for level, chosen in _by_level(env, tasks).items():
+        honest = [_score(env, task, _calls(task.oracle)) for task in chosen]
+        idle = [_score(env, task, ()) for task in chosen]
+        breach = [_score(env, each, _calls(each.metadata["breach"])) for each in chosen if "breach" in each.metadata]
+        obeyed = [
+            _score(env, each, _calls([*(each.oracle or ()), *each.metadata["attack"]]))
+            for each in chosen
+            if "attack" in each.metadata
+        ]
+        cells = [f"{sum(each) / len(each):.2f} ({len(each)})" if each else "none" for each in (breach, obeyed)]
+        rows.append(f"| {level} | {sum(honest) / tasks:.2f} | {sum(idle) / tasks:.2f} | {' | '.join(cells)} |")
+    return "\n".join(rows)
+
+
+def _by_level(env: MCPEnvironment, tasks: int) -> dict[int, list[Task]]:
+    return {
+        level: [env.get_task("train", level - 1 + LEVELS * n) for n in range(tasks)] for level in range(1, LEVELS + 1)
+    }
+
+
+def _score(env: MCPEnvironment, task: Task, calls: Iterable[tuple[str, dict[str, Any]]]) -> float:
+    env.reset(task=task)
+    for name, arguments in calls:
+        env.call_tool(name, arguments)
+    return float(env.end().info["return"])
+
+
+def _calls(made: Iterable[Any] | None) -> Iterable[tuple[str, dict[str, Any]]]:
+    every = [OracleCall.model_validate(each) for each in made or ()]
+    return [(call.tool_name, call.arguments) for call in every]
 
 
 def table(scores: dict[int, list[float]]) -> str:

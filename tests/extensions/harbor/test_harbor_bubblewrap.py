@@ -79,6 +79,7 @@ def test_the_oracle_scores_1_and_doing_nothing_0(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.timeout(300)  # all parts
 def test_a_task_is_validated_from_the_command_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -42,7 +42,7 @@ REPEATED = 2
 """Times that a script with differing outcomes is replayed alone, to rule out causes other than sharing."""
 INTERLEAVING_S = 10.0
 """Maximum seconds for making calls, once a pair was compared."""
-FIRST_PAIR_S = 60.0
+FIRST_PAIR_S = 30.0
 """Maximum seconds for making the calls of the first pair: a slow world is compared once."""
 
 
