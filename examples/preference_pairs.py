@@ -5,7 +5,7 @@ Run it::
     python examples/preference_pairs.py --out pairs.jsonl     # a careless script plays envs/ledger_mcp
     python examples/preference_pairs.py --out pairs.jsonl --env envs/office_mcp --base-url http://127.0.0.1:8000/v1
 
-Each line has ``prompt``, ``chosen``, ``rejected`` and ``tools``, as TRL's ``DPOTrainer`` takes chats with tools.
+Each line has ``prompt``, ``chosen``, ``rejected`` and ``tools`` (a JSON text), as TRL's ``DPOTrainer`` takes chats.
 A group whose returns are equal says nothing about what is better and makes no pair. An episode in which the world
 failed, and not the agent, is in no pair.
 """
@@ -66,7 +66,8 @@ def pair_of(group: list[Played]) -> dict[str, Any] | None:
         return None
     (worst, tools), (best, _) = scored[0].value, scored[-1].value
     prompt = [message for message in best if message["role"] in ("system", "user")][:1]
-    return {"prompt": prompt, "chosen": best[len(prompt) :], "rejected": worst[len(prompt) :], "tools": tools}
+    answers = {"chosen": best[len(prompt) :], "rejected": worst[len(prompt) :]}
+    return {"prompt": prompt, **answers, "tools": json.dumps(tools)}  # `load_dataset` would merge their schemas
 
 
 async def main(given: argparse.Namespace) -> None:
@@ -89,7 +90,7 @@ async def main(given: argparse.Namespace) -> None:
                 await conversation.act(await model(seen, conversation.tools.listed))
             return conversation.messages, conversation.tools.listed
 
-        async for played in pool.play(policy, tasks, group=given.group):
+        async for played in pool.play(policy, tasks, group=given.group, mask_failed_steps=True):
             groups.setdefault(played.assignment.group, []).append(played)
     pairs = [pair for group in groups.values() if (pair := pair_of(group)) is not None]
     if given.out is not None:

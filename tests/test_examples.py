@@ -21,6 +21,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
+from envs.ledger_mcp.environment import LedgerEnvironment
+from mcpenv.server.serve import serving
+from mcpenv_client import EnvClient
+
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 sys.path.insert(0, str(EXAMPLES))
 from serving import ECHO_MCP, GUESS_NUMBER, served  # noqa: E402
@@ -72,6 +76,81 @@ def test_an_example_ends_well_and_prints_a_few_lines(name: str, run_example: Run
 @pytest.mark.parametrize("name", [*sorted(TRAINING), "train_black_box", "preference_pairs"])
 def test_a_whole_program_has_fewer_than_120_lines(name: str) -> None:
     assert len((EXAMPLES / f"{name}.py").read_text("utf-8").splitlines()) < 120
+
+
+def return_of(client: Any, task: str, messages: list[dict[str, Any]]) -> float:
+    """Return what the calls of a conversation are worth."""
+    client.reset(task=task)
+    for message in messages:
+        for call in message.get("tool_calls") or ():
+            client.call_tool(call["function"]["name"], json.loads(call["function"]["arguments"]))
+    value: float = client.end().info["return"]
+    return value
+
+
+def pairs_of(run: RunExample, folder: Path, *arguments: str) -> list[dict[str, Any]]:
+    out = folder / "pairs.jsonl"
+    said = run("preference_pairs", "--out", str(out), *arguments)
+    found = [json.loads(line) for line in out.read_text().splitlines()]
+    assert said.startswith(f"{len(found)} pairs of ")
+    return found
+
+
+@pytest.mark.process
+def test_the_chosen_conversation_of_a_pair_is_worth_more_and_its_form_is_trls(
+    tmp_path: Path, run_example: RunExample
+) -> None:
+    pairs = pairs_of(run_example, tmp_path)
+    assert len(pairs) >= 3
+    with serving(LedgerEnvironment) as url, EnvClient(url).sync() as client:
+        tasks = {task.prompt: task.id for task in client.get_tasks("train")}
+        for pair in pairs:
+            assert pair.keys() == {"prompt", "chosen", "rejected", "tools"}  # what DPOTrainer documents
+            (asked,) = pair["prompt"]
+            assert asked["role"] == "user" and pair["chosen"] != pair["rejected"]
+            for side in ("chosen", "rejected"):
+                assert pair[side][0]["role"] == "assistant"
+                assert {message["role"] for message in pair[side]} <= {"assistant", "tool"}
+            assert all(tool["type"] == "function" for tool in json.loads(pair["tools"]))
+            task = tasks[asked["content"]]
+            assert return_of(client, task, pair["chosen"]) > return_of(client, task, pair["rejected"])
+
+
+FULL = """
+import errno
+from mcpenv import MCPEnvironment, TaskSet
+
+ORACLE = [{"tool_name": "put", "arguments": {}}] * 3
+
+class Full(MCPEnvironment):
+    SUPPORTS_CONCURRENT_SESSIONS = True
+    tasks = TaskSet([{"id": at, "prompt": at, "oracle": ORACLE, "options": {"disk": at}} for at in ("free", "full")])
+
+    def __init__(self):
+        self.tool(self.put)
+
+    def reset(self, seed=None, episode_id=None, disk="free"):
+        self.disk, self.calls = disk, 0
+
+    def put(self) -> str:
+        self.calls += 1
+        if self.disk == "full" and self.calls == 1:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return "put"
+
+    def verify(self, evidence):
+        return self.calls / 3
+"""
+
+
+@pytest.mark.process
+def test_an_episode_in_which_the_world_failed_is_in_no_pair(tmp_path: Path, forked: Forks) -> None:
+    def run(name: str, *arguments: str) -> str:
+        return forked.run(EXAMPLES / f"{name}.py", *arguments, cwd=EXAMPLES.parent).stdout  # stderr has the failures
+
+    (tmp_path / "world.py").write_text(FULL)
+    pairs = pairs_of(run, tmp_path, "--env", f"{tmp_path / 'world.py'}:Full", "--tasks", "2", "--group", "12")
+    assert [pair["prompt"][0]["content"] for pair in pairs] == ["free"]
 
 
 @pytest.mark.slow
