@@ -139,8 +139,9 @@ def test_an_iterable_is_checked_before_the_tool_runs() -> None:
         calls.append(1)
         return sum(numbers) + sum(numbers)
 
-    refused = env.call_tool("add", {"numbers": [1, "x"]})
-    assert refused.error is not None and refused.error.error_type is ToolErrorType.INVALID_ARGS and not calls
+    for wrong in (["a"], [1, "x"], [None], [[1]], 1, "12"):
+        refused = env.call_tool("add", {"numbers": wrong})
+        assert refused.error is not None and refused.error.error_type is ToolErrorType.INVALID_ARGS and not calls
     assert env.call_tool("add", {"numbers": [1, "2"]}).result.data == 6
 
 

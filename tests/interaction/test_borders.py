@@ -31,7 +31,7 @@ from mcpenv_client import EnvClient
 from mcpenv_client.pool import BlockingEpisode, EnvPool
 from mcpenv_client.types.values import decode, encode
 
-PLANES = ("process", "ws-uvicorn", "mcp-handshake", "mcp-2026")
+PLANES = ("process", "ws-uvicorn", "http", "mcp-handshake", "mcp-2026")
 INCIDENT = re.compile(r" \(incident [0-9a-f]+\)")
 
 TEXTS = st.text(max_size=8) | st.sampled_from(
@@ -107,7 +107,7 @@ def check(planes: dict[str, Plane], name: str, arguments: dict[str, Any]) -> Non
 @given(CALLS)
 @example(("take_6", {"v": {"id": 5}}))
 @example(("take_4", {"v": "__4="}))
-def test_a_call_has_the_same_answer_in_process_on_ws_and_on_both_eras_of_mcp(
+def test_a_call_has_the_same_answer_in_process_on_ws_on_http_and_on_both_eras_of_mcp(
     planes: dict[str, Plane], call: tuple[str, dict[str, Any]]
 ) -> None:
     check(planes, *call)

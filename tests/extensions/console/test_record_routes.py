@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import math
 import os
 import time
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +104,29 @@ def test_only_blobs_of_the_record_are_served(tmp_path: Path, name: str) -> None:
     with serving(World, ServerConfig(record=tmp_path / "record")) as url:
         answer = httpx.get(f"{url}/records/x/blobs/{name}")
         assert answer.status_code == 404 and b"not yours" not in answer.content
+
+
+def test_a_pipe_a_bomb_and_links_among_the_segments_cost_neither_the_records_nor_the_metrics(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mcpenv.trajectories.segments.MAX_MEMBER_BYTES", 1_000_000)
+    folder = tmp_path / "record"
+    folder.mkdir()
+    os.mkfifo(folder / "episodes-pipe.jsonl.gz")
+    (folder / "episodes-link.jsonl.gz").symlink_to("episodes-link.jsonl.gz")
+    (folder / "episodes-folder.jsonl.gz").mkdir()
+    (folder / "episodes-bomb.jsonl.gz").write_bytes(gzip.compress(b" " * 200_000_000))
+    with serving(World, ServerConfig(record=folder)) as url:
+        episode = played(url, 1)
+        tracemalloc.start()
+        try:
+            for _ in range(2):
+                listed = httpx.get(f"{url}/records", timeout=30).json()
+                assert [row["id"] for row in listed["rows"]] == [episode] and listed["damaged"] >= 1
+                assert httpx.get(f"{url}/metrics", timeout=30).status_code == 200
+            assert tracemalloc.get_traced_memory()[1] < 50_000_000
+        finally:
+            tracemalloc.stop()
 
 
 @pytest.mark.parametrize("query", ["limit=0", "limit=1001", "offset=-1", "return_min=nan", "tusk=x"])
