@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from mcpenv.extensions.generated_worlds import RATES, measure
+from mcpenv.extensions.generated_worlds import RATES, agents_table, measure
 
 MEASURED = (0, 2)
 """The columns that are measured again: all five take minutes."""
@@ -18,6 +18,9 @@ def check_ladder(environment: Any, readme: Path) -> None:
     composer = environment.COMPOSER
     with environment() as env:
         scores = measure(env, composer.LOOKS, composer.LADDER, [RATES[column] for column in MEASURED])
+        agents = [line.strip("| ").split(" | ") for line in agents_table(env, 10).splitlines()[2:]]
+    assert [row[:3] for row in agents] == [[str(level), "1.00", "0.00"] for level in told]
+    assert all(cell.startswith("0.00 (") for cell in agents[-1][3:])
     assert {level: [cells[column] for column in MEASURED] for level, cells in told.items()} == {
         level: [f"{score:.2f}" for score in row] for level, row in scores.items()
     }
