@@ -15,6 +15,9 @@ from served import served
 from trainer_worlds import Booth, Coin, Doors, Late, Shop, Stuck, Together
 
 from mcpenv.server.app import create_app
+from mcpenv.trajectories import RecordedEnvironment, RecordedEpisode, Recorder
+from mcpenv_client.types.model_turns import ModelTurn
+from mcpenv_client.types.records import Trajectory
 
 pytestmark = [pytest.mark.world, pytest.mark.timeout(600)]
 
@@ -146,3 +149,21 @@ def test_ctrl_c_ends_a_training_and_its_sessions(stuck: str, by: str) -> None:
     command = [os.environ["MCPENV_TRL"], str(PROGRAM), "trl", stuck, by]
     err = interrupted(command, stuck, Stuck.called.wait if by == "tool" else None)
     assert errors_in(err) == ["KeyboardInterrupt"], err
+
+
+def test_an_export_makes_tokens_by_a_tokenizer_for_an_endpoint_that_gives_none(tmp_path: Path) -> None:
+    asked = {"messages": [{"role": "user", "content": "Go."}]}
+    said = {"choices": [{"index": 0, "message": {"role": "assistant", "content": "Gone."}}]}
+    turn = ModelTurn("chat_completions", "/v1/chat/completions", asked, status=200, answer=said)
+    with Recorder(tmp_path / "record") as recorder:
+        trajectory = Trajectory("e1", total_reward=1.0, terminated=True)
+        recorder.write(RecordedEpisode(trajectory, RecordedEnvironment("w"), model_turns=[turn]))
+    program = Path(__file__).with_name("trl_rows_program.py")
+    command = [os.environ["MCPENV_TRL"], str(program), str(tmp_path)]
+    environ = {**os.environ, "HF_HUB_OFFLINE": "1", "TRL_EXPERIMENTAL_SILENCE": "1"}
+    ran = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=300, check=False)
+    assert ran.returncode == 0, ran.stderr
+    found = json.loads(ran.stdout.splitlines()[-1])
+    assert found["text"].startswith("<|im_start|>user\nGo.<|im_end|>\n<|im_start|>assistant\n")
+    assert found["written"].endswith("Gone.<|im_end|>") and "Go.<" not in found["written"]
+    assert (found["row"]["tokenizer"], found["row"]["logprobs"]) == (str(tmp_path / "tokenizer"), None)
