@@ -21,8 +21,6 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from envs.ledger_mcp.environment import LedgerEnvironment
-from mcpenv.server.serve import serving
 from mcpenv_client import EnvClient
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
@@ -102,7 +100,7 @@ def test_the_chosen_conversation_of_a_pair_is_worth_more_and_its_form_is_trls(
 ) -> None:
     pairs = pairs_of(run_example, tmp_path)
     assert len(pairs) >= 3
-    with serving(LedgerEnvironment) as url, EnvClient(url).sync() as client:
+    with served(EXAMPLES.parent / "envs" / "ledger_mcp") as url, EnvClient(url).sync() as client:
         tasks = {task.prompt: task.id for task in client.get_tasks("train")}
         for pair in pairs:
             assert pair.keys() == {"prompt", "chosen", "rejected", "tools"}  # what DPOTrainer documents
