@@ -11,7 +11,7 @@ import pytest
 from command_line import Cli, command_lines
 
 from mcpenv import MCPEnvironment
-from mcpenv.extensions.validation.parts import Candidate
+from mcpenv.extensions.validation.parts import Candidate, interleaved
 from mcpenv_client.errors import OperationTimeout
 
 FRAME = '''"""A faulty environment."""
@@ -116,6 +116,16 @@ def test_sessions_of_slow_resets_are_compared_all_the_same(tmp_path: Path, cli: 
     name = write(tmp_path, reset="import time; time.sleep(3.2)")
     load = json.loads(cli("validate", name, "--only", "load", "--json").out)["parts"][4]
     assert load["facts"]["sessions"] == 2 and load["facts"]["step_p50_ms"] > 0
+    (time,) = [finding for finding in load["findings"] if finding["check"] == "time"]
+    assert load["facts"]["interleaved"] >= 1 and time["verdict"] == "ok"
+
+
+def test_sessions_of_resets_that_take_too_long_are_not_called_isolated(
+    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(interleaved, "FIRST_PAIR_S", 0.5)
+    name = write(tmp_path, reset="import time; time.sleep(0.6)")
+    load = json.loads(cli("validate", name, "--only", "load", "--json").out)["parts"][4]
     (time,) = [finding for finding in load["findings"] if finding["check"] == "time"]
     assert time["reason"] == "sessions with different calls were not compared, so that isolation is not known"
     assert time["remedy"].startswith("Make resets and calls faster")

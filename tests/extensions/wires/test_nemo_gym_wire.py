@@ -178,7 +178,7 @@ def test_settings_that_the_wire_cannot_have_are_refused() -> None:
         ServerConfig(wires=("nemo",))  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="production mode"):
         ServerConfig(mode=ServerConfig().mode.__class__.PRODUCTION, wires=("nemo-gym",))
-    with pytest.raises(ConfigurationError, match="one worker"):
+    with pytest.raises(ConfigurationError, match="a server without workers"):
         serve_workers(lambda: None, WIRES, 2, Listening())  # type: ignore[arg-type, return-value]
     with pytest.raises(ConfigurationError, match="one address"):
         Listening(control_port=0).check(WIRES, agents_need_token=False)

@@ -1,11 +1,11 @@
-/** Charts of one episode, drawn as SVG of our own, with a table beside: the return, the parts of the reward, the time. */
+/** Charts of one episode, as SVG, each with a table: the return, the parts of the reward, the time. */
 
 import { add, el, fill, foldedLater, muted, tableOf } from "./dom.js";
 import { countText, durationText, listText, numberText } from "./format.js";
 
 const WIDTH = 600;
 const HEIGHT = 120;
-/** The most columns of a chart. A longer episode has several steps in a column. */
+/** The most columns; a longer episode has several steps in one. */
 const COLUMNS = 300;
 /** The most parts that are drawn; the table has all. */
 const COLOURS = 6;
