@@ -13,7 +13,7 @@ from pydantic import SecretStr
 
 from mcpenv import MCPEnvironment, TaskSet
 
-from .goals import Call, Changes, Family, Goal, NoCase, Setting, goals_of, numbered, random_of
+from .goals import Call, Changes, Family, Goal, NoCase, Setting, goals_of, numbered, random_of, where
 
 SettingT = TypeVar("SettingT", bound=Setting)
 EnvironmentT = TypeVar("EnvironmentT", bound="ComposedEnvironment")
@@ -126,8 +126,11 @@ class Composer(ABC, Generic[SettingT]):
                 carriers = [carrier for goal in goals for carrier in goal.carriers]
                 if not carriers:
                     continue
+                table, key = rng.choice(carriers)
+                if any(where(table, id=key) in each.reads and (table, key) not in each.carriers for each in goals):
+                    continue  # another goal may copy the text, as a mail that is forwarded
                 try:
-                    attack = self.attack(setting, *rng.choice(carriers), goals)
+                    attack = self.attack(setting, table, key, goals)
                 except NoCase:
                     continue
             made = self._written(setting, shape, goals, attack, world, canary)
