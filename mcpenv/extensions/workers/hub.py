@@ -290,7 +290,7 @@ class Hub:
 
     def _silenced(self, worker: WorkerState) -> None:
         logger.error(
-            "worker %d (process %d) does not answer: its event loop is blocked, or it is stopped. The others serve "
+            "worker %d (process %d) does not answer: its event loop is blocked, or it is stopped. It gets no "
             "new clients; its %d sessions wait, and it is killed after %g s",
             worker.number,
             worker.process,

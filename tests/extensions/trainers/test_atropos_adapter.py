@@ -15,10 +15,8 @@ from typing import Any
 import httpx
 import pytest
 from interrupted import PROGRAM, errors_in, interrupted
-from served import served
 from trainer_worlds import Diary, Doors, FullDisk, Shop, Stuck
 
-from mcpenv.server.app import create_app
 from mcpenv_client import ConnectionFailed
 from mcpenv_client.pool import EnvPool
 from mcpenv_client.trainers.atropos import AtroposGroups, Sample
@@ -211,15 +209,6 @@ def test_an_api_that_is_not_there_and_what_is_no_sample_are_errors() -> None:
         asyncio.run(connect())
     with pytest.raises(ValueError, match="one entry for each token"):
         Sample([1, 2], [1])
-
-
-@pytest.fixture
-def stuck() -> Iterator[str]:
-    Stuck.called.clear()
-    Stuck.released.clear()
-    with served(create_app(Stuck)) as address:
-        yield address.removesuffix("/mcp")
-        Stuck.released.set()
 
 
 @pytest.mark.parametrize("by", ["model", "tool"])

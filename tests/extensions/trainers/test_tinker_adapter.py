@@ -6,7 +6,6 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -88,15 +87,6 @@ def test_the_lines_of_the_page_are_at_most_ten_and_run(found: dict[str, Any]) ->
     command = [os.environ["MCPENV_TINKER"], "-c", f"{lines}\nassert dataset_builder.group_size == 8"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, done.stderr
-
-
-@pytest.fixture
-def stuck() -> Iterator[str]:
-    Stuck.called.clear()
-    Stuck.released.clear()
-    with served(create_app(Stuck)) as address:
-        yield address.removesuffix("/mcp")
-        Stuck.released.set()
 
 
 @pytest.mark.parametrize("by", ["model", "tool"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -133,15 +132,6 @@ def test_masks_are_those_of_the_trainer_but_for_line_breaks_of_the_template() ->
         # The trainer marks what its template writes around an answer, too; a model does not sample it.
         assert {text for one, other, text in marks if one != other} == {"\n"}
         assert all(other for one, other, _ in marks if one)
-
-
-@pytest.fixture
-def stuck() -> Iterator[str]:
-    Stuck.called.clear()
-    Stuck.released.clear()
-    with served(create_app(Stuck)) as address:
-        yield address.removesuffix("/mcp")
-        Stuck.released.set()
 
 
 @pytest.mark.parametrize("by", ["rollouts", "spec", "tool"])
