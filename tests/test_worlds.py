@@ -15,9 +15,10 @@ from typing import Any
 
 import pytest
 
-from mcpenv import FilesWorld, ObjectWorld, SQLiteWorld, World
+from mcpenv import Evidence, FilesWorld, MCPEnvironment, ObjectWorld, SQLiteWorld, Verdict, World, score_of
 from mcpenv.errors import WorldUnreadable
 from mcpenv.worlds import capture
+from mcpenv_client.types.status import COMPLETED
 
 
 @pytest.fixture
@@ -358,3 +359,41 @@ def test_names_that_are_not_utf8_and_long_paths_are_captured(tmp_path: Path) -> 
 def test_an_object_without_a_json_form_is_unreadable() -> None:
     with pytest.raises(WorldUnreadable, match=r"(?i)nan"):
         ObjectWorld(lambda: {"value": float("nan")}).capture()
+
+
+class Converted(MCPEnvironment):
+    """A database with a converter, views, one of them broken, bytes for texts, and a text that is not UTF-8."""
+
+    def __init__(self) -> None:
+        sqlite3.register_converter("shout", lambda stored: stored.upper())
+        parsed = sqlite3.PARSE_DECLTYPES | sqlite3.PARSE_COLNAMES
+        self.shop = sqlite3.connect(":memory:", detect_types=parsed, check_same_thread=False, isolation_level=None)
+        self.shop.text_factory, self.shop.row_factory = bytes, sqlite3.Row
+        self.shop.executescript(
+            "CREATE TABLE stock (item SHOUT PRIMARY KEY, n INTEGER);"
+            "INSERT INTO stock VALUES ('tea', 5), (CAST(x'ff' AS TEXT), 1);"
+            "CREATE VIEW few AS SELECT item FROM stock WHERE n < 3; CREATE VIEW broken AS SELECT lost FROM nowhere"
+        )
+        self.world = SQLiteWorld(self.shop)
+
+        @self.tool
+        def sell(n: int) -> str:
+            """Sell tea, and return its name as the author's own code reads it."""
+            self.shop.execute("UPDATE stock SET n = n - ? WHERE item = 'tea'", (n,))
+            return bytes(self.shop.execute("SELECT item FROM stock WHERE item = 'tea'").fetchone()["item"]).decode()
+
+    def verify(self, evidence: Evidence) -> Verdict:
+        assert evidence.after is not None and set(evidence.after) == {"stock"}
+        assert set(evidence.after["stock"]) == {"tea", "\ufffd"}
+        return evidence.changes.expect_exactly({"stock/tea/n": 3})
+
+
+@pytest.mark.parametrize(("sold", "worth"), [(2, 1.0), (1, 0.0)])
+def test_a_world_with_converters_views_and_a_text_factory_is_verified(sold: int, worth: float) -> None:
+    env = Converted()
+    env.reset()
+    assert env.call_tool("sell", {"n": sold}).text == "TEA"
+    assert env.end().reward == worth == score_of(env.trajectory)  # type: ignore[arg-type]
+    assert env.trajectory is not None and env.trajectory.status is COMPLETED
+    env.close()
+    env.shop.close()

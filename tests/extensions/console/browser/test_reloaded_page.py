@@ -125,7 +125,7 @@ def test_the_calls_are_made_again_on_a_server_that_was_started_again(code: Path)
                 visitor.press("Start an episode")
                 visitor.see("Start")
                 visitor.read(f"Task {task or None}, seed {seed or ''}")
-                begun = visitor.find("//p[starts-with(., 'Task ')]").text
+                begun = visitor.find("//*[@aria-label='Prompt']").text
                 for number in (1, 2):
                     visitor.call()
                     visitor.see(f"{number}. add")
