@@ -119,6 +119,7 @@ def secrets_in(folder: Path) -> tuple[str, ...]:
 
 async def call(url: str, name: str, token: str | None = None, era: Any = "auto", **arguments: Any) -> Any:
     async with asyncio.timeout(TIMEOUT_S), Client(url, auth=token, mode=era) as client:
+        await client.list_tools()  # else the client does it after the answer, when the server may have ended
         return (await client.call_tool(name, arguments)).data
 
 
