@@ -156,5 +156,9 @@ def started(folder: Path, *arguments: str, **environ: str) -> Iterator[Process]:
     finally:
         if popen.poll() is None:
             popen.terminate()
-            popen.wait(TIMEOUT_S)
-        process.end()
+        try:
+            process.end()
+        except subprocess.TimeoutExpired:
+            print("it did not end; its last lines:", *process.err[-40:], sep="\n")
+            popen.kill()
+            raise

@@ -46,7 +46,7 @@ class Prometheus:
 
     def until(self, expression: str, expected: dict[str, float]) -> None:
         """Wait until a query has the expected answer."""
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while (found := self.query(expression)) != expected and time.monotonic() < deadline:
             time.sleep(0.1)
         assert found == expected, expression
