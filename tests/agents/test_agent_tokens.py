@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,9 @@ from test_agent_programs import CODEX, COUNTING, KEY, PROGRAMS, RECORDED, TIMEOU
 ENDPOINTS = ("ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY", "SCRIPTED_KEY")
 
 
-def exported(name: str, folder: Path, command: str) -> list[dict[str, Any]]:
+def exported(name: str, folder: Path, command: str, thought: str = token_model.THOUGHT) -> list[dict[str, Any]]:
     """Evaluate a program on an episode with its model recorded, and return the exported samples."""
-    with scripted_model(token_model.answered) as model:
+    with scripted_model(partial(token_model.answered, thought=thought)) as model:
         env = {**variables(PROGRAMS[name], model, folder), "THE_KEY": KEY}
         for variable in ENDPOINTS:
             env.pop(variable, None)
@@ -56,8 +57,8 @@ def test_an_episode_of_a_program_is_a_chain_of_tokens(name: str, tmp_path: Path)
     assert [each for each, kept in zip(sample["logprobs"], sample["mask"], strict=True) if kept] == [
         token_model.LOGPROB
     ] * sum(sample["mask"])
+    assert token_model.THOUGHT in written  # and it comes back, or the chain would be broken behind it
     if name == "Claude Code":
-        assert token_model.THOUGHT in written
         # It has asked for the schema of the tool before, which changed the list of tools at the head of the prompt.
         assert (sample["piece"], sample["pieces"], sample["gap"]["place"]) == (1, 2, "prompt")
     else:
@@ -79,3 +80,25 @@ def test_a_program_that_compacts_its_conversation_has_a_sample_after_it(tmp_path
     assert after["gap"]["at"] < after["gap"]["of"] and after["gap"]["place"] == "prompt"
     assert sum(after["mask"]) == last["end"] - last["start"]
     assert (before["reward"], after["reward"], before["pieces"]) == (1.0, 1.0, 2)
+
+
+@pytest.mark.world
+def test_claude_code_compacts_and_has_samples_after_it(tmp_path: Path) -> None:
+    limit = "env CLAUDE_CODE_AUTO_COMPACT_WINDOW=100000 CLAUDE_AUTOCOMPACT_PCT_OVERRIDE=60 "
+    thought = token_model.THOUGHT * 2500  # more tokens than that, but its first prompt has fewer
+    samples = exported("Claude Code", tmp_path, limit + PROGRAMS["Claude Code"].command, thought)
+    (calling,) = [each for each in samples if any(span["steps"] for span in each["spans"])]
+    (calls,) = calling["spans"]  # what comes next does not continue it
+    assert (calls["steps"], calling["reward"]) == ([1, 2], 1.0)
+    assert thought in text(calling, calls["start"], calls["end"])
+    summing, after = samples[calling["piece"] + 1], samples[-1]
+    assert token_model.SUMMING in text(summing, 0, summing["spans"][0]["start"])
+    (last,) = after["spans"]
+    assert DONE in text(after, 0, last["start"]) and token_model.SUMMING not in text(after, 0, last["start"])
+    for sample in samples[1:]:
+        first = sample["spans"][0]
+        assert sample["gap"]["turn"] == first["turn"] and sample["gap"]["at"] < sample["gap"]["of"]
+        assert sample["gap"]["place"] == "prompt" and not any(sample["mask"][: first["start"]])
+    turns = [span["turn"] for sample in samples for span in sample["spans"]]
+    assert sorted(turns) == list(range(len(turns)))  # none is trained on twice
+    assert {each["reward"] for each in samples} == {1.0} and {each["pieces"] for each in samples} == {len(samples)}

@@ -15,16 +15,19 @@ from scripted_model import DONE, SEARCH, stream_of
 
 JSON = dict[str, Any]
 THOUGHT = "I shall count twice at once."
+SUMMING = "Do NOT call any tools"
+"""Stands in Claude Code's request for a summary."""
+
 LOGPROB = -0.25
 
 
-def answered(path: str, body: JSON) -> tuple[str | None, bytes]:
+def answered(path: str, body: JSON, thought: str = THOUGHT) -> tuple[str | None, bytes]:
     """Return content type and body of the answer to one request, as `scripted_model.answered` does."""
     path = path.partition("?")[0]
     if path.endswith("/messages/count_tokens"):
         return "application/json", b'{"input_tokens": 10}'
     if path.endswith("/messages"):
-        return _messages(body)
+        return _messages(body, thought)
     return stream_of(_responses(body)) if path.endswith("/responses") else (None, b"{}")
 
 
@@ -63,19 +66,21 @@ def _block(block: JSON) -> str:
     return json.dumps(kept)
 
 
-def _messages(body: JSON) -> tuple[str, bytes]:
+def _messages(body: JSON, thought: str) -> tuple[str, bytes]:
     blocks = [block for each in body["messages"] if isinstance(each["content"], list) for block in each["content"]]
     used = [block["name"] for block in blocks if block["type"] == "tool_use"]
     names = [tool["name"] for tool in body.get("tools", ())]
     deferred = re.search(r"mcp__\w+?__add\b", json.dumps(body))
-    calls = _calls(names, sum(name.endswith("add") for name in used))
+    # When the conversation is compacted, a summary is asked for, which takes the place of the calls then.
+    summed_up = any(sign in json.dumps(body["messages"][-1:]) for sign in (SUMMING, DONE))
+    calls = _calls(names, sum(name.endswith("add") for name in used) + summed_up)
     content: list[JSON] = [
         {"type": "tool_use", "id": f"toolu_{len(blocks)}_{number}", "name": name, "input": {"by": 1}}
         for number, name in enumerate(calls)
     ]
     if content:
-        content.insert(0, {"type": "thinking", "thinking": THOUGHT, "signature": "scripted"})
-    elif SEARCH in names and deferred is not None and not used:
+        content.insert(0, {"type": "thinking", "thinking": thought, "signature": "scripted"})
+    elif SEARCH in names and deferred is not None and not used and not summed_up:
         given = {"query": f"select:{deferred[0]}"}
         content = [{"type": "tool_use", "id": "toolu_search", "name": SEARCH, "input": given}]
     else:
@@ -132,6 +137,8 @@ def _item(item: JSON) -> str:
         kept["content"] = [part.get("text") for part in content]
     elif content is not None:
         kept["content"] = content
+    if item.get("summary"):
+        kept["summary"] = [part["text"] for part in item["summary"]]
     # What the model wrote stands behind the mark of its turn, and what follows in front of the next.
     mark = "\nassistant:" if kept["type"] in ("function_call", "reasoning") or item.get("role") == "assistant" else "\n"
     return mark + json.dumps(kept, sort_keys=True)
@@ -154,7 +161,10 @@ def _responses(body: JSON) -> list[tuple[str | None, JSON]]:
         if (namespace := namespaces[name]) is not None:
             item["namespace"] = namespace
         items.append(item)
-    if not items:
+    if items:
+        thought: JSON = {"type": "reasoning", "id": "rs", "encrypted_content": "scripted"}
+        items.insert(0, {**thought, "summary": [{"type": "summary_text", "text": THOUGHT}]})
+    else:
         content = [{"type": "output_text", "text": DONE, "annotations": []}]
         items = [{"type": "message", "id": "msg", "role": "assistant", "status": "completed", "content": content}]
     given_ids = tokens(prompt_of_responses(body))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from itertools import pairwise
 from typing import Any
@@ -84,6 +85,23 @@ def test_a_prompt_that_is_not_what_came_before_begins_a_sample_and_says_where(wa
     assert broken.gap == Gap(2, at, 9, place)  # type: ignore[arg-type]
     assert f"repeats {at} of 9 tokens" in str(broken.gap)
     assert [(each.piece, each.pieces, each.reward) for each in (whole, broken)] == [(0, 2, 1.0), (1, 2, 1.0)]
+
+
+def test_parts_are_told_by_turn_and_of_the_end() -> None:
+    two = StepRecord(ToolCall("add", {}, 3), ToolOutcome.returned("so", 0.1), Reward(0.5, {"part": 0.25, "cost": -0.5}))
+    ended = Reward(1.0, {"verified": 1.0})
+    played = episode(step(1, None), step(2, 0.25), two, end_reward=ended)
+    played.total_reward = 1.75
+    (sample,) = samples_of([FIRST, SECOND, THIRD], played)
+    assert [dict(span.parts) for span in sample.spans] == [{}, {"part": 0.5, "cost": -0.5}, {}]
+    assert (sample.reward, sample.end_reward, dict(sample.end_parts)) == (1.75, 1.0, {"verified": 1.0})
+    assert dict(sample.parts) == {"part": 0.5, "cost": -0.5, "verified": 1.0}
+    plain = json.loads(json.dumps(sample.to_plain()))
+    assert (plain["spans"][1]["parts"], plain["end_parts"]) == ({"part": 0.5, "cost": -0.5}, {"verified": 1.0})
+    told = {"end_reward": 1.0, "end_parts": {"verified": 1.0}, "turn_rewards": [None, 0.75, None]}
+    for row in (slime(sample)["metadata"], nemo(sample)["extra_env_info"], trl(sample)["about"]):
+        assert {name: row[name] for name in told} == told
+        assert row["turn_parts"] == [{}, {"part": 0.5, "cost": -0.5}, {}]
 
 
 def test_a_conversation_beside_the_first_is_a_sample_of_its_own() -> None:

@@ -13,10 +13,12 @@ from interrupted import PROGRAM, errors_in, interrupted
 from served import served
 from trainer_worlds import Booth, Coin, Doors, Late, Shop, Stuck, Together
 
+from mcpenv.cli import execute
 from mcpenv.server.app import create_app
 from mcpenv.trajectories import RecordedEnvironment, RecordedEpisode, Recorder
-from mcpenv_client.types.model_turns import ModelTurn
-from mcpenv_client.types.records import Trajectory
+from mcpenv_client.types.model_turns import ModelTurn, TurnTokens
+from mcpenv_client.types.records import Reward, Trajectory
+from mcpenv_client.types.tasks import Task
 
 pytestmark = [pytest.mark.world, pytest.mark.timeout(600)]
 
@@ -157,3 +159,41 @@ def test_an_export_makes_tokens_by_a_tokenizer_for_an_endpoint_that_gives_none(t
     assert found["text"].startswith("<|im_start|>user\nGo.<|im_end|>\n<|im_start|>assistant\n")
     assert found["written"].endswith("Gone.<|im_end|>") and "Go.<" not in found["written"]
     assert (found["row"]["tokenizer"], found["row"]["logprobs"]) == (str(tmp_path / "tokenizer"), None)
+
+
+def test_the_trainer_learns_from_exported_rows_with_their_masks(tmp_path: Path) -> None:
+    def turn(prompt: list[int], ids: list[int]) -> ModelTurn:
+        made = ModelTurn("chat_completions", "/v1/chat/completions", {}, status=200, answer={}, prompt_ids=prompt)
+        made.tokens = [TurnTokens(ids, [-0.5] * len(ids))]
+        return made
+
+    with Recorder(tmp_path / "record") as recorder:
+        for number, reward in enumerate((1.0, 0.0)):
+            turns = [turn([15, 16, 17], [20, 21 + number])]
+            if number == 0:
+                turns.append(turn([15, 16, 17, 20, 21, 30, 31], [22]))
+            trajectory = Trajectory(f"e{number}", terminated=True, task=Task(id="t"))
+            trajectory.end_reward, trajectory.total_reward = Reward(reward), reward
+            recorder.write(RecordedEpisode(trajectory, RecordedEnvironment("w"), model_turns=turns))
+    out = tmp_path / "rows.jsonl"
+    assert execute(["trajectories", "export", str(tmp_path / "record"), "--format", "trl", "--out", str(out)]) == 0
+    program = Path(__file__).with_name("trl_read_program.py")
+    command = [os.environ["MCPENV_TRL"], str(program), str(out)]
+    environ = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TRL_EXPERIMENTAL_SILENCE": "1"}
+    ran = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=300, check=False)
+    assert ran.returncode == 0, ran.stderr
+    found = json.loads(ran.stdout.splitlines()[-1])
+    # The trainer shuffles a batch.
+    order = sorted(range(2), key=lambda at: -found["advantages"][at])
+    trained = [
+        [token for token, *marks in zip(*each, strict=True) if all(marks)]
+        for each in zip(found["completion_ids"], found["completion_mask"], found["tool_mask"], strict=True)
+    ]
+    assert [trained[at] for at in order] == [[20, 21, 22], [20, 22]]
+    seen = [
+        [token for token, mark in zip(*each, strict=True) if mark]
+        for each in zip(found["completion_ids"], found["completion_mask"], strict=True)
+    ]
+    assert [seen[at] for at in order] == [[20, 21, 30, 31, 22], [20, 22]]
+    assert found["prompt_ids"] == [[15, 16, 17]] * 2 and found["advantages"][order[0]] > 0.5
+    assert found["reward"] == 0.5 and found["learned"]

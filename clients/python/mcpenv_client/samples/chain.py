@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mcpenv_client.scores import score_of, whole_status
-from mcpenv_client.types.records import Trajectory, components_of, summed
+from mcpenv_client.types.records import Reward, Trajectory, components_of, summed
 from mcpenv_client.types.tasks import LABELS
 
 from .sample import Gap, Place, Sample, SampledTurn, Span, finite_logprobs
@@ -43,7 +43,7 @@ class _Chain:
             low, high = (middle, high) if self.tokens[low:middle] == prompt[low:middle] else (low, middle - 1)
         return low
 
-    def add(self, turn: SampledTurn, rewards: Mapping[int, float]) -> None:
+    def add(self, turn: SampledTurn, rewards: Mapping[int, Reward]) -> None:
         """Append what the turn's prompt adds, and the turn's tokens."""
         between = turn.prompt_ids[len(self.tokens) :]
         start = len(self.tokens) + len(between)
@@ -53,8 +53,9 @@ class _Chain:
         if self.logprobs is not None:
             self.logprobs = None if known is None else [*self.logprobs, *(_UNKNOWN for _ in between), *known]
         earned = [rewards[step] for step in turn.steps if step in rewards]
-        reward = summed(earned) if earned else None
-        self.spans.append(Span(start, len(self.tokens), turn.index, reward, tuple(turn.steps), turn.policy_version))
+        reward = summed(each.value for each in earned) if earned else None
+        place = (start, len(self.tokens), turn.index)
+        self.spans.append(Span(*place, reward, tuple(turn.steps), turn.policy_version, components_of(earned)))
         self.tokenizer = self.tokenizer or turn.tokenizer
 
     def place(self, at: int) -> Place:
@@ -64,7 +65,7 @@ class _Chain:
         return "model" if self.mask[at] else "answer"
 
 
-def chains(turns: Iterable[SampledTurn], rewards: Mapping[int, float]) -> list[_Chain]:
+def chains(turns: Iterable[SampledTurn], rewards: Mapping[int, Reward]) -> list[_Chain]:
     """Return the sequences of an episode.
 
     A turn continues the longest sequence whose tokens, all of them, its prompt begins with; else it begins one. So a
@@ -110,7 +111,7 @@ def samples_of(turns: Iterable[SampledTurn], trajectory: Trajectory | None = Non
     """
     rewards = {}
     if trajectory is not None:
-        rewards = {step.call.step: step.reward.value for step in trajectory.steps if step.reward is not None}
+        rewards = {step.call.step: step.reward for step in trajectory.steps if step.reward is not None}
         about = {**about_episode(trajectory), **about}
     made = chains(turns, rewards)
     return [
@@ -134,10 +135,13 @@ def about_episode(trajectory: Trajectory) -> dict[str, Any]:
     status, task = trajectory.status, trajectory.task
     reward = score_of(trajectory) if status is not None and status.usable else None
     whole = whole_status(trajectory)
-    rewards = (*(step.reward for step in trajectory.steps), trajectory.end_reward)
+    end = trajectory.end_reward
+    rewards = (*(step.reward for step in trajectory.steps), end)
     return {
         "reward": reward,
         "parts": components_of(reward for reward in rewards if reward is not None),
+        "end_reward": None if end is None else end.value,
+        "end_parts": {} if end is None else dict(end.components),
         "status": "unfinished" if status is None else status.code.value,
         "usable": reward is not None and whole is not None and whole.usable,
         "truncated": trajectory.truncated,

@@ -24,6 +24,10 @@ def _about(sample: Sample) -> dict[str, Any]:
         "seed": sample.seed,
         **sample.labels,
         "parts": dict(sample.parts),
+        "turn_rewards": [span.reward for span in sample.spans],
+        "turn_parts": [dict(span.parts) for span in sample.spans],
+        "end_reward": sample.end_reward,
+        "end_parts": dict(sample.end_parts),
         "status": sample.status,
         "truncated": sample.truncated,
         "policy_version": sample.policy_version,
@@ -36,6 +40,8 @@ def _about(sample: Sample) -> dict[str, Any]:
 
 def verl(sample: Sample) -> dict[str, Any]:
     """Return the fields of verl 0.9's ``AgentLoopOutput``, with ``uid`` for its groups."""
+    about = _about(sample)
+    turn_scores = about.pop("turn_rewards")  # verl's name
     return {
         "uid": sample.group,
         "prompt_ids": sample.prompt_ids,
@@ -44,7 +50,7 @@ def verl(sample: Sample) -> dict[str, Any]:
         "response_logprobs": sample.completion_logprobs,
         "reward_score": sample.reward,
         "num_turns": len(sample.spans),
-        "extra_fields": {**_about(sample), "advantage": sample.advantage, "turn_scores": _rewards(sample)},
+        "extra_fields": {**about, "advantage": sample.advantage, "turn_scores": turn_scores},
     }
 
 
@@ -136,10 +142,6 @@ def atropos(group: Sequence[Sample]) -> dict[str, Any]:
 def _atropos_logprobs(sample: Sample) -> list[float]:
     given = sample.logprobs or []
     return [value if kept else NO_LOGPROB for value, kept in zip(given, sample.mask, strict=True)]
-
-
-def _rewards(sample: Sample) -> list[float | None]:
-    return [span.reward for span in sample.spans]
 
 
 ROWS: dict[str, Callable[[Sample], dict[str, Any]]] = {"verl": verl, "slime": slime, "nemo": nemo, "trl": trl}

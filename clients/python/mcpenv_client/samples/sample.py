@@ -77,6 +77,7 @@ class Span:
         turn: as `SampledTurn.index`.
         reward: the sum of the rewards of its steps; None if none was scored.
         steps, policy_version: as in `SampledTurn`.
+        parts: the sums of the named components of those rewards.
     """
 
     start: int
@@ -85,6 +86,7 @@ class Span:
     reward: float | None = None
     steps: tuple[int, ...] = ()
     policy_version: int | None = None
+    parts: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,8 @@ class Sample:
         spans: the turns of the model, in order.
         reward: the episode's return; None if nothing was scored, or if the status is not about the agent.
         parts: the sums of the named components of the rewards.
+        end_reward, end_parts: the reward of an end that was not a step, and its named components; None and empty if
+            the last step has it.
         advantage: the advantage over the group; None without a group or a reward.
         status: the episode's `StatusCode`.
         usable: False if the optimiser must not see it: the reward is None, or a step is not about the agent.
@@ -126,6 +130,8 @@ class Sample:
     spans: list[Span] = field(default_factory=list)
     reward: float | None = None
     parts: Mapping[str, float] = field(default_factory=dict)
+    end_reward: float | None = None
+    end_parts: Mapping[str, float] = field(default_factory=dict)
     advantage: float | None = None
     status: str = "completed"
     usable: bool = True
@@ -184,7 +190,9 @@ class Sample:
         plain = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
         plain["spans"] = [dataclasses.asdict(span) for span in self.spans]
         plain["gap"] = None if self.gap is None else {**self.gap._asdict(), "text": str(self.gap)}
-        return {**plain, "parts": dict(self.parts), "labels": dict(self.labels), "policy_version": self.policy_version}
+        for name in ("parts", "end_parts", "labels"):
+            plain[name] = dict(plain[name])
+        return {**plain, "policy_version": self.policy_version}
 
 
 def finite_logprobs(values: Sequence[float | None]) -> list[float] | None:
