@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import itertools
 import os
 import socket
@@ -49,9 +50,11 @@ class World(MCPEnvironment):
             return os.getpid()
 
         @self.tool
-        async def stick(gate: str) -> int:
-            """Block the event loop in C, for ever, once a file beside ``gate`` says so."""
+        async def stick(gate: str, seconds: float | None = None) -> int:
+            """Block the event loop in C, for some time or for ever, once a file beside ``gate`` says so."""
             note(gate)
+            if seconds is not None:
+                return int(ctypes.PyDLL(None).usleep(int(seconds * 1e6)))
             return sum(itertools.repeat(0))
 
         @self.tool

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
+import itertools
 import os
 import random
 import signal
@@ -46,6 +48,12 @@ class Dice(MCPEnvironment):
             """Do not answer for some time."""
             time.sleep(seconds)
             return "late"
+
+        @self.tool
+        def grind(seconds: float) -> str:
+            """Hold the interpreter for some time, as slow code in C does."""
+            ctypes.PyDLL(None).usleep(int(seconds * 1e6))
+            return "ground"
 
         @self.tool
         def eat(size: int) -> int:
@@ -136,6 +144,49 @@ async def five_rolls_async(episode: Episode) -> int:
         await asyncio.sleep(0)
         total += sum((await episode.call_tool("roll", {"times": times})).observation.result.data)
     return total
+
+
+class Counts:
+    """An async policy that calls a tool until a file says stop, and keeps the number of its calls in another."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    async def __call__(self, episode: Episode) -> None:
+        for number in itertools.count(1):
+            await episode.call_tool("roll", {"times": 0})
+            (self.directory / "calls").write_text(str(number))
+            await asyncio.sleep(0.01)
+            if (self.directory / "stop").exists():
+                return
+
+
+class CountsBlocking(Counts):
+    """The same as a plain function."""
+
+    def __call__(self, episode: BlockingEpisode) -> None:  # type: ignore[override]
+        for number in itertools.count(1):
+            episode.call_tool("roll", {"times": 0})
+            (self.directory / "calls").write_text(str(number))
+            time.sleep(0.01)
+            if (self.directory / "stop").exists():
+                return
+
+
+async def grinds(episode: Episode) -> str:
+    """Make a call that holds the interpreter for a second, between two others."""
+    await episode.call_tool("roll")
+    text = (await episode.call_tool("grind", {"seconds": 1.0})).text
+    await episode.call_tool("roll")
+    return text
+
+
+async def rolls_at_once(episode: Episode) -> None:
+    """Make three calls at once after an answer of a model, then one after another answer."""
+    episode.wrote([1], [2, 3], [-0.5, -0.5])
+    rolled = await asyncio.gather(*(episode.call_tool("roll", {}) for _ in range(3)))
+    episode.wrote([1, 2, 3, *(len(each.text) for each in rolled)], [4], [-0.25])
+    await episode.call_tool("roll", {})
 
 
 def slow_rolls(episode: BlockingEpisode) -> None:

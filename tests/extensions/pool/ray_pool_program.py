@@ -16,6 +16,7 @@ import ray
 from pool_worlds import (
     Beside,
     Calls,
+    Counts,
     Dice,
     Locked,
     Marked,
@@ -25,6 +26,7 @@ from pool_worlds import (
     calls,
     five_rolls,
     five_rolls_async,
+    grinds,
     wrong,
     wrong_at_three,
 )
@@ -63,6 +65,11 @@ async def episodes(pool: EnvPool, expected: list[str], directory: Path) -> dict[
     poison = await pool.rollout(Always("die", 70), TASKS, n=20, seed=5, retries=0)
     found["poison"] = [each.assignment.number for each in poison if not each.status.usable]
 
+    ground = await pool.rollout(grinds, TASKS[:3], seed=0)
+    async with EnvPool(Dice, 4) as local:
+        found["slow"] = [digests(ground) == digests(await local.rollout(grinds, TASKS[:3], seed=0)), len(ground)]
+    found["paused"] = await paused(pool, directory)
+
     limits = Limits(episode_timeout_s=6.0)
     hung = await pool.rollout(
         Once(directory / "hung", "hang", {"seconds": 3600}, 70), TASKS, n=20, seed=5, limits=limits
@@ -84,6 +91,24 @@ async def episodes(pool: EnvPool, expected: list[str], directory: Path) -> dict[
     except PoolError as error:
         found["not plain"] = "return plain data from the policy" in str(error)
     return found
+
+
+async def paused(pool: EnvPool, directory: Path) -> list[object]:
+    """Pause a running episode, whose policy counts its calls in a file, and continue it."""
+    calls_made = directory / "calls"
+    playing = asyncio.ensure_future(pool.rollout(Counts(directory), ["t1"]))
+    while not calls_made.exists():
+        await asyncio.sleep(0.01)
+    pool.pause()
+    same, before = 0, ""
+    while same < 4:  # the message to an actor may need some time
+        await asyncio.wait([playing], timeout=0.2)
+        same, before = same + 1 if calls_made.read_text() == before else 0, calls_made.read_text()
+    (directory / "stop").touch()
+    done, _ = await asyncio.wait([playing], timeout=0.2)
+    pool.resume()
+    (played,) = await playing
+    return [not done, played.status.code.value, played.attempts]
 
 
 async def steps(pool: EnvPool) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from pool_worlds import Dice
+from pool_worlds import Dice, rolls_at_once
 from test_env_pool import KINDS, TASKS
 
 from mcpenv_client.pool import EnvPool
@@ -47,6 +47,20 @@ def test_samples_come_in_groups_with_advantages(kind: Callable[[], Any]) -> None
         assert sample.policy_version == 4
         assert sample.usable and sample.reward is not None
         assert len(sample.logprobs or []) == len(sample.tokens)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_calls_at_once_belong_to_the_answer_that_made_them(kind: Callable[[], Any]) -> None:
+    async def body() -> list[Sample]:
+        async with kind() as pool:
+            return [sample async for sample in pool.samples(rolls_at_once, TASKS[:2], group=2, seed=3)]
+
+    samples = asyncio.run(body())
+    assert len(samples) == 4
+    for sample in samples:
+        assert [span.steps for span in sample.spans] == [(1, 2, 3), (4,)] and (sample.pieces, sample.gap) == (1, None)
+        earned = [span.reward for span in sample.spans if span.reward is not None]
+        assert sample.reward == pytest.approx(sum(earned) + (sample.end_reward or 0.0)) and len(earned) == 2
 
 
 def values(make: Callable[[], Any]) -> list[Sample]:

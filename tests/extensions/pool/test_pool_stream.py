@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pool_worlds import Calls, Dice, calls, five_rolls, five_rolls_async, wrong_at_three
+from pool_worlds import Calls, Counts, CountsBlocking, Dice, calls, five_rolls, five_rolls_async, grinds, wrong_at_three
 from test_env_pool import KINDS, TASKS, digests, run
 
 from mcpenv.server.serve import serving
 from mcpenv_client import EnvClient, StatusCode
-from mcpenv_client.pool import BlockingEpisode, EnvPool, Episode, Played, PolicyFailed, PoolError
+from mcpenv_client.pool import EnvPool, Played, PolicyFailed, PoolError
 from mcpenv_client.pool.clock import Clock
 from mcpenv_client.types.records import Trajectory
 
@@ -212,33 +211,6 @@ def test_without_trajectories_a_server_is_not_asked_for_them() -> None:
     run(play)
 
 
-class Counts:
-    """An async policy that calls a tool until a file says stop, and keeps the number of its calls in another."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-
-    async def __call__(self, episode: Episode) -> None:
-        for number in itertools.count(1):
-            await episode.call_tool("roll", {"times": 0})
-            (self.directory / "calls").write_text(str(number))
-            await asyncio.sleep(0.01)
-            if (self.directory / "stop").exists():
-                return
-
-
-class CountsBlocking(Counts):
-    """The same as a plain function."""
-
-    def __call__(self, episode: BlockingEpisode) -> None:  # type: ignore[override]
-        for number in itertools.count(1):
-            episode.call_tool("roll", {"times": 0})
-            (self.directory / "calls").write_text(str(number))
-            time.sleep(0.01)
-            if (self.directory / "stop").exists():
-                return
-
-
 @pytest.mark.parametrize("policy", [Counts, CountsBlocking])
 @pytest.mark.parametrize("kind", KINDS)
 def test_episodes_wait_while_the_pool_is_paused(kind: Any, policy: Any, tmp_path: Path) -> None:
@@ -264,6 +236,19 @@ def test_episodes_wait_while_the_pool_is_paused(kind: Any, policy: Any, tmp_path
             playing = asyncio.ensure_future(pool.rollout(five_rolls, ["t1"]))
             await asyncio.wait([playing], timeout=0.1)
         await asyncio.gather(playing, return_exceptions=True)  # closing continues what waits
+
+    run(play)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_tool_that_holds_the_interpreter_is_slow_and_nothing_else(kind: Any) -> None:
+    async def play() -> None:
+        async with kind() as pool:
+            played = await pool.rollout(grinds, TASKS[:3], seed=0)
+        assert {each.attempts for each in played} == {1} and [each.value for each in played] == ["ground"] * 3
+        assert {each.status.code for each in played} == {StatusCode.COMPLETED}
+        async with EnvPool(Dice, 4) as local:
+            assert digests(played) == digests(await local.rollout(grinds, TASKS[:3], seed=0))
 
     run(play)
 

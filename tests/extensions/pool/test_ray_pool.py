@@ -40,6 +40,8 @@ def test_actors_play_the_same_episodes_and_lose_nothing_that_was_promised(tmp_pa
         "killed": [True, True, True],
         "lost": ["transport_lost", 2, None],
         "poison": [70],
+        "slow": [True, 3],
+        "paused": [True, "completed", 1],
         "hung": [True, True],
         "hung async": [True, True],
         "policy": True,

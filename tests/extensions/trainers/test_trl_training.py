@@ -61,6 +61,13 @@ def test_the_trainer_plays_learns_from_the_verifier_and_shows_schemas_whole(monk
     assert example["texts"][0] == f"{look}{seen}{opened}"
     assert example["trained"][0] == f"{look}{opened}"
     assert example["trained"][1] == f"{look}{call.format('break_verifier', '{}')}Done.<|im_end|>"
+    two = call.format("look", "{}").removesuffix("<|im_end|>")
+    both = 2 * '\n<tool_response>\n{"colour":"red"}\n</tool_response>'
+    assert side["twice"] == {
+        "text": f"{two}\n{look}\n<|im_start|>user{both}<|im_end|>\n<|im_start|>assistant\n{opened}",
+        "trained": f"{two}\n{look}{opened}",
+        "reward": 1.5,
+    }
     unbegun = side["unbegun"]
     assert (unbegun["completion_ids"], unbegun["env_mask"]) == ([[unbegun["end"]]], [[0]]) and unbegun["prompt_ids"][0]
     assert (unbegun["episode_reward"], Late.failing) == ([None], {1: 0})

@@ -104,6 +104,22 @@ def bought(url: str, trainer: Any, tokenizer: Any) -> dict[str, Any]:
     return {"tool": shown, "rewards": given["episode_reward"]}
 
 
+def twice(url: str, trainer: Any, tokenizer: Any) -> dict[str, Any]:
+    """Return the texts of a rollout whose first answer has two calls: all, and what is trained on."""
+    look = '<tool_call>\n{"name": "look", "arguments": {}}\n</tool_call>'
+    texts = {0: f"{look}\n{look}<|im_end|>", 2: CALL}
+
+    def generate(trainer: Any, prompts: list[list[int]]) -> list[list[int]]:
+        seen = [tokenizer.decode(prompt).count("\n<tool_response>") for prompt in prompts]
+        return [tokenizer(texts[answers])["input_ids"] for answers in seen]
+
+    rollouts = McpenvRollouts(url, generate=generate, max_turns=3)
+    given = rollouts([rollouts.train_dataset[0]["prompt"]], trainer)
+    ids, mask = given["completion_ids"][0], given["env_mask"][0]
+    trained = [token for token, kept in zip(ids, mask, strict=True) if kept]
+    return {"text": tokenizer.decode(ids), "trained": tokenizer.decode(trained), "reward": given["episode_reward"][0]}
+
+
 def unbegun(url: str, trainer: Any) -> dict[str, Any]:
     """Return what a rollout gives whose reset fails each time."""
     rollouts = McpenvRollouts(url, split=None, num_tasks=2, retries=1)
@@ -178,6 +194,7 @@ def main(url: str, shop_url: str, together_url: str, late_url: str) -> None:
     beside.train()
     side = {"logged": beside.state.log_history, "example": scripted(url, beside, tokenizer)}
     side["bought"] = bought(shop_url, beside, tokenizer)
+    side["twice"] = twice(url, beside, tokenizer)
     side["unbegun"] = unbegun(late_url, beside)
     side["met"] = met(together_url, beside, tokenizer)
     ended = [environment.ending.status.code.value for environment in trainer.environments]

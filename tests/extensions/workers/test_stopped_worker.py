@@ -29,7 +29,7 @@ from mcpenv.extensions.workers.hub import Hub, Seat
 from mcpenv.extensions.workers.worker import Job
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.serve import Served
-from mcpenv_client.pool import EnvPool, Limits
+from mcpenv_client.pool import EnvPool, Episode, Limits
 from mcpenv_client.pool.env_pool import BackendName
 from mcpenv_client.types.status import StatusCode
 
@@ -344,19 +344,28 @@ def test_nobody_is_lost_when_the_fork_server_is_killed() -> None:
         run(main(server))
 
 
+class Sticks:
+    """A policy whose first episode calls a tool that never returns; the second one's is slow, and the third one's not.
+
+    Args:
+        directory: where the tool's files are.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    async def __call__(self, episode: Episode) -> None:
+        seconds = (None, 4.0, 0.0)[episode.assignment.number]
+        await episode.call_tool("stick", {"gate": str(self.directory / "gate"), "seconds": seconds})
+
+
 @pytest.mark.slow
 def test_a_tool_that_never_returns_costs_its_episode_alike_in_a_server_and_in_a_process(tmp_path: Path) -> None:
-    gate = tmp_path / "gate"
-
-    async def policy(episode: Any) -> None:
-        stuck = episode.assignment.number == 0
-        await episode.call_tool(*(("stick", {"gate": str(gate)}) if stuck else ("add",)))
-
     async def play(target: Any, backend: BackendName) -> tuple[StatusCode, float | None]:
         async with EnvPool(target, size=1, backend=backend) as pool:
-            limits = Limits(episode_timeout_s=5.0) if backend == "process" else None
-            stuck, other = await pool.rollout(policy, n=2, limits=limits, retries=0)
-        assert other.status.code is StatusCode.COMPLETED
+            limits = Limits(episode_timeout_s=8.0) if backend == "process" else None
+            stuck, *others = await pool.rollout(Sticks(tmp_path), n=3, limits=limits, retries=0)
+        assert [each.status.code for each in others] == [StatusCode.COMPLETED] * 2
         return stuck.status.code, stuck.reward
 
     async def main(server: Server) -> None:
