@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import platform
@@ -36,7 +37,18 @@ from mcpenv_client.types.tasks import Task
 
 from .fingerprint import fingerprint_of
 from .learner import learned
-from .plays import IDLE, SOLUTION, Step, by_heart, by_levels, definition_of, has_canary, outcomes, players
+from .plays import (
+    IDLE,
+    SOLUTION,
+    Step,
+    by_heart,
+    by_levels,
+    definition_of,
+    has_canary,
+    outcomes,
+    players,
+    scripted_name,
+)
 
 FORMAT = 1
 VARIANTS = "_variants"
@@ -45,6 +57,11 @@ STARTS = 5
 """The number of instances whose start is timed."""
 TIME_LIMIT_S = 900.0
 """Maximum seconds of each part of the validation."""
+VARIED = scripted_name(0.2)
+"""The agent that plays variants beside their originals."""
+MODEL = "model"
+SCORES = ("tasks", "solved", "interval", "mean_score", "failures")
+"""The figures of an agent that are shown of variants and of their originals."""
 BY_HEART = 0.2
 """The share of solved variants above which a task set rewards memory."""
 
@@ -100,11 +117,22 @@ def measure(
             main = next(iter(looked_at.values()), [])
             chosen = by_levels(main, extent.tasks)
             difficulty = _difficulty(bench, chosen, stage)
-            if model is not None and chosen:
-                difficulty["agents"]["model"] = _of_model(name, settings, model, chosen, stage)
+            of_model = None if model is None else functools.partial(_of_model, name, settings, model, stage)
+            if of_model is not None and chosen:
+                difficulty["agents"][MODEL] = of_model(chosen)
             with stage("learning", extent.learning) as step:
                 learnability = learned(bench, main, extent.learning, step) if main else _no_tasks()
             contamination = _contamination(bench, looked_at, extent.tasks, stage)
+            if of_model is not None and chosen:
+                of_main = {
+                    split: found
+                    for split, found in looked_at.items()
+                    if split.removesuffix(VARIANTS) == chosen[0].split
+                }
+                known = difficulty["agents"][MODEL]
+                contamination["beside"] += _beside(
+                    MODEL, of_main, extent.tasks, lambda tasks: known if tasks == chosen else of_model(tasks)
+                )
             cost = _cost(target, bench, chosen, validation)
     card = {
         "format": FORMAT,
@@ -219,10 +247,10 @@ def _difficulty(bench: Bench, tasks: Sequence[Task], stage: Stage) -> dict[str, 
 
 
 def _of_model(
-    target: str, settings: Sequence[str], model: Agent, tasks: Sequence[Task], stage: Stage
+    target: str, settings: Sequence[str], model: Agent, stage: Stage, tasks: Sequence[Task]
 ) -> dict[str, Any]:
     """Return the figures of an agent on tasks by `mcpenv.extensions.evaluation.evaluate`."""
-    with stage("agent: model", len(tasks)) as step, tempfile.TemporaryDirectory() as out:
+    with stage(f"agent: model, {tasks[0].split}", len(tasks)) as step, tempfile.TemporaryDirectory() as out:
         file = Path(out) / "tasks.jsonl"
         file.write_text("".join(f"{task.model_dump_json(exclude_none=True)}\n" for task in tasks), encoding="utf-8")
         done = evaluate(
@@ -265,10 +293,8 @@ def _contamination(bench: Bench, looked_at: Mapping[str, Sequence[Task]], number
         chosen = by_levels(tasks, number)
         with stage(f"by heart: {split}", len(chosen)) as step:
             if split != base:
-                originals = dict(enumerate(known))
-                places = {task.id: place for place, task in enumerate(tasks)}
-                same = ((task, originals.get(places[task.id])) for task in chosen)
-                pairs = ((task, oracle(original)) for task, original in same if original is not None)
+                twins = _twins(tasks, known)
+                pairs = ((task, oracle(twins[task.id])) for task in chosen if task.id in twins)
                 found = outcomes(bench, pairs, step)
             else:
                 found = by_heart(bench, known, chosen, step)
@@ -282,7 +308,45 @@ def _contamination(bench: Bench, looked_at: Mapping[str, Sequence[Task]], number
             if (shared := len(defined[one] & defined[other]))
         ],
         "by_heart": replays,
+        "beside": [*_beside(VARIED, looked_at, number, functools.partial(_scripted, bench, stage))],
     }
+
+
+def _scripted(bench: Bench, stage: Stage, tasks: Sequence[Task]) -> dict[str, Any]:
+    """Return the figures of the scripted agent that plays variants too. It makes mistakes by a task's number."""
+    with stage(f"{VARIED}: {tasks[0].split}", len(tasks)) as step:
+        pairs = ((task, players()[VARIED](task, seed)) for seed, task in enumerate(tasks))
+        return outcomes(bench, pairs, step).to_plain()
+
+
+def _twins(tasks: Sequence[Task], others: Sequence[Task]) -> dict[str, Task]:
+    """Return the task of the same number in another split, by the names of tasks."""
+    return {task.id: other for task, other in zip(tasks, others, strict=False)}
+
+
+def _beside(
+    agent: str, looked_at: Mapping[str, Sequence[Task]], number: int, figures_of: Callable[[Sequence[Task]], Any]
+) -> Iterator[dict[str, Any]]:
+    """Yield the scores of an agent on tasks and on their variants.
+
+    Args:
+        agent: its name.
+        looked_at: the first tasks of each split.
+        number: the most tasks of a split.
+        figures_of: plays tasks, and returns the figures.
+    """
+    for split, variants in looked_at.items():
+        base = split.removesuffix(VARIANTS)
+        if split == base or base not in looked_at:
+            continue
+        twins = _twins(looked_at[base], variants)
+        solvable = [task for task in looked_at[base] if task.id in twins and task.oracle and twins[task.id].oracle]
+        chosen = by_levels(solvable, number)
+        if not chosen:
+            continue
+        of_both = map(figures_of, (chosen, [twins[task.id] for task in chosen]))
+        one, other = ({name: each[name] for name in SCORES} for each in of_both)
+        yield {"agent": agent, "original": base, "variant": split, "of_originals": one, "of_variants": other}
 
 
 def _determinism(report: Report) -> dict[str, Any]:

@@ -210,6 +210,7 @@ def _contamination(part: Mapping[str, Any]) -> Iterator[Block]:
             ("tasks in two splits", str(sum(each["tasks"] for each in part["shared"]))),
         ],
     )
+    yield from _beside(part)
     if not part["by_heart"]:
         yield Paragraph("Not measured: an agent that plays by heart, because there is one split, or no solution.")
         return
@@ -228,6 +229,30 @@ def _contamination(part: Mapping[str, Any]) -> Iterator[Block]:
         for each in part["by_heart"]
     ]
     yield Table("By heart", ("played", "known by heart", "found by", "tasks", "solved"), rows, 3)
+
+
+def _beside(part: Mapping[str, Any]) -> Iterator[Block]:
+    if not part.get("beside"):
+        return
+    yield Paragraph(
+        "An agent that has learned tasks by heart scores less on their variants, which have other names and figures:"
+    )
+    rows = [
+        (
+            each["agent"],
+            each["original"],
+            str(each["of_originals"]["tasks"]),
+            _with_interval(each["of_originals"]),
+            _with_interval(each["of_variants"]),
+        )
+        for each in part["beside"]
+    ]
+    yield Table("Variants", ("agent", "split", "tasks", "originals solved", "variants solved"), rows, 2)
+
+
+def _with_interval(figures: Mapping[str, Any]) -> str:
+    low_high = figures["interval"]
+    return _share(figures["solved"]) + ("" if low_high is None else " ({:.2f} to {:.2f})".format(*low_high))
 
 
 def _determinism(part: Mapping[str, Any]) -> Iterator[Block]:

@@ -77,9 +77,14 @@ def outcomes(bench: Bench, pairs: Iterable[tuple[Task, Player | None]], on_step:
     return found
 
 
+def scripted_name(rate: float) -> str:
+    """Return the name of the scripted agent with a rate of mistakes."""
+    return f"{rate:.0%} mistakes"
+
+
 def players() -> Mapping[str, Callable[[Task, int], Player | None]]:
     """Return the agents by name: each makes the player of a task and a seed."""
-    scripted = {f"{rate:.0%} mistakes": _scripted(rate) for rate in RATES}
+    scripted = {scripted_name(rate): _scripted(rate) for rate in RATES}
     return {
         IDLE: lambda task, seed: None,
         RANDOM: lambda task, seed: at_random(task, seed, min(MAX_STEPS, task.limits.max_steps or MAX_STEPS)),

@@ -83,6 +83,13 @@ def test_solutions_by_heart_do_not_solve_variants(lamps: dict[str, Any]) -> None
     contamination = lamps["contamination"]
     assert contamination["variants"] == ["train_variants"]
     assert contamination["canary"] == {"train": 0.0, "train_variants": 0.0, "test": 1.0}
+    (beside,) = contamination["beside"]
+    assert (beside["agent"], beside["original"], beside["variant"]) == ("20% mistakes", "train", "train_variants")
+    one, other = beside["of_originals"], beside["of_variants"]
+    assert one["tasks"] == other["tasks"] == lamps["difficulty"]["tasks"] and 0 < one["solved"] <= 1
+    assert one["solved"] == other["solved"]  # the same calls go wrong
+    shown = f"| 20% mistakes | train | {one['tasks']} | {one['solved']:.2f} ("
+    assert shown in markdown(lamps) and "<td>train</td>" in html(lamps)
     variants, test = contamination["by_heart"]
     assert (variants["known"], variants["played"], variants["solved"]) == ("train", "train_variants", 0.0)
     assert (test["known"], test["played"], test["variants"]) == ("train", "test", False)
@@ -233,7 +240,11 @@ def test_a_model_at_an_endpoint_plays_the_tasks_that_the_other_agents_play(
     assert figures["agent"]["model"] == "lamp-model" and "a secret" not in text
     assert (figures["tasks"], figures["solved"], figures["failures"]) == (4, 0.5, 0)
     assert figures["by_level"] == {"1": 1.0, "2": 0.0}
-    assert len(model.asked) == 8 and set(model.keys) == {"Bearer a secret"}
+    # It has learned nothing by heart, so that it solves as many variants, which are played once more.
+    _, beside = json.loads(text)["contamination"]["beside"]
+    assert (beside["agent"], beside["original"], beside["variant"]) == ("model", "train", "train_variants")
+    assert [beside[which]["solved"] for which in ("of_originals", "of_variants")] == [0.5, 0.5]
+    assert len(model.asked) == 16 and set(model.keys) == {"Bearer a secret"}
     assert {tool["function"]["name"] for tool in model.asked[0]["tools"]} == {"switch", "dim", "look"}
 
 
