@@ -10,7 +10,7 @@ import pickle
 import shlex
 import stat
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any, ClassVar
@@ -358,8 +358,17 @@ BACKENDS = {
 """The modules of this package and their classes, by the name of the backend."""
 
 
+CAPABILITIES = ("programs", "python", "background", "ended", "bounded")
+"""What a backend may have; see `Sandbox`."""
+
+
 def make_sandbox(
-    backend: str = "in_process", *, timeout_s: float = 30.0, env: dict[str, str] | None = None, **options: Any
+    backend: str = "in_process",
+    *,
+    timeout_s: float = 30.0,
+    env: dict[str, str] | None = None,
+    needs: Collection[str] = (),
+    **options: Any,
 ) -> Sandbox:
     """Return a new sandbox with an empty folder.
 
@@ -367,19 +376,35 @@ def make_sandbox(
         backend: one of `BACKENDS`.
         timeout_s: maximum seconds of one command.
         env: environment variables of the commands.
+        needs: `CAPABILITIES` without which a backend is refused, before anything is started.
         options: further options of the backend: ``image`` of "container", ``pool`` and others of "remote".
 
     Raises:
-        ConfigurationError: there is no such backend or option, or this machine cannot run it; with the reason.
+        ConfigurationError: there is no such backend, capability or option, the backend lacks a capability, or this
+            machine cannot run it; with the reason.
     """
     if backend not in BACKENDS:
         raise ConfigurationError(
             f"there is no backend {backend!r} (there are: {', '.join(BACKENDS)}){meant(backend, BACKENDS)}"
         )
-    module, _, name = BACKENDS[backend].partition(":")
-    cls: type[Sandbox] = getattr(importlib.import_module(f".{module}", __package__), name)
+    cls = _class_of(backend)
     known = inspect.signature(cls).parameters
     for option in options:
         if option not in known:
             raise ConfigurationError(f"the backend {backend!r} has no option {option!r}{meant(option, known)}")
+    for need in needs:
+        if need not in CAPABILITIES:
+            raise ConfigurationError(
+                f"there is no capability {need!r} (there are: {', '.join(CAPABILITIES)}){meant(need, CAPABILITIES)}"
+            )
+    if lacks := [need for need in needs if need not in cls.capabilities]:
+        fit = [name for name in BACKENDS if _class_of(name).capabilities >= frozenset(needs)]
+        hint = f"choose {' or '.join(fit)}" if fit else "no backend has them all"
+        raise ConfigurationError(f"the backend {backend!r} lacks the capability {', '.join(lacks)}; {hint}")
     return cls(timeout_s=timeout_s, env=env, **options)
+
+
+def _class_of(backend: str) -> type[Sandbox]:
+    module, _, name = BACKENDS[backend].partition(":")
+    found: type[Sandbox] = getattr(importlib.import_module(f".{module}", __package__), name)
+    return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -174,6 +175,22 @@ def test_missing_programs_are_named(make: Make) -> None:
     sandbox.require(["awk", "sed"])
     with pytest.raises(ConfigurationError, match=f"{sandbox.backend}.*no-such-program, nor-this"):
         sandbox.require(["no-such-program", "awk", "nor-this"])
+
+
+def test_a_backend_without_a_capability_is_refused_before_anything_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    sandbox = make_sandbox(needs=["ended", "bounded"])
+    assert sandbox.run("echo 1").stdout == "1\n"
+    sandbox.close()
+    monkeypatch.setattr(subprocess, "Popen", None)
+    refused = {
+        ("in_process", "python"): "'in_process' lacks the capability python; choose bubblewrap",
+        ("remote", "ended"): "'remote' lacks the capability ended; choose in_process or bubblewrap or container",
+        ("bubblewrap", "python", "bounded"): "'bubblewrap' lacks the capability bounded; no backend has them all",
+        ("container", "pyhton"): "no capability 'pyhton' .*python",
+    }
+    for (backend, *needs), reason in refused.items():
+        with pytest.raises(ConfigurationError, match=reason):
+            make_sandbox(backend, needs=needs)
 
 
 def test_a_closed_sandbox_says_so(make: Make) -> None:
