@@ -47,7 +47,6 @@ class BubblewrapSandbox(Sandbox):
     """
 
     backend = "bubblewrap"
-    capabilities: ClassVar = frozenset({"programs", "python", "background", "ended"})
     max_file: ClassVar = MAX_BYTES
 
     def __init__(self, *, timeout_s: float = 30.0, env: dict[str, str] | None = None) -> None:

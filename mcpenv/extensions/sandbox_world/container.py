@@ -68,7 +68,6 @@ class ContainerSandbox(Sandbox):
     """
 
     backend = "container"
-    capabilities: ClassVar = frozenset({"programs", "background", "ended", "bounded"})
     max_file: ClassVar = MAX_BYTES
 
     def __init__(

@@ -45,7 +45,6 @@ class InProcessSandbox(Sandbox):
     """
 
     backend = "in_process"
-    capabilities: ClassVar = frozenset({"ended", "bounded"})
     max_file: ClassVar = 10_000_000
 
     def __init__(self, *, timeout_s: float = 30.0, env: dict[str, str] | None = None) -> None:

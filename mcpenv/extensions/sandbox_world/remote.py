@@ -93,7 +93,6 @@ class RemoteSandbox(Sandbox):
     """
 
     backend = "remote"
-    capabilities: ClassVar = frozenset({"programs", "background"})
     max_file: ClassVar = MAX_BYTES
 
     def __init__(

@@ -97,14 +97,9 @@ class Sandbox(ABC):
     Attributes:
         backend: the name of the backend.
         max_file: maximum bytes of a file.
-        capabilities: what it has: "programs" (all programs of a system, among them those of the image or machine),
-            "python" (a complete Python), "background" (a process may run beside the command's shell until the command
-            ends), "ended" (no process outlives its command, also if it left the command's session), "bounded" (memory
-            is bounded, and so is the number of processes if there are any).
     """
 
     backend: ClassVar[str]
-    capabilities: ClassVar[frozenset[str]]
     max_file: ClassVar[int]
 
     def __init__(self, *, timeout_s: float = 30.0, env: dict[str, str] | None = None) -> None:
@@ -112,6 +107,11 @@ class Sandbox(ABC):
             raise ConfigurationError(f"timeout_s={timeout_s}: a command needs more than 0 s")
         self.timeout_s = timeout_s
         self.env = dict(env or {})
+
+    @property
+    def capabilities(self) -> frozenset[str]:
+        """What the backend has, of `CAPABILITIES`."""
+        return HAVE[self.backend]
 
     @abstractmethod
     def run(self, command: str, *, stdin: bytes = b"") -> Completed:
@@ -359,7 +359,17 @@ BACKENDS = {
 
 
 CAPABILITIES = ("programs", "python", "background", "ended", "bounded")
-"""What a backend may have; see `Sandbox`."""
+"""All programs of a system, among them those of the image or machine; a complete Python; a process may run beside the
+command's shell until the command ends; no process outlives its command, also if it left the command's session; memory
+is bounded, and so is the number of processes if there are any."""
+
+HAVE = {
+    "in_process": frozenset({"ended", "bounded"}),
+    "bubblewrap": frozenset({"programs", "python", "background", "ended"}),
+    "container": frozenset({"programs", "background", "ended", "bounded"}),
+    "remote": frozenset({"programs", "background"}),
+}
+"""The capabilities of each backend."""
 
 
 def make_sandbox(
@@ -387,24 +397,19 @@ def make_sandbox(
         raise ConfigurationError(
             f"there is no backend {backend!r} (there are: {', '.join(BACKENDS)}){meant(backend, BACKENDS)}"
         )
-    cls = _class_of(backend)
-    known = inspect.signature(cls).parameters
-    for option in options:
-        if option not in known:
-            raise ConfigurationError(f"the backend {backend!r} has no option {option!r}{meant(option, known)}")
     for need in needs:
         if need not in CAPABILITIES:
             raise ConfigurationError(
                 f"there is no capability {need!r} (there are: {', '.join(CAPABILITIES)}){meant(need, CAPABILITIES)}"
             )
-    if lacks := [need for need in needs if need not in cls.capabilities]:
-        fit = [name for name in BACKENDS if _class_of(name).capabilities >= frozenset(needs)]
+    if lacks := [need for need in needs if need not in HAVE[backend]]:
+        fit = [name for name in BACKENDS if HAVE[name] >= frozenset(needs)]
         hint = f"choose {' or '.join(fit)}" if fit else "no backend has them all"
         raise ConfigurationError(f"the backend {backend!r} lacks the capability {', '.join(lacks)}; {hint}")
-    return cls(timeout_s=timeout_s, env=env, **options)
-
-
-def _class_of(backend: str) -> type[Sandbox]:
     module, _, name = BACKENDS[backend].partition(":")
-    found: type[Sandbox] = getattr(importlib.import_module(f".{module}", __package__), name)
-    return found
+    cls: type[Sandbox] = getattr(importlib.import_module(f".{module}", __package__), name)
+    known = inspect.signature(cls).parameters
+    for option in options:
+        if option not in known:
+            raise ConfigurationError(f"the backend {backend!r} has no option {option!r}{meant(option, known)}")
+    return cls(timeout_s=timeout_s, env=env, **options)
