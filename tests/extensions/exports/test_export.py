@@ -327,3 +327,34 @@ def test_a_seed_of_64_bits_is_kept_as_text_and_said(tmp_path: Path, capsys: pyte
     assert table.column("seed").to_pylist() == [5, 2**63 - 1, None, None, None]
     assert table.column("seed_text").to_pylist() == [None if seed is None else str(seed) for seed in seeds]
     assert "2 seeds of more than 64 bits" in capsys.readouterr().err
+
+
+class Numbers(MCPEnvironment):
+    """Says numbers that a float has not."""
+
+    def __init__(self) -> None:
+        @self.tool
+        def double(number: int) -> dict[str, int]:
+            """Double a number."""
+            return {"twice": 2 * number}
+
+
+@pytest.mark.parametrize("form", ["chat-openai", "chat-anthropic", "atif", "html", "parquet"])
+def test_large_whole_numbers_keep_each_digit(tmp_path: Path, form: str) -> None:
+    large = [2**53 + 1, -(2**63) - 1, 10**40 + 1]
+    with Recorder(tmp_path / "record") as recorder, Numbers() as env:
+        recorder.attach(env)
+        env.reset(seed=2**53 + 1, episode_id="large")
+        for number in large:
+            env.call_tool("double", {"number": number})
+        env.end()
+    suffix = {"parquet": "parquet", "html": "html"}.get(form, "jsonl")
+    file = export(tmp_path / "record", form, f"out.{suffix}")
+    if form == "parquet":
+        (row,) = pq.read_table(file).to_pylist()
+        assert row["seed"] == 2**53 + 1
+        text = json.dumps([[step["arguments"], step["structured_content"]] for step in row["steps"]])
+    else:
+        text = file.read_text()
+    for number in large:
+        assert str(number) in text and str(2 * number) in text

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -13,6 +15,9 @@ from mcpenv.extensions.contract.walk import error_text, running_places
 from mcpenv_client.errors import McpenvError
 
 from .judged import Judged, Validation, some_of
+
+CLOSE_S = 10.0
+"""Maximum seconds in which a part closes its instances at Ctrl-C or SIGTERM. A second Ctrl-C does not wait."""
 
 PARTS = ("contract", "schemas", "tasks", "cheats", "load", "security", "packaging")
 """The names of all parts, in the order in which they run."""
@@ -69,15 +74,19 @@ def run_parts(
 
 def _run(part: Part, judged: Judged, time_limit_s: float) -> bool:
     """Run one part. Return False if it did not end in time."""
-    own, bugs = Judged(part.name), list[Exception]()
+    own, bugs, done = Judged(part.name), list[Exception](), threading.Event()
     # A daemon, because code of the environment may never return.
     name = f"mcpenv-validate-{part.name}"
-    thread = threading.Thread(target=_judge, args=(part, own, bugs), name=name, daemon=True)
+    thread = threading.Thread(target=_judge, args=(part, own, bugs, done), name=name, daemon=True)
     began = time.monotonic()
-    thread.start()
-    thread.join(time_limit_s)
+    try:
+        thread.start()
+        ended = done.wait(time_limit_s)  # a join that is interrupted takes the thread for ended
+    except KeyboardInterrupt:
+        _interrupt(thread)
+        done.wait(CLOSE_S)
+        raise
     judged.seconds = time.monotonic() - began
-    ended = not thread.is_alive()
     if bugs:
         raise bugs[0]
     # A copy, because a thread that did not end may still add findings to its own object.
@@ -93,7 +102,21 @@ def _run(part: Part, judged: Judged, time_limit_s: float) -> bool:
     return ended
 
 
-def _judge(part: Part, into: Judged, bugs: list[Exception]) -> None:
+def _interrupt(thread: threading.Thread) -> None:
+    """Raise KeyboardInterrupt in a thread when it runs Python next, so that it closes its instances."""
+    if thread.ident is not None:
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(KeyboardInterrupt))
+
+
+def _judge(part: Part, into: Judged, bugs: list[Exception], done: threading.Event) -> None:
+    try:
+        with contextlib.suppress(KeyboardInterrupt):
+            _judge_all(part, into, bugs)
+    finally:
+        done.set()
+
+
+def _judge_all(part: Part, into: Judged, bugs: list[Exception]) -> None:
     for judge in part.judges:
         try:
             judge(into)
