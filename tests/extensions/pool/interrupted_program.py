@@ -60,7 +60,7 @@ def stream(make: Pool, policy: Any) -> None:
 def groups(make: Pool, policy: Any) -> None:
     async def play() -> None:
         async with make() as pool:
-            async for _ in pool.groups(policy, itertools.repeat("t1"), group=2, group_timeout_s=0.05):
+            async for _ in pool.groups(policy, itertools.repeat("t1"), group=2, group_timeout_s=60.0):
                 pass
 
     asyncio.run(play())

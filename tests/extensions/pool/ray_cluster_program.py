@@ -52,7 +52,9 @@ async def one_after_the_other(expected: list[str], cluster: Cluster) -> list[boo
     """Connect to the cluster in several pools in a row."""
     equal = []
     for options in ({}, {"num_cpus": 0.1}, {"scheduling_strategy": "DEFAULT"}):
-        async with EnvPool(Dice, 4, backend="ray", workers=2, address=cluster.address, actor_options=options) as pool:
+        async with EnvPool(
+            Dice, 4, backend="ray", start_timeout_s=600, workers=2, address=cluster.address, actor_options=options
+        ) as pool:
             equal += [digests(await pool.rollout(five_rolls, TASKS, n=5, seed=5)) == expected for _ in range(3)]
     return equal
 
@@ -68,7 +70,7 @@ async def main(directory: Path) -> dict[str, Any]:
         cluster.wait_for_nodes()
         found["pools in a row"] = await one_after_the_other(few, cluster)
         found["left"] = not ray.is_initialized()
-        async with EnvPool(Dice, 4, backend="ray", workers=2, address=cluster.address) as pool:
+        async with EnvPool(Dice, 4, backend="ray", start_timeout_s=600, workers=2, address=cluster.address) as pool:
             played = await pool.rollout(OnNodes(directory, 2), TASKS, n=50, seed=5)
             found["equal"] = digests(played) == expected
             found["nodes"] = len({each.value for each in played})

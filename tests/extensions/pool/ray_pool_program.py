@@ -137,12 +137,12 @@ async def forks(directory: Path) -> dict[str, Any]:
     found: dict[str, Any] = {}
     async with EnvPool(Dice, 2) as pool:
         expected = digests(await pool.rollout(five_rolls, TASKS, group=4, seed=1))
-    async with EnvPool(Dice, 2, backend="ray", workers=2) as pool:
+    async with EnvPool(Dice, 2, backend="ray", start_timeout_s=600, workers=2) as pool:
         found["equal forks"] = [
             digests(await pool.rollout(policy, TASKS, group=4, forks=True, seed=1)) == expected
             for policy in (five_rolls, five_rolls_async)
         ]
-    async with EnvPool(Wild, 2, backend="ray", workers=2) as pool:
+    async with EnvPool(Wild, 2, backend="ray", start_timeout_s=600, workers=2) as pool:
         once = Once(directory / "fork", "die", {}, 6)
         played = await pool.rollout(once, TASKS, group=4, forks=True)
         found["begun again"] = [len({each.attempts for each in group}) == 1 for group in groups(played)]
@@ -152,7 +152,7 @@ async def forks(directory: Path) -> dict[str, Any]:
         found["a mistake"] = [each.assignment.number for each in recorded if not each.status.usable]
         (lost, *rest) = await pool.rollout(Calls("die"), ["t1"], group=4, forks=True, retries=0)
         found["lost group"] = [len(rest), *{each.status.code.value for each in (lost, *rest)}]
-    async with EnvPool(Locked, 1, backend="ray", workers=1) as pool:
+    async with EnvPool(Locked, 1, backend="ray", start_timeout_s=600, workers=1) as pool:
         try:
             await pool.rollout(five_rolls, TASKS, group=4, forks=True)
         except PoolError as error:
@@ -164,7 +164,7 @@ async def warm(directory: Path, expected: list[str]) -> dict[str, Any]:
     """Play in one environment of one actor, while the next episode is reset."""
     await asyncio.to_thread(directory.mkdir)
     environment = functools.partial(Marked, directory)
-    async with EnvPool(environment, 1, backend="ray", workers=1, warm=1) as pool:
+    async with EnvPool(environment, 1, backend="ray", start_timeout_s=600, workers=1, warm=1) as pool:
         limits = Limits(episode_timeout_s=60)
         played = await pool.rollout(Beside(directory, len(TASKS)), TASKS, seed=5, limits=limits)
         found: dict[str, Any] = {"warm": digests(played) == expected}
@@ -199,14 +199,14 @@ async def main(directory: Path) -> dict[str, Any]:
         once = digests(await pool.rollout(five_rolls, TASKS, seed=5))
     found: dict[str, Any] = {}
     try:
-        async with EnvPool("nowhere_mcp", 1, backend="ray", workers=1):
+        async with EnvPool("nowhere_mcp", 1, backend="ray", start_timeout_s=600, workers=1):
             pass
     except PoolError as error:
         found["nowhere"] = "nowhere" in str(error)
     found["ended"] = not ray.is_initialized()
 
     ray.init(include_dashboard=False)
-    async with EnvPool(Dice, 4, backend="ray", workers=2, actor_options={"num_cpus": 0.1}) as pool:
+    async with EnvPool(Dice, 4, backend="ray", start_timeout_s=600, workers=2, actor_options={"num_cpus": 0.1}) as pool:
         found |= await episodes(pool, expected, directory)
         found |= await steps(pool)
     found |= await forks(directory)

@@ -16,7 +16,9 @@ async def main() -> dict[str, Any]:
     ray.init(include_dashboard=False)
     digests = {}
     for world, environment in WORLDS.items():
-        async with EnvPool(environment, 2, backend="ray", workers=2, actor_options={"num_cpus": 0.1}) as pool:
+        async with EnvPool(
+            environment, 2, backend="ray", start_timeout_s=600, workers=2, actor_options={"num_cpus": 0.1}
+        ) as pool:
             digests[world] = found(await pool.rollout(solution_of(world), TASKS, seed=5))
     return digests
 

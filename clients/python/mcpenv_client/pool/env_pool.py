@@ -56,6 +56,8 @@ class EnvPool(Plays):
         connect: makes the client of a URL for "remote", such as ``lambda url: EnvClient(url, headers=...)``.
         warm: the number of environments in addition to ``size`` to reset ahead of need in a rollout. In processes and
             actors it requires async policies.
+        start_timeout_s: seconds for a process of "process" to load the target, or for an actor of "ray" to be placed
+            and to load it; None: 120.
 
     Raises:
         ValueError: an argument does not fit the backend.
@@ -74,6 +76,7 @@ class EnvPool(Plays):
         actor_options: Mapping[str, Any] | None = None,
         connect: Callable[[str], EnvClient] | None = None,
         warm: int = 0,
+        start_timeout_s: float | None = None,
     ) -> None:
         if size < 1:
             raise ValueError(f"size is {size}; it must be 1 or more")
@@ -87,6 +90,7 @@ class EnvPool(Plays):
             "actor_options": actor_options,
             "connect": connect,
             "warm": warm or None,
+            "start_timeout_s": start_timeout_s,
         }
         options = {name: value for name, value in options.items() if value is not None}
         if backend not in _BACKENDS:
@@ -389,8 +393,8 @@ def _actor_backend(*arguments: Any, **options: Any) -> Backend:
 
 _BACKENDS: Mapping[str, tuple[Callable[..., Backend], set[str]]] = {
     "local": (LocalBackend, {"settings", "warm"}),
-    "process": (ProcessBackend, {"settings", "workers", "memory_bytes", "warm"}),
-    "ray": (_actor_backend, {"settings", "workers", "address", "actor_options", "warm"}),
+    "process": (ProcessBackend, {"settings", "workers", "memory_bytes", "warm", "start_timeout_s"}),
+    "ray": (_actor_backend, {"settings", "workers", "address", "actor_options", "warm", "start_timeout_s"}),
     "remote": (RemoteBackend, {"connect", "warm"}),
 }
 """The backends by name, with the options that each takes."""
