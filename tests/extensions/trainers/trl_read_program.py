@@ -17,7 +17,7 @@ from trl import GRPOConfig, GRPOTrainer
 INPUTS = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask", "tool_mask", "advantages")
 
 
-class Shown(GRPOTrainer):
+class Shown(GRPOTrainer):  # type: ignore[misc]
     """A trainer that keeps what its loss gets."""
 
     got: dict[str, Any]
