@@ -124,15 +124,7 @@ def measure(
                 learnability = learned(bench, main, extent.learning, step) if main else _no_tasks()
             contamination = _contamination(bench, looked_at, extent.tasks, stage)
             if of_model is not None and chosen:
-                of_main = {
-                    split: found
-                    for split, found in looked_at.items()
-                    if split.removesuffix(VARIANTS) == chosen[0].split
-                }
-                known = difficulty["agents"][MODEL]
-                contamination["beside"] += _beside(
-                    MODEL, of_main, extent.tasks, lambda tasks: known if tasks == chosen else of_model(tasks)
-                )
+                contamination["beside"] += _model_beside(looked_at, chosen, difficulty["agents"][MODEL], of_model)
             cost = _cost(target, bench, chosen, validation)
     card = {
         "format": FORMAT,
@@ -347,6 +339,18 @@ def _beside(
         of_both = map(figures_of, (chosen, [twins[task.id] for task in chosen]))
         one, other = ({name: each[name] for name in SCORES} for each in of_both)
         yield {"agent": agent, "original": base, "variant": split, "of_originals": one, "of_variants": other}
+
+
+def _model_beside(
+    looked_at: Mapping[str, Sequence[Task]],
+    played: Sequence[Task],
+    known: dict[str, Any],
+    of_model: Callable[[Sequence[Task]], dict[str, Any]],
+) -> Iterator[dict[str, Any]]:
+    """Yield the scores of a model on the tasks that it has played, and on their variants, which it plays now."""
+    main = played[0].split
+    splits = {split: found for split, found in looked_at.items() if split.removesuffix(VARIANTS) == main}
+    return _beside(MODEL, splits, len(played), lambda tasks: known if tasks == played else of_model(tasks))
 
 
 def _determinism(report: Report) -> dict[str, Any]:

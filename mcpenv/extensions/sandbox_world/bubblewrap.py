@@ -17,6 +17,7 @@ from mcpenv.extensions.sandbox.bubblewrap import command_line, find_bubblewrap, 
 
 from .sandbox import (
     FOLDER,
+    HAVE,
     LIMITS,
     MAX_BYTES,
     TIMED_OUT,
@@ -47,6 +48,7 @@ class BubblewrapSandbox(Sandbox):
     """
 
     backend = "bubblewrap"
+    capabilities: ClassVar = HAVE["bubblewrap"]
     max_file: ClassVar = MAX_BYTES
 
     def __init__(self, *, timeout_s: float = 30.0, env: dict[str, str] | None = None) -> None:

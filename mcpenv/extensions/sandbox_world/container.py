@@ -15,6 +15,7 @@ from mcpenv_client.providers import owner
 from .archive import packed, reader, unpacked
 from .sandbox import (
     FOLDER,
+    HAVE,
     LIMITS,
     MAX_BYTES,
     TIMED_OUT,
@@ -68,6 +69,7 @@ class ContainerSandbox(Sandbox):
     """
 
     backend = "container"
+    capabilities: ClassVar = HAVE["container"]
     max_file: ClassVar = MAX_BYTES
 
     def __init__(

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from mcpenv.errors import ConfigurationError
 
-from .sandbox import FOLDER, MAX_BYTES, TIMED_OUT, Completed, Entry, Sandbox, SandboxFailed, counted, shown
+from .sandbox import FOLDER, HAVE, MAX_BYTES, TIMED_OUT, Completed, Entry, Sandbox, SandboxFailed, counted, shown
 
 try:
     import bashkit
@@ -45,6 +45,7 @@ class InProcessSandbox(Sandbox):
     """
 
     backend = "in_process"
+    capabilities: ClassVar = HAVE["in_process"]
     max_file: ClassVar = 10_000_000
 
     def __init__(self, *, timeout_s: float = 30.0, env: dict[str, str] | None = None) -> None:

@@ -18,6 +18,7 @@ from mcpenv_client.providers.access import Access
 from .archive import packed, unpacked
 from .sandbox import (
     FOLDER,
+    HAVE,
     LIMITS,
     MAX_BYTES,
     MAX_OUTPUT,
@@ -93,6 +94,7 @@ class RemoteSandbox(Sandbox):
     """
 
     backend = "remote"
+    capabilities: ClassVar = HAVE["remote"]
     max_file: ClassVar = MAX_BYTES
 
     def __init__(

@@ -79,6 +79,24 @@ class Entry:
     content: bytes | str | None = None
 
 
+CAPABILITIES = {
+    "programs": "all programs of a system, among them those of the image or machine",
+    "python": "a complete Python",
+    "background": "a process may run beside the command's shell until the command ends",
+    "ended": "no process outlives its command, also if it left the command's session",
+    "bounded": "memory is bounded, and so is the number of processes if there are any",
+}
+"""What a backend may have, and what that means."""
+
+HAVE = {
+    "in_process": frozenset({"ended", "bounded"}),
+    "bubblewrap": frozenset({"programs", "python", "background", "ended"}),
+    "container": frozenset({"programs", "background", "ended", "bounded"}),
+    "remote": frozenset({"programs", "background"}),
+}
+"""The capabilities of each backend, which `make_sandbox` reads before it imports any."""
+
+
 class Sandbox(ABC):
     """A folder, ``/work``, and a shell for it. The base of every backend.
 
@@ -96,10 +114,12 @@ class Sandbox(ABC):
 
     Attributes:
         backend: the name of the backend.
+        capabilities: what it has, of `CAPABILITIES`.
         max_file: maximum bytes of a file.
     """
 
     backend: ClassVar[str]
+    capabilities: ClassVar[frozenset[str]]
     max_file: ClassVar[int]
 
     def __init__(self, *, timeout_s: float = 30.0, env: dict[str, str] | None = None) -> None:
@@ -107,11 +127,6 @@ class Sandbox(ABC):
             raise ConfigurationError(f"timeout_s={timeout_s}: a command needs more than 0 s")
         self.timeout_s = timeout_s
         self.env = dict(env or {})
-
-    @property
-    def capabilities(self) -> frozenset[str]:
-        """What the backend has, of `CAPABILITIES`."""
-        return HAVE[self.backend]
 
     @abstractmethod
     def run(self, command: str, *, stdin: bytes = b"") -> Completed:
@@ -356,20 +371,6 @@ BACKENDS = {
     "remote": "remote:RemoteSandbox",
 }
 """The modules of this package and their classes, by the name of the backend."""
-
-
-CAPABILITIES = ("programs", "python", "background", "ended", "bounded")
-"""All programs of a system, among them those of the image or machine; a complete Python; a process may run beside the
-command's shell until the command ends; no process outlives its command, also if it left the command's session; memory
-is bounded, and so is the number of processes if there are any."""
-
-HAVE = {
-    "in_process": frozenset({"ended", "bounded"}),
-    "bubblewrap": frozenset({"programs", "python", "background", "ended"}),
-    "container": frozenset({"programs", "background", "ended", "bounded"}),
-    "remote": frozenset({"programs", "background"}),
-}
-"""The capabilities of each backend."""
 
 
 def make_sandbox(

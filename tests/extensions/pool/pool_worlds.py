@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from mcpenv import MCPEnvironment, TaskSet
-from mcpenv_client.pool import BlockingEpisode, Episode
+from mcpenv_client.pool import BlockingEpisode, EnvPool, Episode
 from mcpenv_client.types.actions import CallToolAction
 
 
@@ -171,6 +171,21 @@ class CountsBlocking(Counts):
             time.sleep(0.01)
             if (self.directory / "stop").exists():
                 return
+
+
+async def held_by_a_pause(pool: EnvPool, playing: asyncio.Future[Any], directory: Path) -> bool:
+    """Pause a pool that plays `Counts`, let its policy stop, and return True if it goes on to wait."""
+    made = directory / "calls"
+    while not made.exists():
+        await asyncio.sleep(0.01)
+    pool.pause()
+    same, before = 0, ""
+    while same < 4:  # the message to another process may need some time
+        await asyncio.wait([playing], timeout=0.2)
+        same, before = same + 1 if made.read_text() == before else 0, made.read_text()
+    (directory / "stop").touch()
+    done, _ = await asyncio.wait([playing], timeout=0.2)
+    return not done
 
 
 async def grinds(episode: Episode) -> str:

@@ -27,6 +27,7 @@ from pool_worlds import (
     five_rolls,
     five_rolls_async,
     grinds,
+    held_by_a_pause,
     wrong,
     wrong_at_three,
 )
@@ -95,20 +96,11 @@ async def episodes(pool: EnvPool, expected: list[str], directory: Path) -> dict[
 
 async def paused(pool: EnvPool, directory: Path) -> list[object]:
     """Pause a running episode, whose policy counts its calls in a file, and continue it."""
-    calls_made = directory / "calls"
     playing = asyncio.ensure_future(pool.rollout(Counts(directory), ["t1"]))
-    while not calls_made.exists():
-        await asyncio.sleep(0.01)
-    pool.pause()
-    same, before = 0, ""
-    while same < 4:  # the message to an actor may need some time
-        await asyncio.wait([playing], timeout=0.2)
-        same, before = same + 1 if calls_made.read_text() == before else 0, calls_made.read_text()
-    (directory / "stop").touch()
-    done, _ = await asyncio.wait([playing], timeout=0.2)
+    held = await held_by_a_pause(pool, playing, directory)
     pool.resume()
     (played,) = await playing
-    return [not done, played.status.code.value, played.attempts]
+    return [held, played.status.code.value, played.attempts]
 
 
 async def steps(pool: EnvPool) -> dict[str, Any]:

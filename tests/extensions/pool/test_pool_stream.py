@@ -9,7 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pool_worlds import Calls, Counts, CountsBlocking, Dice, calls, five_rolls, five_rolls_async, grinds, wrong_at_three
+from pool_worlds import (
+    Calls,
+    Counts,
+    CountsBlocking,
+    Dice,
+    calls,
+    five_rolls,
+    five_rolls_async,
+    grinds,
+    held_by_a_pause,
+    wrong_at_three,
+)
 from test_env_pool import KINDS, TASKS, digests, run
 
 from mcpenv.server.serve import serving
@@ -214,21 +225,10 @@ def test_without_trajectories_a_server_is_not_asked_for_them() -> None:
 @pytest.mark.parametrize("policy", [Counts, CountsBlocking])
 @pytest.mark.parametrize("kind", KINDS)
 def test_episodes_wait_while_the_pool_is_paused(kind: Any, policy: Any, tmp_path: Path) -> None:
-    calls = tmp_path / "calls"
-
     async def play() -> None:
         async with kind() as pool:
             playing = asyncio.ensure_future(pool.rollout(policy(tmp_path), ["t1"], trajectories=False))
-            while not calls.exists():
-                await asyncio.sleep(0.01)
-            pool.pause()
-            same, before = 0, ""
-            while same < 4:  # the message to a worker may need some time
-                await asyncio.wait([playing], timeout=0.2)
-                same, before = same + 1 if calls.read_text() == before else 0, calls.read_text()
-            (tmp_path / "stop").touch()
-            done, _ = await asyncio.wait([playing], timeout=0.2)
-            assert not done
+            assert await held_by_a_pause(pool, playing, tmp_path)
             pool.resume()
             (played,) = await playing
             assert played.status.code is StatusCode.COMPLETED
