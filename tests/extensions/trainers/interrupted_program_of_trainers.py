@@ -9,7 +9,6 @@ import asyncio
 import itertools
 import signal
 import sys
-import tempfile
 from typing import Any
 
 CALL = '<tool_call>\n{"name": "stick", "arguments": {}}\n</tool_call><|im_end|>'
@@ -23,8 +22,9 @@ def ready() -> None:
 def trl(url: str, by: str) -> None:
     """Train a tiny model of TRL, whose first answer is long."""
     import torch
+    from on_cpu import arguments_of
     from transformers import Qwen3Config, Qwen3ForCausalLM, TrainerCallback
-    from trl import GRPOConfig, GRPOTrainer
+    from trl import GRPOTrainer
     from trl.chat_template_utils import qwen3_chat_template
     from trl_program import tokenizer_of
 
@@ -51,17 +51,11 @@ def trl(url: str, by: str) -> None:
         given = {"rollout_func": spec}
     GRPOTrainer(
         model=Qwen3ForCausalLM(Qwen3Config(vocab_size=len(tokenizer), **sizes, **heads, **marks)),
-        args=GRPOConfig(
-            output_dir=tempfile.mkdtemp(),
+        args=arguments_of(
             max_steps=9,
             per_device_train_batch_size=2,
             num_generations=2,
             max_completion_length=60_000,
-            gradient_checkpointing=False,
-            use_cpu=True,
-            bf16=False,
-            save_strategy="no",
-            report_to=[],
         ),
         processing_class=tokenizer,
         train_dataset=spec.train_dataset,

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import json
 import sys
-import tempfile
 from typing import Any
 
 import torch
 from door_script import written
+from on_cpu import arguments_of
 from transformers import Qwen3Config, Qwen3ForCausalLM, set_seed
-from trl import GRPOConfig, GRPOTrainer
+from trl import GRPOTrainer
 from trl.chat_template_utils import qwen3_chat_template
 from trl_program import tokenizer_of
 
@@ -94,17 +94,11 @@ def main(coin: str, booth: str) -> None:
     model = Qwen3ForCausalLM(
         Qwen3Config(vocab_size=len(tokenizer), max_position_embeddings=4096, **sizes, **heads, **ends)
     )
-    arguments = GRPOConfig(
-        output_dir=tempfile.mkdtemp(),
+    arguments = arguments_of(
         max_steps=1,
         per_device_train_batch_size=4,
         num_generations=4,
         max_completion_length=100,
-        gradient_checkpointing=False,
-        use_cpu=True,
-        bf16=False,
-        save_strategy="no",
-        report_to=[],
     )
 
     def stop(trainer: Any, prompts: list[list[int]]) -> list[list[int]]:

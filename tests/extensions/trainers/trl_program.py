@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import json
 import sys
-import tempfile
 from typing import Any
 
 import torch
 from door_script import BOUGHT, written
+from on_cpu import arguments_of
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM, set_seed
-from trl import GRPOConfig, GRPOTrainer
+from trl import GRPOTrainer
 from trl.chat_template_utils import qwen3_chat_template, qwen3_template
 
 from mcpenv_client import ToolNotExpressible
@@ -159,19 +159,12 @@ def main(url: str, shop_url: str, together_url: str, late_url: str) -> None:
         )
     )
     imitate(model, tokenizer, prompts)
-    arguments = GRPOConfig(
-        output_dir=tempfile.mkdtemp(),
+    arguments = arguments_of(
         max_steps=2,
         per_device_train_batch_size=6,
         num_generations=2,
         max_completion_length=120,
         max_tool_calling_iterations=3,
-        gradient_checkpointing=False,
-        use_cpu=True,
-        bf16=False,
-        logging_steps=1,
-        save_strategy="no",
-        report_to=[],
     )
     trainer = GRPOTrainer(
         model=model,

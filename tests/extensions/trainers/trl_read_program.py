@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import torch
 from datasets import Dataset
+from on_cpu import arguments_of
 from small_tokenizer import tokenizer_of
 from transformers import Qwen3Config, Qwen3ForCausalLM, set_seed
-from trl import GRPOConfig, GRPOTrainer
+from trl import GRPOTrainer
 
 INPUTS = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask", "tool_mask", "advantages")
 
@@ -35,18 +35,11 @@ def main(file: str) -> None:
     tokenizer = tokenizer_of()
     heads = {"num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 8, "hidden_size": 16}
     config = Qwen3Config(vocab_size=len(tokenizer), num_hidden_layers=1, intermediate_size=16, **heads)
-    arguments = GRPOConfig(
-        output_dir=tempfile.mkdtemp(),
+    arguments = arguments_of(
         max_steps=1,
         learning_rate=0.1,
         per_device_train_batch_size=len(rows),
         num_generations=len(rows),
-        gradient_checkpointing=False,
-        use_cpu=True,
-        bf16=False,
-        logging_steps=1,
-        save_strategy="no",
-        report_to=[],
     )
     trainer = Shown(
         model=Qwen3ForCausalLM(config),
