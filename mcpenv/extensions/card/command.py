@@ -21,9 +21,10 @@ from mcpenv.targets.place import find_place
 from mcpenv.targets.target import load_target
 
 from .fingerprint import stale, write_into_readme
-from .measure import QUICK, Extent, Stage, measure
+from .measure import QUICK, Extent, measure
 from .pages import as_json as json_of
 from .pages import html, markdown
+from .plays import Stage
 
 UNSOUND = 1
 STALE = 1

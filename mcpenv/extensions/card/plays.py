@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
@@ -21,9 +22,11 @@ from mcpenv_client.types.tasks import Task
 RATES = (0.05, 0.2, 0.4)
 """The rates of mistakes of the scripted agent."""
 
-IDLE, RANDOM, SOLUTION = "idle", "random", "solution"
+IDLE, RANDOM, SOLUTION, MODEL = "idle", "random", "solution", "model"
 
 Step = Callable[[], None]
+Stage = Callable[[str, int], AbstractContextManager[Step]]
+"""A context manager of a stage with a name and a number of steps; it yields what is called after each step."""
 
 
 @dataclass
