@@ -374,7 +374,7 @@ def test_a_container_has_no_network_no_rights_and_a_limit_of_processes(container
 @pytest.mark.world
 def test_a_command_that_ends_the_shell_around_it_leaves_no_process(container: dict[str, Any]) -> None:
     with contextlib.closing(make_sandbox("container", **container)) as sandbox:
-        sandbox.run("setsid bash -c 'while :; do kill -KILL -1; done' & echo kept > kept.txt")
+        sandbox.run("echo kept > kept.txt; setsid bash -c 'while :; do kill -KILL -1; done' & wait")
         assert sandbox.run("cat kept.txt; for each in /proc/[0-9]*; do echo; done").stdout.count("\n") <= 5
         assert sandbox.capture() == {"kept.txt": {"text": "kept\n"}}
 
