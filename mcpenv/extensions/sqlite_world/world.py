@@ -23,6 +23,11 @@ MAX_BYTES = 128 << 20
 
 _EACH = 16
 
+_SIZED = (str, bytes)
+
+_COUNTED = 1 << 16
+"""The bytes of rows that are counted together, because a count costs as much as a row."""
+
 _OF_MACHINE = frozenset({sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_FULL})
 """The error codes of SQLite that come from the machine."""
 
@@ -194,16 +199,22 @@ class _Reader:
         width = len(key) or 1
         tree: Tree = {}
         for row in rows:
-            written = ",".join(str(_plain(part)) for part in row[:width])
-            tree[free_key(written, tree)] = dict(zip(names, map(_plain, row[width:]), strict=True))
+            values = tuple(map(_plain, row)) if bytes in map(type, row) else row
+            written = ",".join(map(str, values[:width]))
+            tree[free_key(written, tree)] = dict(zip(names, values[width:], strict=True))
         return tree
 
     def _ask(self, query: str) -> Iterator[tuple[Any, ...]]:
+        size = 0
         with closing(self._connection.cursor()) as cursor:
             cursor.row_factory = None
             for row in cursor.execute(query):
-                self._budget.take(sum(len(each) for each in row if isinstance(each, str | bytes)) + _EACH * len(row))
+                size += sum([len(each) for each in row if type(each) in _SIZED]) + _EACH * len(row)
+                if size > _COUNTED:
+                    self._budget.take(size)
+                    size = 0
                 yield row
+        self._budget.take(size)
 
 
 def _name(identifier: str) -> str:
