@@ -41,7 +41,7 @@ _RECORD_BYTES = 1_000
 """The bytes of a record without its arguments and its result."""
 
 _ITEM_BYTES = 64
-"""The bytes of a value in a list or an object, in addition to its text in JSON."""
+"""The bytes of an argument, or of a value in a list or an object, in addition to its text in JSON."""
 
 _MEDIA = 8
 """The divisor of the size of images and audio. An episode has many of them, and the environment makes them."""
@@ -548,7 +548,7 @@ def bytes_of(record: StepRecord) -> int:
     call, outcome = record.call, record.outcome
     size = _RECORD_BYTES + len(call.name)
     for name, value in call.arguments.items():
-        size += len(name)
+        size += _ITEM_BYTES + len(name)
         if type(value) not in _SMALL:
             size += _bytes_of(value)
     if record.logs:
@@ -557,7 +557,7 @@ def bytes_of(record: StepRecord) -> int:
         size += sys.getsizeof(outcome.error.message) + _bytes_of(outcome.error.errors)
     elif type(outcome.value) is str:
         size += sys.getsizeof(outcome.value)
-    elif type(outcome.value) not in _SMALL and outcome.result is not None:
+    elif (outcome.value is None or type(outcome.value) not in _SMALL) and outcome.result is not None:
         size += _bytes_of(outcome.result.structured_content) + _bytes_of(outcome.result.meta)
         for block in outcome.result.content:
             whole = sum(map(_bytes_of, block.values()))

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from fastmcp.server.providers import Provider
 
-from mcpenv.tasks.assignment import Assignment, Wanted
+from mcpenv.tasks.assignment import Assignment, Wanted, checked_id
 from mcpenv.tools.access import Listing
 from mcpenv.tools.outputs import KeptOutputs, OutputPolicy
 from mcpenv.tools.registry import BOTH_MODES
@@ -245,12 +245,12 @@ class Execution(Instance):
         """Begin an episode: assign id and count 0, then run the user's reset once.
 
         Raises:
-            InvalidMessage: an option that the environment does not take, or a task that it does not have.
+            InvalidMessage: an id that is none, an option that the environment does not take, or a task that it lacks.
             ExecutionError: the user's reset raised; the environment is NEW.
             OperationTimeout: the reset passed its deadline.
         """
         refuse_inside(self)
-        wanted = Wanted(options or {}, self.hooks.options, self.tasks)
+        episode_id, wanted = checked_id(episode_id), Wanted(options or {}, self.hooks.options, self.tasks)
         return await self.begin(await self.assign(seed, wanted, timeout_s), episode_id, timeout_s=timeout_s)
 
     async def assign(self, seed: int | None, wanted: Wanted, timeout_s: float | None = None) -> Assignment:

@@ -185,17 +185,17 @@ def _named(data: Mapping[str, Any]) -> tuple[int | None, str | None, dict[str, A
     Raises:
         InvalidMessage: with locations in ``errors``.
     """
-    seed, episode_id = data.get("seed"), data.get("episode_id")
+    seed, episode_id = data.get("seed"), checked_id(data.get("episode_id"))
     if seed is not None and (not isinstance(seed, int) or isinstance(seed, bool)):
-        raise InvalidMessage(
-            "seed is an integer", errors=[{"loc": ["seed"], "msg": "not an integer", "type": "int_type"}]
-        )
-    if episode_id is not None and not (isinstance(episode_id, str) and 0 < len(episode_id) <= MAX_EPISODE_ID):
-        problem = f"not a string of 1 to {MAX_EPISODE_ID} characters"
-        raise InvalidMessage(
-            f"episode_id is {problem}", errors=[{"loc": ["episode_id"], "msg": problem, "type": "string_type"}]
-        )
+        raise _wrong("seed", "an integer")
     return seed, episode_id, {name: value for name, value in data.items() if name not in FRAMEWORK}
+
+
+def checked_id(value: Any) -> str | None:
+    """Return the id that an episode is given, or None. Raise `InvalidMessage` for another value."""
+    if value is None or (isinstance(value, str) and 0 < len(value) <= MAX_EPISODE_ID):
+        return value
+    raise _wrong("episode_id", f"a string of 1 to {MAX_EPISODE_ID} characters")
 
 
 def _task_of(value: Any) -> Task | str | None:

@@ -14,6 +14,7 @@ from harbor_tasks import CONFIG
 from stepped_tasks import separate_task, stepped_task
 
 from mcpenv import ExecutionError
+from mcpenv.extensions.harbor import episode
 from mcpenv.extensions.harbor.artifacts import MAX_ARTIFACT, harmless
 from mcpenv.extensions.harbor.config import Config
 from mcpenv.extensions.harbor.environment import HarborEnvironment
@@ -110,6 +111,17 @@ def test_a_step_below_its_least_reward_ends_the_task(begin: Begin, tmp_path: Pat
     observation = env.call_tool("finish_step", {})
     assert observation.done and observation.reward == 0.0
     assert parts(env) == {"plan.reward": 0.0, "reward": 0.0}
+
+
+@pytest.mark.world
+def test_the_setup_of_a_step_has_600_seconds(begin: Begin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert episode.SETUP_TIMEOUT_S == 600.0
+    monkeypatch.setattr(episode, "SETUP_TIMEOUT_S", 1.0)
+    files = {"steps/build/workdir/setup.sh": "#!/bin/bash\nsleep 1000\n"}
+    env = begin(stepped_task(tmp_path / "slow", files))
+    execute(env, **PLAN)
+    with pytest.raises(ExecutionError, match=r"step 'build': .*setup\.sh failed"):
+        env.call_tool("finish_step", {})
 
 
 @pytest.mark.world
