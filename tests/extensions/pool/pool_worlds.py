@@ -173,6 +173,27 @@ class CountsBlocking(Counts):
                 return
 
 
+class RollsAround:
+    """An async policy that rolls, waits for a file unless its episode is the first, and rolls again.
+
+    It leaves a file for each episode that it began, with the number of its beginnings.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    async def __call__(self, episode: Episode) -> int:
+        chat = await episode.chat()
+        function = {"name": "roll", "arguments": '{"times": 2}'}
+        await chat.act({"role": "assistant", "tool_calls": [{"function": function}]})
+        with (self.directory / f"began-{episode.assignment.number}").open("a") as began:
+            began.write("1")
+        while episode.assignment.number and not (self.directory / "go").exists():
+            await asyncio.sleep(0.01)
+        await chat.act({"role": "assistant", "tool_calls": [{"function": function}]})
+        return len(chat.messages)
+
+
 async def held_by_a_pause(pool: EnvPool, playing: asyncio.Future[Any], directory: Path) -> bool:
     """Pause a pool that plays `Counts`, let its policy stop, and return True if it goes on to wait."""
     made = directory / "calls"

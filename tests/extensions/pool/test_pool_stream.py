@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from pool_worlds import (
     Counts,
     CountsBlocking,
     Dice,
+    RollsAround,
     calls,
     five_rolls,
     five_rolls_async,
@@ -158,7 +160,7 @@ def test_an_error_of_the_source_ends_the_play() -> None:
 
 @pytest.mark.parametrize("policy", [five_rolls, five_rolls_async])
 @pytest.mark.parametrize("kind", KINDS)
-def test_unfinished_episodes_are_taken_up_by_the_next_play(kind: Any, policy: Any) -> None:
+def test_unfinished_episodes_are_begun_again_by_the_next_play(kind: Any, policy: Any) -> None:
     async def play() -> None:
         async with kind() as pool:
             expected = digests(await pool.rollout(policy, TASKS, group=2, seed=3))
@@ -172,6 +174,30 @@ def test_unfinished_episodes_are_taken_up_by_the_next_play(kind: Any, policy: An
             played.sort(key=lambda each: each.assignment.number)
             assert digests(played) == expected
             assert [each.assignment.number for each in played] == list(range(12))
+
+    run(play)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_loop_that_is_left_and_entered_again_goes_on_with_the_same_episodes(kind: Any, tmp_path: Path) -> None:
+    async def play() -> None:
+        async with kind() as pool, pool.play(RollsAround(tmp_path), TASKS, seed=3, retries=0) as stream:
+            async for played in stream:
+                first = played
+                break
+            while len(await asyncio.to_thread(os.listdir, tmp_path)) < 4:  # as many begin as there are environments
+                await asyncio.sleep(0.01)
+            pool.pause()
+            (tmp_path / "go").touch()
+            pool.resume(policy_version=1)
+            rest = [each async for each in stream]
+        assert first.assignment.number == 0
+        assert sorted(each.assignment.number for each in rest) == [1, 2, 3, 4, 5]
+        assert {each.status.code for each in rest} == {StatusCode.COMPLETED} and stream.unfinished == []
+        # The prompt, and two calls with their answers: the conversation and the session are those of the beginning.
+        assert {each.value for each in rest} == {5}
+        assert {len(each.trajectory.steps) for each in rest if each.trajectory} == {2}
+        assert [(tmp_path / f"began-{number}").read_text() for number in range(6)] == ["1"] * 6
 
     run(play)
 

@@ -182,7 +182,8 @@ class Episodes:
 class Stream(Episodes):
     """The episodes of a play, as an async iterator. The episodes begin with the first ``async for``.
 
-    Leaving the loop ends the play. ``async with`` or `aclose` waits for that end.
+    The end of ``async with``, `aclose` and the loss of the last reference end the play; the first two wait for that.
+    Until then the running episodes go on between two loops.
 
     Args:
         plan: the episodes.
