@@ -172,6 +172,7 @@ class Servers:
         self._servers: dict[str, Server] = {}
         self._read_at = float("-inf")
         self._changed = asyncio.Event()
+        self._closed = False
 
     @property
     def all(self) -> list[Server]:
@@ -190,6 +191,7 @@ class Servers:
             PoolError: as `read_servers` does; or no server answers, unless a file or a name lists them, because it may
                 list others later.
         """
+        self._closed = False
         await asyncio.to_thread(self._read)
         await asyncio.gather(*(self.look(server) for server in self.all))
         fixed = not isinstance(self._given, str) or not self._given.startswith(MANY)
@@ -199,16 +201,19 @@ class Servers:
             raise PoolError(f"no server answers: {self._described()}") from self._cause()
 
     async def close(self) -> None:
-        """Close the clients without an episode."""
+        """Close the clients without an episode. A `take` that waits fails."""
+        self._closed = True
         await asyncio.gather(*(client.close() for server in self.all for client in server.take_idle()))
 
     async def take(self, give_up: float, *, blocking: bool = False) -> tuple[Server, Client]:
         """Return a session of the server with the most free capacity.
 
         Raises:
-            PoolError: no server had free capacity before ``give_up``.
+            PoolError: no server had free capacity before ``give_up``, or the pool is closed.
         """
         while True:
+            if self._closed:
+                raise PoolError("the pool is closed")
             now = time.monotonic()
             if now - self._read_at > CHECK_S:
                 await self._read_again()
