@@ -11,7 +11,7 @@ import pytest
 from command_line import Cli, command_lines
 
 from mcpenv import MCPEnvironment
-from mcpenv.extensions.validation.parts import Candidate, interleaved
+from mcpenv.extensions.validation.parts import Candidate, interleaved, load
 from mcpenv_client.errors import OperationTimeout
 
 FRAME = '''"""A faulty environment."""
@@ -112,21 +112,27 @@ def test_calls_that_all_failed_measure_nothing(tmp_path: Path, cli: Cli) -> None
     assert "warning  time: no call succeeded, so that no work of a tool was measured" in done.out
 
 
-def test_sessions_of_slow_resets_are_compared_all_the_same(tmp_path: Path, cli: Cli) -> None:
-    name = write(tmp_path, reset="import time; time.sleep(3.2)")
-    load = json.loads(cli("validate", name, "--only", "load", "--json").out)["parts"][4]
-    assert load["facts"]["sessions"] == 2 and load["facts"]["step_p50_ms"] > 0
-    (time,) = [finding for finding in load["findings"] if finding["check"] == "time"]
-    assert load["facts"]["interleaved"] >= 1 and time["verdict"] == "ok"
+def test_sessions_of_slow_resets_are_compared_all_the_same(
+    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(load, "MAKING_S", 0.3)
+    monkeypatch.setattr(load, "GROWTH_S", 0.1)
+    monkeypatch.setattr(interleaved, "INTERLEAVING_S", 1.0)
+    name = write(tmp_path, reset="import time; time.sleep(0.32)")
+    judged = json.loads(cli("validate", name, "--only", "load", "--json").out)["parts"][4]
+    assert judged["facts"]["sessions"] == 2 and judged["facts"]["step_p50_ms"] > 0
+    (time,) = [finding for finding in judged["findings"] if finding["check"] == "time"]
+    assert judged["facts"]["interleaved"] >= 1 and time["verdict"] == "ok"
 
 
 def test_sessions_of_resets_that_take_too_long_are_not_called_isolated(
     tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(interleaved, "FIRST_PAIR_S", 0.5)
-    name = write(tmp_path, reset="import time; time.sleep(0.6)")
-    load = json.loads(cli("validate", name, "--only", "load", "--json").out)["parts"][4]
-    (time,) = [finding for finding in load["findings"] if finding["check"] == "time"]
+    monkeypatch.setattr(interleaved, "FIRST_PAIR_S", 0.05)
+    monkeypatch.setattr(load, "GROWTH_S", 0.1)
+    name = write(tmp_path, reset="import time; time.sleep(0.06)")
+    judged = json.loads(cli("validate", name, "--only", "load", "--json").out)["parts"][4]
+    (time,) = [finding for finding in judged["findings"] if finding["check"] == "time"]
     assert time["reason"] == "sessions with different calls were not compared, so that isolation is not known"
     assert time["remedy"].startswith("Make resets and calls faster")
 

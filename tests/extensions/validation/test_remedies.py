@@ -13,19 +13,20 @@ import pytest
 from mcpenv.extensions.contract.contract import CHECKS
 
 SERVER = """\
-import random
-
-from mcp.server import MCPServer
-
-app = MCPServer("odd")
-
-
-@app.tool()
-def roll() -> int:
-    return random.randrange(10**9)
-
-
-app.run("stdio")
+import json, random, sys
+for line in sys.stdin:  # without a library: a validation starts it dozens of times
+    asked = json.loads(line)
+    if asked.get("method") == "initialize":
+        info = {"name": "odd", "version": "1"}
+        answer = {"result": {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": info}}
+    elif asked.get("method") == "tools/list":
+        answer = {"result": {"tools": [{"name": "roll", "inputSchema": {"type": "object", "properties": {}}}]}}
+    elif asked.get("method") == "tools/call":
+        answer = {"result": {"content": [{"type": "text", "text": str(random.randrange(10**9))}]}}
+    else:
+        answer = {"error": {"code": -32601, "message": "no such method"}}
+    if "id" in asked:
+        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], **answer}), flush=True)
 """
 CLASS = """\
 import random
