@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 import threading
@@ -147,6 +148,27 @@ def test_what_a_set_does_not_have_is_refused(five: TaskSet) -> None:
         five.size("tran")
     with pytest.raises(NoSuchTask, match="no split 'dev'"):
         five.select(split="dev").splits()
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "inputs.md"
+TASK_FILES = PAGE.read_text(encoding="utf-8").partition("\n## Task files\n")[2].partition("\n\n`prompt`")[0]
+
+
+@pytest.mark.parametrize("suffix", re.findall(r"`(\.[\w.]+)`", TASK_FILES))
+def test_each_kind_of_file_of_the_page_is_taken_or_refused_by_name(tmp_path: Path, suffix: str) -> None:
+    file = tmp_path / f"tasks{suffix}"
+    is_refused = suffix in re.search(r"\n\| other suffixes \((.*)\) \| refused", TASK_FILES)[1]  # type: ignore[index]
+    if suffix in (".parquet", ".pq"):
+        pq.write_table(pa.Table.from_pylist(rows("a", "b")), file)
+    else:
+        content = jsonl(tmp_path / "content", *rows("a", "b")).read_bytes()
+        file.write_bytes(gzip.compress(content) if suffix.endswith(".gz") else content)
+    if is_refused:
+        with pytest.raises(InvalidTasks, match=r"this is not a \.jsonl file, a \.parquet file") as raised:
+            TaskSet.from_path(file)
+        assert str(file) in str(raised.value)
+    else:
+        assert [task.id for task in TaskSet.from_path(file)] == ["a", "b"]
 
 
 @needs_datasets

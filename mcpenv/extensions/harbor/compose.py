@@ -13,6 +13,7 @@ import json
 import os
 import secrets
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from mcpenv.errors import ConfigurationError
-from mcpenv.extensions.sandbox.engine import failure_of
+from mcpenv.extensions.sandbox.engine import PROBE_S, failure_of
 
 from .box import BoxFailed, last_lines
 from .compose_file import ComposeFile
@@ -35,6 +36,7 @@ TESTS_NETWORK = "mcpenv-tests"
 """The network of tests that have one although the agent has none."""
 
 _IN_NO_POD = "--in-pod=false"
+_PLUGINS = ("/usr/lib/cni", "/usr/libexec/cni", "/usr/local/lib/cni", "/usr/local/libexec/cni", "/opt/cni/bin")
 _POLL_S = 0.5
 _NS = 1e9
 
@@ -43,13 +45,14 @@ def find_compose(engine: str) -> tuple[str, ...]:
     """Return the words with which commands of an engine's compose program begin. Blocks until it has answered.
 
     Raises:
-        ConfigurationError: there is none.
+        ConfigurationError: there is none, or the engine gives containers no names in their network.
     """
     if engine == "docker":
         reason = failure_of(["docker", "compose", "version"], "docker compose")
         if reason is not None:
             raise ConfigurationError(f"{reason}; install Docker's compose plugin")
         return ("docker", "compose")
+    _check_names()
     if importlib.util.find_spec("podman_compose") is not None:
         return (sys.executable, "-m", "podman_compose", _IN_NO_POD)
     if shutil.which("podman-compose") is not None:
@@ -60,6 +63,27 @@ def find_compose(engine: str) -> tuple[str, ...]:
     if failure_of(["podman", "compose", "version"], "podman compose") is not None:
         raise ConfigurationError("podman-compose is not installed; run: pip install podman-compose")
     return ("podman", "compose")
+
+
+def _check_names() -> None:
+    """Raise `ConfigurationError` if containers of Podman cannot reach each other by name. Podman 3 only has CNI."""
+    words = ["podman", "info", "--format", "json"]
+    try:
+        told = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, timeout=PROBE_S, check=True).stdout
+    except subprocess.SubprocessError:  # the first command that needs it says why
+        return
+    host: dict[str, Any] = json.loads(told)["host"]
+    backend = host.get("networkBackend", "cni")
+    if backend == "cni" and not any(Path(folder, "dnsname").exists() for folder in _PLUGINS):
+        missing = "networks of CNI without the plugin dnsname"
+    elif (host.get("networkBackendInfo") or {}).get("dns") == {}:
+        missing = f"networks of {backend} without aardvark-dns"
+    else:
+        return
+    raise ConfigurationError(
+        f"podman has {missing}, so that no service finds another by its name; install netavark and aardvark-dns, and "
+        'set network_backend = "netavark" in containers.conf'
+    )
 
 
 class ComposeImage(Image):

@@ -8,6 +8,7 @@ run. Everything else, the working folder above all, is as the agent left it, and
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -23,12 +24,18 @@ LOGS = (PurePosixPath("/logs/agent"), PurePosixPath("/logs/artifacts"))
 
 _SEARCHED = (
     "PATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "LD_AUDIT", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "PYTHONUSERBASE",
-    "VIRTUAL_ENV", "CONDA_PREFIX", "PYENV_ROOT", "BASH_ENV", "ENV", "ZDOTDIR", "INPUTRC", "PERL5LIB", "PERLLIB",
-    "RUBYLIB", "GEM_HOME", "GEM_PATH", "NODE_PATH", "NVM_DIR", "CARGO_HOME", "RUSTUP_HOME", "GOROOT", "JAVA_HOME",
-    "CLASSPATH", "PHPRC", "R_LIBS", "CURL_HOME", "WGETRC", "PIP_CONFIG_FILE", "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM",
-    "XDG_CONFIG_HOME",
+    "PYTHONPYCACHEPREFIX", "VIRTUAL_ENV", "CONDA_PREFIX", "PYENV_ROOT", "BASH_ENV", "ENV", "ZDOTDIR", "INPUTRC",
+    "PERL5LIB", "PERLLIB", "RUBYLIB", "GEM_HOME", "GEM_PATH", "NODE_PATH", "NVM_DIR", "CARGO_HOME", "RUSTUP_HOME",
+    "GOROOT", "JAVA_HOME", "CLASSPATH", "PHPRC", "PHP_INI_SCAN_DIR", "R_HOME", "R_LIBS", "R_LIBS_USER",
+    "R_PROFILE_USER", "R_ENVIRON_USER", "LUA_INIT", "CURL_HOME", "WGETRC", "PIP_CONFIG_FILE", "GIT_CONFIG",
+    "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_EXEC_PATH", "GIT_TEMPLATE_DIR", "GCONV_PATH", "OPENSSL_CONF",
+    "OPENSSL_MODULES", "OPENSSL_ENGINES", "MAKEFILES", "NPM_CONFIG_USERCONFIG", "NPM_CONFIG_GLOBALCONFIG",
+    "NPM_CONFIG_PREFIX", "XDG_CONFIG_HOME",
 )  # fmt: skip
 """The variables that name folders and files of programs."""
+
+_SEPARATOR = re.compile("[:; ]")
+"""Between the words of a variable; the dynamic linker's also have blanks and semicolons."""
 
 _PACKAGES = tuple(
     PurePosixPath("/var", name)
@@ -95,7 +102,7 @@ class Carried:
         servers = (PurePosixPath("/etc", name) for name in SERVERS)
         folders = dict.fromkeys((*LOGS, *servers, *(path for path in kept if path != _ROOT)))
         work = PurePosixPath("/", workdir)
-        words = (work / word for name in _SEARCHED for word in env.get(name, "").split(":"))
+        words = (work / word.lstrip("@") for name in _SEARCHED for word in _SEPARATOR.split(env.get(name, "")))
         programs = dict.fromkeys(path for word in words for path in _programs(word, kept))
         managed = _PACKAGES if _USR not in named else ()
         further = (*managed, *_settings(PurePosixPath(env.get("HOME", "/root")), work))

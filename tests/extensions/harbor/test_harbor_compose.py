@@ -14,7 +14,7 @@ import pytest
 from cluster_bench import until
 from command_line import started
 from harbor_tasks import CONFIG, harbor_task
-from podman_engine import BASE, import_base, podman, podman_settings
+from podman_engine import BASE, SETTINGS, import_base, podman, podman_settings
 
 from mcpenv import ExecutionError
 from mcpenv.extensions.harbor.environment import HarborEnvironment
@@ -195,3 +195,17 @@ def test_a_task_is_refused_without_a_compose_program_and_others_are_served(
     cls = served(tmp_path)
     assert list(cls.sources) == ["hello"]
     assert "task 'shop' has several services (environment/docker-compose.yaml): podman-compose is not" in caplog.text
+
+
+def test_a_task_is_refused_where_services_have_no_names_and_others_are_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = tmp_path / "containers.conf"
+    settings.write_text(f'{SETTINGS}[network]\nnetwork_backend = "cni"\n')
+    monkeypatch.setenv("CONTAINERS_CONF", str(settings))
+    harbor_task(tmp_path / "tasks" / "shop", FILES)
+    harbor_task(tmp_path / "tasks" / "hello", image=BASE)
+    cls = served(tmp_path / "tasks")
+    assert list(cls.sources) == ["hello"]
+    said = "task 'shop' has several services (environment/docker-compose.yaml): podman has networks of CNI without"
+    assert said in caplog.text and "install netavark and aardvark-dns" in caplog.text

@@ -34,6 +34,11 @@ def is_carried(carried: Carried, path: str) -> bool:
         ({"PATH": "/app/.venv/bin:/bin"}, "/app", [], ["/app/.venv/lib/a"], ["/app/bin/a"]),
         ({"PATH": "./node_modules/.bin:/bin"}, "/app", [], ["/app/node_modules/.bin/a"], ["/app/node_modules/a"]),
         ({"PATH": "/app:/app/../x:/bin", "PYTHONPATH": ""}, "/app", [], [], ["/app/a", "/x/a"]),
+        ({"LD_PRELOAD": "/srv/p/a.so /srv/q/b.so", "LD_LIBRARY_PATH": "/srv/r;/srv/s", "LD_AUDIT": "/srv/t/c.so"},
+            "/app", [], ["/srv/p/a.so", "/srv/q/b.so", "/srv/r/d.so", "/srv/s/d.so", "/srv/t/c.so"],
+            ["/srv/p/x", "/srv/a.so"]),
+        ({"PYTHONPYCACHEPREFIX": "/srv/c", "LUA_INIT": "@/srv/i.lua", "GIT_TEMPLATE_DIR": "/srv/t"}, "/app", [],
+            ["/srv/c/usr/lib/a.pyc", "/srv/i.lua", "/srv/t/hooks/a"], ["/srv/w"]),
         ({"PYTHONUSERBASE": "/srv/u", "VIRTUAL_ENV": "/srv/v"}, "/app", [], ["/srv/u/a", "/srv/v/a"], ["/srv/w"]),
     ],
 )  # fmt: skip

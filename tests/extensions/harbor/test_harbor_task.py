@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from command_line import command_lines
 from harbor_tasks import CONFIG, harbor_task
+from stepped_tasks import stepped_task
 
 from mcpenv.errors import ConfigurationError, TargetError
 from mcpenv.extensions.harbor.config import (
@@ -161,6 +162,18 @@ def test_a_link_out_of_the_task_is_refused(tmp_path: Path) -> None:
             {},
             r"MCP servers .*: a by sse",
         ),
+        ('tpu = {type = "v5e"}\n', {}, "TPUs"),
+        (
+            "",
+            {"task.toml": CONFIG.replace('"no-network"', '"allowlist"\nallowed_hosts = ["a.org"]')},
+            "a list of allowed hosts",
+        ),
+        (
+            '[verifier.environment]\n[[artifacts]]\nsource = "/a"\nservice = "db"\n',
+            {},
+            "artifacts of another service",
+        ),
+        ("", {"trajectory.json": "{}"}, "trajectory.json"),
         ("", {"environment/docker-compose.yaml": "services: {}"}, "a container engine for its services"),
         ("", {".harborignore": "x"}, ".harborignore"),
     ],
@@ -171,6 +184,21 @@ def test_what_nothing_here_has_is_refused_by_name(
     folder = harbor_task(tmp_path / "hello", files, config=CONFIG + more)
     with pytest.raises(TargetError, match=f"task 'hello' needs {said}"):
         load_target(f"harbor:{folder}", ["base_image=host"])
+
+
+def test_steps_with_different_networks_are_refused_by_that_name(tmp_path: Path) -> None:
+    more = 'agent = {network_mode = "public"}'
+    folder = stepped_task(tmp_path / "two", first=more)
+    assert "task 'two' needs networks that differ between its steps" in refusal(folder, "base_image=host")
+
+
+@pytest.mark.parametrize("table", ["verifier", "environment"])
+def test_a_variable_without_a_value_is_refused_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: str
+) -> None:
+    monkeypatch.delenv("AN_API_KEY", raising=False)
+    config = CONFIG + f'[{table}.env]\nKEY = "${{AN_API_KEY}}"\n'
+    assert "AN_API_KEY" in refusal(harbor_task(tmp_path / "hello", config=config), "base_image=host")
 
 
 def test_a_task_without_an_image_says_so(tmp_path: Path) -> None:

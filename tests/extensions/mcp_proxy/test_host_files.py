@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +16,7 @@ import pytest
 from mcpenv.errors import ConfigurationError, TargetError
 from mcpenv.extensions.mcp_proxy.config import ProxyConfig, read_config
 from mcpenv.extensions.mcp_proxy.environment import ProxyEnvironment
-from mcpenv.extensions.mcp_proxy.host_files import parse
+from mcpenv.extensions.mcp_proxy.host_files import WITHOUT_EFFECT, parse
 from mcpenv.targets.target import load_target
 
 SERVER = {"command": "x"}
@@ -183,6 +186,110 @@ def test_a_refusal_names_the_key_that_the_file_has(tmp_path: Path, content: Any,
     with pytest.raises(ConfigurationError) as raised:
         read(tmp_path, content)
     assert f": {said}" in str(raised.value) and "mcpServers" not in str(raised.value)
+
+
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "inputs.md"
+
+TAKEN: dict[str, Any] = {
+    "command": "x",
+    "args": ["a", 1],
+    "env": {"A": 1, "B": None},
+    "cwd": "/tmp",
+    "url": URL["url"],
+    "headers": {"A": 1},
+    "timeout": 5,
+    "disabled": False,
+    "enabled": True,
+    "isActive": True,
+    "httpUrl": URL["url"],
+    "serverUrl": URL["url"],
+    "type": "stdio",
+    "transport": "stdio",
+    "transportType": "stdio",
+}
+"""The keys that are translated, each with a value that is taken."""
+
+_OF_ADDRESSES = ("url", "headers", "httpUrl", "serverUrl")
+
+
+def keys_of_the_page() -> dict[str, str]:
+    """Return what the page says of each key of a server; a key in several rows has all texts."""
+    section = PAGE.read_text(encoding="utf-8").partition("| key of a server |")[2].partition("\n\n")[0]
+    found: dict[str, str] = {}
+    for line in section.splitlines()[2:]:
+        names, what = line.strip("|").split(" | ", 1)
+        for name in re.findall(r"`(\w[^`]*)`", names):
+            key = name.partition(":")[0].split(".")[-1]
+            found[key] = found.get(key, "") + what.strip()
+    return found
+
+
+@pytest.mark.parametrize("key", keys_of_the_page())
+def test_each_key_of_the_page_is_what_the_page_says(tmp_path: Path, key: str) -> None:
+    what = keys_of_the_page()[key]
+    base: dict[str, Any] = {} if key in ("url", "httpUrl", "serverUrl") else URL if key in _OF_ADDRESSES else SERVER
+    if key in ("allowed", "excluded"):  # of the file, not of a server
+        config = read(tmp_path, {"mcpServers": {"a": SERVER, "b": SERVER}, "mcp": {key: ["a"]}})
+        assert list(config.servers) == (["a"] if key == "allowed" else ["b"])
+    elif key in TAKEN:
+        assert entry(tmp_path, {**base, key: TAKEN[key]}) is not None
+    elif what.startswith("no effect"):
+        assert entry(tmp_path, {**SERVER, key: ["anything"]}) == entry(tmp_path, SERVER)
+    else:
+        assert what.startswith("refused"), what
+        with pytest.raises(ConfigurationError, match=rf"mcpServers\.a\.{key}: ") as raised:
+            entry(tmp_path, {**SERVER, key: ["t"]})
+        advised = re.search(r"write `(\w+)`|into `(\w+)`|\"hidden\"|by name|network|no roots", what)
+        assert "did you mean" not in str(raised.value) and (advised or key in ("roots", "sandbox"))
+        for name in advised.groups() if advised else ():
+            assert name is None or name in str(raised.value)
+
+
+def test_each_key_that_has_no_effect_or_an_advice_is_on_the_page() -> None:
+    page = keys_of_the_page()
+    assert {key for key in WITHOUT_EFFECT if key not in page} == {"_comment", "notes"}
+    assert {key for key in WITHOUT_EFFECT & page.keys() if not page[key].startswith("no effect")} == set()
+
+
+def test_a_key_that_no_host_has_is_refused_with_the_one_that_was_meant(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"unknown key 'comand'.*Did you mean 'command'"):
+        entry(tmp_path, {"comand": "x"})
+
+
+@pytest.mark.parametrize(("path", "status"), [("/sse", 404), ("/events", 405)])
+def test_an_address_of_sse_is_named_as_such(path: str, status: int) -> None:
+    """A server of the transport before streamable HTTP: it sends events to GET, and refuses POST."""
+
+    class Sse(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = b"event: endpoint\ndata: /messages?session=1\n\n"
+            self.send_response(200)
+            self.send_header("Content-Type", "text/event-stream")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_error(status)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Sse)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    try:
+        url = f"http://127.0.0.1:{server.server_address[1]}{path}"
+        with pytest.raises(TargetError) as raised:
+            load_target(f"mcp:{url}")
+        assert url in str(raised.value)
+        assert "SSE, which this may be an address for, is not supported" in str(raised.value)
+        assert "give the address for streamable HTTP" in str(raised.value)
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(20)
 
 
 def test_variables_are_filled_in_wherever_hosts_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

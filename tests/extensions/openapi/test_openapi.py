@@ -245,6 +245,44 @@ def test_a_refusal_of_a_call_is_the_agents_error_with_the_apis_text(api: str, mo
         assert env.call_tool("add", {"name": "a", "by": 1}).info["status"]["code"] == "env_error"
 
 
+OF_THE_OPERATOR = (401, 403, 407, 408, 425, 429)
+
+
+@pytest.fixture(scope="module")
+def refusing() -> Iterator[str]:
+    """An API that answers with the status in its path."""
+
+    async def refuse(request: Request) -> JSONResponse:
+        return JSONResponse({"detail": f"the reason {request.path_params['status']}"}, request.path_params["status"])
+
+    with served_by(Starlette(routes=[Route("/status/{status:int}", refuse)])) as url:
+        yield url
+
+
+@pytest.mark.parametrize("status", [each for each in range(400, 452) if each not in OF_THE_OPERATOR])
+def test_every_other_4xx_is_the_agents_error_with_the_apis_text(refusing: str, tmp_path: Path, status: int) -> None:
+    step = refused(refusing, tmp_path, status)
+    assert step.info["status"] == {"code": "agent_error", "retryable": False, "stage": "tool"}
+    assert step.error.message.startswith(f"HTTP {status}")
+    assert step.error.message.endswith(f': {{"detail":"the reason {status}"}}')
+
+
+@pytest.mark.parametrize("status", [*OF_THE_OPERATOR, 500, 501, 502, 503, 504])
+def test_what_the_operator_is_refused_and_5xx_are_errors_of_the_environment(
+    refusing: str, tmp_path: Path, status: int
+) -> None:
+    assert refused(refusing, tmp_path, status).info["status"]["code"] == "env_error"
+
+
+def refused(url: str, folder: Path, status: int) -> Any:
+    """Return the step of a call that an API answers with a status."""
+    number = {"name": "status", "in": "path", "required": True, "schema": {"type": "integer"}}
+    place = stored(folder, {"/status/{status}": operation("ask", {"type": "object"}, parameters=[number])})
+    with made(place, f"base_url={url}") as env:
+        env.reset()
+        return env.call_tool("ask", {"status": status})
+
+
 def test_an_argument_that_is_missing_is_invalid_and_reaches_no_api(tmp_path: Path) -> None:
     item = {"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}
     place = stored(tmp_path, {"/items/{id}": operation("item", {"type": "object"}, parameters=[item])})
