@@ -240,7 +240,8 @@ class Writer:
                 assert job.line is not None
                 line = job.line()
             except Exception as error:  # the recorder's boundary: one episode must not stop the others
-                logger.exception("an episode could not be encoded")
+                if not isinstance(error, OSError):  # of the disk, which is logged once a minute
+                    logger.exception("an episode could not be encoded")
                 with self._changed:
                     self._lose(job, type(error), f"{type(error).__name__}: {error}")
                 continue

@@ -42,7 +42,7 @@ class Records(Extension):
 
     def __init__(self, server: EnvServer) -> None:
         assert server.config.record is not None
-        self._handlers = RecordRoutes(server.config.record)
+        self._handlers = RecordRoutes(server.config.record, server)
 
     def routes(self) -> list[ServerRoute]:
         """Return the routes of the record."""
@@ -54,10 +54,12 @@ class RecordRoutes:
 
     Args:
         directory: the folder of the record.
+        server: the server that writes it; None if none does.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, server: EnvServer | None = None) -> None:
         self._directory = directory
+        self._server = server
         self._index = RecordIndex(directory)
 
     def table(self) -> list[ServerRoute]:
@@ -87,9 +89,18 @@ class RecordRoutes:
             "offset": offset,
             "limit": limit,
             "damaged": page.damaged,
-            "left_out": page.left_out,
+            "left_out": [*await self._lost(), *page.left_out],
             "rows": page.rows,
         }
+
+    async def _lost(self) -> list[dict[str, str]]:
+        """Return how many episodes the server has lost, which its record says only once it can be written again."""
+        own = None if self._server is None else self._server.description.recording()
+        if self._server is None or own is None:
+            return []
+        lost = (await self._server.membership.recorded(own))["episodes_lost"]
+        said = f"{lost} episode{'s' if lost > 1 else ''} lost since it started; its log says why"
+        return [{"where": "this server", "why": said}] if lost else []
 
     async def episode(self, request: Request) -> Response:
         """Answer one episode, and the hashes by which it is compared with another one."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import re
 import secrets
+import shutil
 import subprocess
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
@@ -179,3 +180,98 @@ def test_a_gap_is_in_the_text_of_a_segment(tmp_path: Path) -> None:
     (segment,) = tmp_path.iterdir()
     first, second = zlib.decompress(segment.read_bytes(), 31).splitlines()
     assert Lost.from_line(first) is not None and Lost.from_line(second) is None
+
+
+@pytest.fixture
+def read_only(tmp_path: Path) -> Iterator[Callable[[Path, bool], None]]:
+    """Return a function that mounts a folder over itself, read-only (True), or takes that away (False)."""
+    mounted: list[Path] = []
+
+    def change(folder: Path, on: bool) -> None:
+        if not on:
+            mounted.remove(folder)
+            subprocess.run(["umount", "-l", str(folder)], check=True)
+            return
+        for words in (["--bind", str(folder), str(folder)], ["-o", "remount,bind,ro", str(folder)]):
+            try:
+                done = subprocess.run(["mount", *words], capture_output=True, text=True, check=False)
+            except FileNotFoundError:
+                pytest.skip("there is no mount")
+            if done.returncode:
+                pytest.skip(f"this machine refuses to mount: {done.stderr.strip()}")
+            if folder not in mounted:
+                mounted.append(folder)
+
+    yield change
+    for folder in mounted:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_episodes_for_a_read_only_folder_are_lost_until_it_can_be_written(
+    tmp_path: Path, read_only: Callable[[Path, bool], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    record = tmp_path / "record"
+    with Recorder(record, max_segment_bytes=1) as recorder:  # a segment for each episode
+        recorder.write(episode("before"))
+        recorder.flush()
+        read_only(record, True)
+        for name in ("one", "two"):
+            recorder.write(episode(name))
+            recorder.flush()
+        assert (recorder.counts.written, recorder.counts.lost) == (1, 2) and "Read-only file system" in caplog.text
+        assert ids(record) == ["before"] and not told(record)
+        read_only(record, False)
+        recorder.write(episode("after"))
+        recorder.flush()
+    assert sorted(ids(record)) == ["after", "before"]
+    ((gap),) = told(record)
+    assert (gap.episodes, gap.why) == (2, "Read-only file system")
+
+
+def test_what_an_open_file_below_a_read_only_mount_takes_is_recorded(
+    tmp_path: Path, read_only: Callable[[Path, bool], None]
+) -> None:
+    record = tmp_path / "record"
+    with Recorder(record) as recorder:
+        recorder.write(episode("before"))
+        recorder.flush()
+        read_only(record, True)
+        recorder.write(episode("during"))
+        recorder.flush()
+        assert (recorder.counts.written, recorder.counts.lost) == (2, 0) and ids(record) == ["before", "during"]
+
+
+@pytest.mark.parametrize("fault", ["full", "read-only", "deleted", "hidden"])
+def test_the_console_says_how_many_episodes_are_lost_while_the_record_cannot_be_written(
+    fault: str, tmp_path: Path, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture
+) -> None:
+    record = (request.getfixturevalue("disk") if fault in ("full", "hidden") else tmp_path) / "record"
+    with serving(Dice, ServerConfig(record=record, console=True)) as url, EnvClient(url).sync() as client:
+        if fault == "read-only":
+            request.getfixturevalue("read_only")(record, True)
+        elif fault == "full":
+            fill(record.parent)
+        elif fault == "deleted":
+            client.reset()
+            client.end()
+            client.reset()
+            shutil.rmtree(record)
+        else:  # another file system is mounted there
+            client.reset()
+            client.end()
+            client.reset()
+            subprocess.run(["umount", "-l", str(record.parent)], check=True)
+            subprocess.run(["mount", "-t", "tmpfs", "tmpfs", str(record.parent)], check=True)
+        for _ in range(2):
+            client.reset()
+            client.call_tool("say", {"text": secrets.token_hex(8000)})
+            client.end()
+        client.reset()  # the episode before is written or lost
+        lost = 3 if fault in ("deleted", "hidden") else 2  # with the one that had begun
+        assert client.metadata()["recording"]["episodes_lost"] == lost
+        left_out = httpx.get(f"{url}/records").json()["left_out"]
+        assert left_out[0] == {
+            "where": "this server",
+            "why": f"{lost} episodes lost since it started; its log says why",
+        }
+    assert caplog.text.count("episodes lost so far") == 1 and "Traceback" not in caplog.text
