@@ -32,6 +32,7 @@ from mcpenv.server.sessions.session import Origin, Session
 from mcpenv.trajectories.summary import components_of
 from mcpenv_client.errors import EpisodeDone, InvalidMessage, SessionLost, WireError
 from mcpenv_client.rows import COLUMNS, reset_options_of
+from mcpenv_client.scores import whole_status
 from mcpenv_client.types.status import Stage, Status, StatusCode
 from mcpenv_client.types.tools import ToolErrorType
 from mcpenv_client.types.values import encode
@@ -180,6 +181,9 @@ class NemoGymWire(Extension):
         }
         if not status.usable:
             return {**body, **_masked(status, reason or trajectory.reason), **told}
+        failed_step = whole_status(trajectory)
+        if failed_step is not None and not failed_step.usable and body.get("mask_failed_steps", True):
+            return {**body, **_masked(failed_step, "a step failed by no fault of the agent"), **told}
         if episode.earned is None:
             # No reward is not a reward of 0.
             return {**body, **_masked(status, "nothing scored the episode", "verifier_error"), **told}

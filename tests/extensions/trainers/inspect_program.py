@@ -63,6 +63,8 @@ def main(doors: str, shop: str, diary: str, odd: str, booth: str, disk: str, fol
     found["booth by tools"] = seen(log)
     (log,) = eval(mcpenv(disk, split="train"), **options)
     found["disk"] = seen(log)
+    (log,) = eval(mcpenv(disk, split="train", mask_failed_steps=False), **options)
+    found["disk, not masked"] = seen(log)
     try:
         mcpenv(odd, split=None, num_tasks=1)
     except ToolNotExpressible as error:

@@ -1,4 +1,6 @@
-"""Rollouts by SkyRL's own generator in a Python that has it and the client, but no server: DOORS SHOP DIARY BOOTH.
+"""Rollouts by SkyRL's own generator in a Python that has it and the client, but no server.
+
+Arguments: DOORS SHOP DIARY BOOTH DISK.
 
 The inference engine is scripted. Prints what the generator returned as JSON.
 """
@@ -62,7 +64,7 @@ async def generated(generator: Any, given: list[dict[str, Any]]) -> dict[str, An
     )
 
 
-def main(doors: str, shop: str, diary: str, booth: str) -> None:
+def main(doors: str, shop: str, diary: str, booth: str, disk: str) -> None:
     """Play all rows."""
     register("doors", doors)
     register("shop", shop)
@@ -92,6 +94,10 @@ def main(doors: str, shop: str, diary: str, booth: str) -> None:
     made = asyncio.run(generated(generator, rows("booth", booth)))
     found["booth"] = [sum(each) if isinstance(each, list) else each for each in made["rewards"]]
     found["prompt of booth"] = engine.prompts[-1]
+    for name, mask in (("disk, masked", True), ("disk, kept", False)):
+        register(name, disk, mask_failed_steps=mask)
+        made = asyncio.run(generated(generator, rows(name, disk)))
+        found[name] = sorted(sum(each) if isinstance(each, list) else each for each in made["rewards"])
     env = skyrl_gym.make("doors", extras={"split": "train", "index": 0})
     env.init([])
     env.step('<tool_call>{"name": "look", "arguments": {}}</tool_call>')

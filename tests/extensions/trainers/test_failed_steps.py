@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import math
+import os
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from served import served
-from trainer_worlds import FullDisk, Late
+from trainer_worlds import FullDisk, Late, ShakyDisk
 
 from mcpenv.server.app import create_app
 from mcpenv_client import Conversation, EnvClient, MCPToolClient
 from mcpenv_client.trainers.hosted import HostedEpisode
 from mcpenv_client.trainers.trl import McpenvSpec, masked
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(300)
 
 ROW = {"split": "train", "index": 0}
 
@@ -25,6 +30,7 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make room on the disk after each test."""
     monkeypatch.setattr(FullDisk, "full", 0)
     monkeypatch.setattr(Late, "failing", {})
+    monkeypatch.setattr(ShakyDisk, "calls", 0)
 
 
 def seed_of(seed: int) -> int:
@@ -148,3 +154,35 @@ def test_where_failures_shall_raise_a_reset_that_fails_each_time_does() -> None:
     env.reset(seed=3)
     assert env.step(0)[1] == 1.0
     env.close()
+
+
+def played(library: str, program: str, failing: Iterable[int], *arguments: str) -> Any:
+    """Return what a program of a library prints, at a server whose disk is full for these calls."""
+    python = os.environ.get(f"MCPENV_{library}")
+    assert python, f"MCPENV_{library} names no Python that has the library and mcpenv-client; .ci/run makes one"
+    ShakyDisk.failing = {*failing}
+    with served(create_app(ShakyDisk)) as disk:
+        command = [python, str(Path(__file__).with_name(program)), disk.removesuffix("/mcp"), *arguments]
+        environ = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TRL_EXPERIMENTAL_SILENCE": "1"}
+        ran = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=280, check=False)
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    return json.loads(ran.stdout.splitlines()[-1])
+
+
+@pytest.mark.world
+@pytest.mark.parametrize("mask", [True, False])
+def test_trl_learns_nothing_from_such_an_episode(mask: bool) -> None:
+    found = played("TRL", "trl_failed_step_program.py", {1, 4}, str(mask))
+    for by in ("spec", "rollouts"):
+        rewards, statuses, advantages = found[by]
+        assert rewards == [None if mask else 0.0, 1.0, 1.0, 0.0]
+        assert statuses == ["env_error" if mask else "completed", *["completed"] * 3]
+        assert advantages[1] == advantages[2] > 0.1 and advantages[3] < -0.1
+        assert advantages[0] == 0.0 if mask else advantages[0] < -0.1
+
+
+@pytest.mark.world
+def test_tinker_cookbook_plays_such_an_episode_again_or_drops_its_group() -> None:
+    again, kept, dropped = played("TINKER", "tinker_failed_step_program.py", {1, 4, 6})
+    assert again == [1.0, 1.0] and sorted(kept) == [0.0, 1.0]
+    assert dropped == "the episode has no reward, its status is env_error: failed_step"

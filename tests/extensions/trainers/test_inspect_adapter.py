@@ -56,7 +56,7 @@ def found(doors: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any
         served(create_app(FullDisk)) as disk,
         served(player.app) as model,
     ):
-        FullDisk.full = 1
+        FullDisk.full = 2
         urls = [address.removesuffix("/mcp") for address in (doors, shop, diary, odd, booth, disk)]
         done = ran(model, str(python()), str(program), *urls, str(folder))
     assert done.returncode == 0, done.stderr[-3000:]
@@ -100,6 +100,8 @@ def test_the_model_speaks_to_the_user_by_messages_and_an_agent_by_a_tool(found: 
 def test_a_sample_with_a_failed_step_has_an_error_and_no_score(found: dict[str, Any]) -> None:
     (sample,) = found["disk"]["samples"]
     assert sample["score"] is None and "its status is env_error: failed_step" in sample["error"]
+    (sample,) = found["disk, not masked"]["samples"]
+    assert (sample["score"], sample["status"]["code"], sample["error"]) == (0.0, "completed", None)
 
 
 def test_an_agent_of_inspect_plays_with_the_tool_source(found: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trainer_worlds import Booth, Doors, Shop
+from trainer_worlds import Booth, Doors, FullDisk, Shop
 
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.serve import serving
@@ -24,12 +24,14 @@ SHOPPING = {
 }
 
 
-def played(world: type[Any], *calls: list[tuple[str, dict[str, Any]]], tmp_path: Path) -> tuple[dict[str, Any], Any]:
+def played(
+    world: type[Any], *calls: list[tuple[str, dict[str, Any]]], tmp_path: Path, **options: Any
+) -> tuple[dict[str, Any], Any]:
     """Return what NeMo Gym answered for episodes of a world, one for each list of calls, and the world's rows."""
     python = os.environ.get("MCPENV_NEMO_GYM")
     assert python, "MCPENV_NEMO_GYM names no Python that has nemo-gym; .ci/run makes one and sets it"
     with serving(world, ServerConfig(wires=("nemo-gym",))) as url:
-        given = rows(url)
+        given = rows(url, **options)
         file = tmp_path / "rows.json"
         plays = []
         for at, made in enumerate(calls):
@@ -60,6 +62,18 @@ def test_the_contract_holds_and_episodes_are_scored_or_masked(tmp_path: Path) ->
     outputs = [item["output"] for item in right["response"]["output"] if item["type"] == "function_call_output"]
     assert outputs == ['{"colour":"red"}', "opened"]
     assert "Input should be 'red', 'green' or 'blue'" in json.dumps(wrong["response"]["output"])
+
+
+@pytest.mark.parametrize("mask", [True, False])
+def test_a_sample_in_which_a_step_failed_is_masked_unless_its_row_says_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mask: bool
+) -> None:
+    monkeypatch.setattr(FullDisk, "full", 1)
+    found, _ = played(FullDisk, [("save", {})], tmp_path=tmp_path, mask_failed_steps=mask)
+    result = found["answers"][0]["result"]
+    assert (result["reward"], result["mask_sample"], result["failure_kind"]) == (
+        (0.0, True, "mcpenv:env_error") if mask else (0.0, False, None)
+    )
 
 
 def test_the_user_is_a_tool_whose_last_answer_ends_the_episode(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from served import served
-from trainer_worlds import Booth, Diary, Doors, Shop
+from trainer_worlds import Booth, Diary, Doors, ShakyDisk, Shop
 
 from mcpenv.server.app import create_app
 
@@ -28,8 +28,11 @@ def found() -> dict[str, Any]:
         served(create_app(Shop)) as shop,
         served(create_app(Diary)) as diary,
         served(create_app(Booth)) as booth,
+        served(create_app(ShakyDisk)) as disk,
     ):
-        command = [python, str(program), *(address.removesuffix("/mcp") for address in (doors, shop, diary, booth))]
+        ShakyDisk.calls, ShakyDisk.failing = 0, {1, 4}  # one of each group; the first is played again
+        urls = [address.removesuffix("/mcp") for address in (doors, shop, diary, booth, disk)]
+        command = [python, str(program), *urls]
         environ = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
         done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=500, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -46,6 +49,12 @@ def test_a_failed_environment_is_played_again_and_then_raises(found: dict[str, A
     assert "its status is judge_error" in found["failed"]
     # Two rollouts, three attempts each, two messages an attempt.
     assert found["attempts"] == 12
+
+
+def test_a_rollout_in_which_a_step_failed_is_played_again_unless_it_shall_keep_its_reward(
+    found: dict[str, Any],
+) -> None:
+    assert (found["disk, masked"], found["disk, kept"]) == ([1.0, 1.0], [0.0, 1.0])
 
 
 def test_a_schema_reaches_the_prompt_whole_and_nested_arguments_the_tool(found: dict[str, Any]) -> None:

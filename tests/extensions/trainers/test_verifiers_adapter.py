@@ -17,7 +17,7 @@ import httpx
 import pytest
 from door_player import DoorPlayer, Stalls
 from served import served
-from trainer_worlds import Booth, Diary, Doors, Odd, Shop
+from trainer_worlds import Booth, Diary, Doors, FullDisk, Odd, Shop
 
 from mcpenv.server.app import create_app
 from mcpenv_client import EnvClient
@@ -142,6 +142,22 @@ def test_a_rollout_that_nothing_scored_has_an_error_and_no_reward(tmp_path: Path
         (trace, *_) = evaluated(tmp_path, diary.removesuffix("/mcp"), model.removesuffix("/mcp"), "-r", "1")
     assert not trace["ok"] and trace["rewards"] == {}
     assert "nothing scored it" in trace["errors"][0]["message"] and trace["info"]["status"]["code"] == "completed"
+
+
+@pytest.mark.parametrize("mask", [True, False])
+def test_a_rollout_in_which_a_step_failed_has_an_error_and_no_reward(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mask: bool
+) -> None:
+    monkeypatch.setattr(FullDisk, "full", 1)
+    options = ["-r", "1", *([] if mask else ["--env.taskset.mask_failed_steps", "False"])]
+    with served(create_app(FullDisk)) as disk, served(DoorPlayer().app) as model:
+        (trace,) = evaluated(tmp_path, disk.removesuffix("/mcp"), model.removesuffix("/mcp"), *options)
+    if mask:
+        assert not trace["ok"] and trace["rewards"] == {} and trace["info"]["status"]["code"] == "env_error"
+        assert "failed_step" in trace["errors"][0]["message"] and trace["errors"][0]["type"] == "TaskError"
+    else:
+        assert trace["ok"] and trace["rewards"]["mcpenv"]["score"] == 0.0
+        assert trace["info"]["status"]["code"] == "completed"
 
 
 def test_a_harness_speaks_to_the_user_by_a_tool(tmp_path: Path) -> None:

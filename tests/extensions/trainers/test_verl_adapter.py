@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from served import served
-from trainer_worlds import Booth, Diary, Doors, Shop
+from trainer_worlds import Booth, Diary, Doors, ShakyDisk, Shop
 
 from mcpenv.cli import execute
 from mcpenv.server.app import create_app
@@ -36,8 +36,10 @@ def served_urls() -> Iterator[list[str]]:
         served(create_app(Shop)) as shop,
         served(create_app(Diary)) as diary,
         served(create_app(Booth)) as booth,
+        served(create_app(ShakyDisk)) as disk,
     ):
-        yield [address.removesuffix("/mcp") for address in (doors, shop, diary, booth)]
+        ShakyDisk.calls, ShakyDisk.failing = 0, {1, 3}  # the first call of each rollout; one is played again
+        yield [address.removesuffix("/mcp") for address in (doors, shop, diary, booth, disk)]
 
 
 def turn(prompt: list[int], ids: list[int], *steps: int) -> ModelTurn:
@@ -101,6 +103,15 @@ def test_a_call_that_cannot_be_read_is_answered_and_the_episode_goes_on(found: d
     assert [each["reward"] for each in green] == [1.25, 1.25]
     assert all("Error: this call was not made. It is not JSON" in each["text"] for each in green)
     assert green[0]["trained"] == f"{BROKEN}{LOOK}{OPEN.format('green')}"
+
+
+def test_an_episode_in_which_a_step_failed_is_played_again_unless_it_shall_keep_its_score(
+    found: dict[str, Any],
+) -> None:
+    (masked,), (kept,) = found["masked"], found["kept"]
+    assert (masked["reward"], kept["reward"]) == (1.0, 1.0)
+    # Played again, nothing of the first attempt is left; otherwise the model saves again after the error.
+    assert (masked["trained"].count("save"), kept["trained"].count("save")) == (1, 2)
 
 
 def test_a_failed_episode_is_played_three_times_and_then_raises(found: dict[str, Any]) -> None:

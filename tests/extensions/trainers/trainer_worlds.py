@@ -260,6 +260,26 @@ class FullDisk(MCPEnvironment):
         return float(self.saved)
 
 
+class ShakyDisk(FullDisk):
+    """The same, where the disk is full for some calls of `save`.
+
+    Attributes:
+        failing: the numbers of the calls that fail, from 1.
+        calls: the number of calls so far.
+    """
+
+    failing: ClassVar[set[int]] = set()
+    calls = 0
+    lock = threading.Lock()
+
+    def save(self) -> str:
+        """Save."""
+        with self.lock:
+            type(self).calls += 1
+            type(self).full = int(self.calls in self.failing)
+            return super().save()
+
+
 class Late(MCPEnvironment):
     """An environment whose resets fail for some seeds.
 

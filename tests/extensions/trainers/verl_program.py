@@ -1,4 +1,4 @@
-"""Rollouts by verl's agent loop worker in a Python that has it and the client: DOORS SHOP DIARY BOOTH ROWS.
+"""Rollouts by verl's agent loop worker in a Python that has it and the client: DOORS SHOP DIARY BOOTH DISK ROWS.
 
 The generator is scripted. ROWS are exported samples. Prints what the worker returned as JSON.
 """
@@ -62,7 +62,7 @@ class ScriptedServer:
 class Rollouts:
     """The worker of one server, with the files that a user has."""
 
-    def __init__(self, url: str, *overrides: str, template: str = TEMPLATE) -> None:
+    def __init__(self, url: str, *overrides: str, template: str = TEMPLATE, mask: bool = True) -> None:
         self.folder = Path(tempfile.mkdtemp())
         small = tokenizer_of()
         tokenizer = PreTrainedTokenizerFast(
@@ -74,6 +74,7 @@ class Rollouts:
         Qwen3Config(architectures=["Qwen3ForCausalLM"], **sizes).save_pretrained(self.folder)
         (self.folder / "loop.yaml").write_text(
             f"- name: mcpenv\n  _target_: mcpenv_client.trainers.verl.McpenvLoop\n  url: {url}\n"
+            f"  mask_failed_steps: {mask}\n"
         )
         Dataset.from_list(rows(url)).to_parquet(self.folder / "train.parquet")
         rollout = "actor_rollout_ref.rollout"
@@ -150,7 +151,7 @@ async def raised(rollouts: Rollouts, index: int) -> str:
     return "nothing"
 
 
-async def main(doors: str, shop: str, diary: str, booth: str, exported: list[dict[str, Any]]) -> None:
+async def main(doors: str, shop: str, diary: str, booth: str, disk: str, exported: list[dict[str, Any]]) -> None:
     """Play all."""
     found: dict[str, Any] = {}
     rollouts = Rollouts(doors)
@@ -166,12 +167,14 @@ async def main(doors: str, shop: str, diary: str, booth: str, exported: list[dic
     found["bought"] = await bought.play(0, n=1)
     found["tool"] = json.loads(bought.server.prompts[0].split("<tools>\n")[1].split("\n</tools>")[0])
     found["booth"] = await Rollouts(booth).play(0)
+    for name, mask in (("masked", True), ("kept", False)):
+        found[name] = await Rollouts(disk, mask=mask).play(0, n=1)
     found["unscored"] = await raised(Rollouts(diary), 0)
     found["refused"] = await raised(Rollouts(shop, template=NAMES_ONLY), 0)
     print(json.dumps(found, default=np.ndarray.tolist))
 
 
 if __name__ == "__main__":
-    given = [json.loads(line) for line in Path(sys.argv[5]).read_text().splitlines()]
-    doors, shop, diary, booth = sys.argv[1:5]
-    asyncio.run(main(doors, shop, diary, booth, given))
+    given = [json.loads(line) for line in Path(sys.argv[6]).read_text().splitlines()]
+    doors, shop, diary, booth, disk = sys.argv[1:6]
+    asyncio.run(main(doors, shop, diary, booth, disk, given))

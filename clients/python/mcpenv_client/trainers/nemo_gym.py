@@ -21,6 +21,7 @@ def rows(
     *,
     num_tasks: int | None = None,
     system: str | None = None,
+    mask_failed_steps: bool = True,
     settings: Sequence[str] = (),
     client: Mapping[str, Any] | None = None,
 ) -> list[dict[str, Any]]:
@@ -31,6 +32,8 @@ def rows(
         split: the split of the tasks.
         num_tasks: the maximum of rows.
         system: a system message before each prompt.
+        mask_failed_steps: mask a sample after a step that failed by no fault of the agent. False: rows say that the
+            server shall not.
         settings: settings of the target, in this process.
         client: arguments of `EnvClient`, for a URL.
 
@@ -55,6 +58,7 @@ def rows(
             {
                 "responses_create_params": params,
                 **{name: value for name, value in task.items() if name != "prompt"},
+                **({} if mask_failed_steps else {"mask_failed_steps": False}),
             }
         )
     return made
