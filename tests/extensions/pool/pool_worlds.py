@@ -76,6 +76,25 @@ class Dice(MCPEnvironment):
         return float(self.sum % 7 == 0)
 
 
+class Endless(MCPEnvironment):
+    """Its async tool never returns, and can be cancelled."""
+
+    SUPPORTS_CONCURRENT_SESSIONS = True
+
+    def __init__(self) -> None:
+        @self.tool
+        async def wait() -> str:
+            """Wait for ever."""
+            await asyncio.Event().wait()
+            return "over"
+
+
+async def waits_in_the_first(episode: Episode) -> None:
+    """Call the endless tool in the first episode."""
+    if episode.assignment.number == 0:
+        await episode.call_tool("wait")
+
+
 class Wild(Dice):
     """Dice whose reset is random in spite of its seed."""
 
@@ -270,6 +289,11 @@ async def endless_async(episode: Episode) -> None:
 def hangs(episode: BlockingEpisode) -> None:
     """Make a call that does not return."""
     episode.call_tool("hang", {"seconds": 600})
+
+
+def hangs_past_its_limit(episode: BlockingEpisode) -> None:
+    """Make one call that is longer than half a second, and return."""
+    episode.call_tool("hang", {"seconds": 1.0})
 
 
 async def hangs_async(episode: Episode) -> None:

@@ -100,7 +100,9 @@ class Limits:
     """The limits of each episode.
 
     Attributes:
-        episode_timeout_s: the seconds from the reset after which the policy is stopped and the episode truncated.
+        episode_timeout_s: the seconds from the reset after which the policy is stopped and the episode truncated. A
+            call that runs then has two more. In this process and in workers, one that blocks is waited for without
+            ``step_timeout_s``.
         step_timeout_s: the deadline of each call; None: the environment's own.
     """
 

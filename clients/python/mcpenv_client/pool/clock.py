@@ -102,3 +102,5 @@ async def _cancelled(future: asyncio.Future[Any]) -> None:
     if not future.done():
         future.cancel()
         await asyncio.wait({future})
+    if not future.cancelled():
+        future.exception()  # or else it is logged as lost, if this task is cancelled at the same time

@@ -24,6 +24,9 @@ from .sessions import BlockingSession, Session
 
 T = TypeVar("T")
 
+LATE_S = 2.0
+"""The seconds after the time limit of an episode within which a running call may still return."""
+
 
 class OutOfTime(McpenvError):
     """Raised in a policy that calls a tool after the episode's time limit. It ends the policy."""
@@ -144,7 +147,7 @@ class RunningEpisode:
         if self.left_s == 0.0:
             raise OutOfTime(f"the episode has reached its limit of {self._limits.episode_timeout_s:g} s")
         asked = given if given is not None else self._limits.step_timeout_s
-        return asked if asked is None or asked < self.left_s else self.left_s
+        return None if asked is None else min(asked, self.left_s + LATE_S)
 
     def _took(self, result: StepResult[Any]) -> StepResult[Any]:
         self.last, self.done = result, result.done
@@ -167,7 +170,10 @@ class RunningEpisode:
             self._count(result)
 
     async def settle(self) -> None:
-        """Wait for the running calls of a stopped policy. Their deadline is the episode's."""
+        """Wait for the running calls of a policy that has ended; cancel those without a deadline after `LATE_S`."""
+
+    async def stop(self) -> None:
+        """Cancel the running calls."""
 
 
 class Episode(RunningEpisode):
@@ -229,9 +235,19 @@ class Episode(RunningEpisode):
             call.exception()  # the policy may be gone, and asyncio would report an error that nobody retrieved
 
     async def settle(self) -> None:
-        """Wait for the running calls of a stopped policy."""
+        """Wait for the running calls, as the base class says."""
+        limited = self._limits.step_timeout_s is not None
         if self._calls:
-            await asyncio.wait(set(self._calls))
+            await asyncio.wait(set(self._calls), timeout=None if limited else LATE_S)
+        await self.stop()
+
+    async def stop(self) -> None:
+        """Cancel the running calls."""
+        running = set(self._calls)
+        for call in running:
+            call.cancel()
+        if running:
+            await asyncio.wait(running)
 
 
 class _Shielded:

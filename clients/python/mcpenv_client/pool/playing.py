@@ -238,8 +238,14 @@ async def _play(
                         value = await run(episode)
                     except (WireError, ConnectionFailed):
                         raise
+                    except asyncio.CancelledError:
+                        await episode.stop()
+                        raise
                     except Exception as error:  # noqa: BLE001 - a policy may raise anything
                         ending = _Ending.after(error, episode)
+                    else:
+                        if episode.left_s == 0.0 and not episode.done:
+                            ending = _Ending(reason=TIMEOUT)  # a blocking policy, or its last call, was not stopped
                     await episode.settle()
             result = await _end(session, episode, ending)
             trajectory = await session.trajectory() if begin.trajectories else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +17,7 @@ from mcpenv_client.types.records import StepResult
 from .assignment import Played, Share
 from .backend import LOST, DirectRollout, Rollout, lost_result, step_failed
 from .clock import Clock
-from .episode import Begin, Outcome
+from .episode import LATE_S, Begin, Outcome
 from .playing import are_fit, changed, is_lost, play, play_blocking, played_of
 from .servers import Client, Listed, Server, Servers
 from .sessions import Session
@@ -75,8 +76,11 @@ class RemoteBackend:
         self._threads.shutdown(wait=False)
 
     async def begin(self, begin: Begin) -> Rollout:
-        """Return a new rollout."""
-        return DirectRollout(self, begin)
+        """Return a new rollout. Each call has a deadline, which `LATE_S` bounds."""
+        limits = begin.limits
+        if limits.step_timeout_s is None:
+            limits = dataclasses.replace(limits, step_timeout_s=limits.episode_timeout_s + LATE_S)
+        return DirectRollout(self, dataclasses.replace(begin, limits=limits))
 
     def pause(self, paused: bool) -> None:
         """Pause the episodes, or continue."""
