@@ -19,9 +19,10 @@ BACKENDS: Any = ("local", "process", "remote")
 
 @contextlib.asynccontextmanager
 async def pool_of(world: Any, backend: Any) -> Any:
+    options: dict[str, Any] = {"workers": 1} if backend == "process" else {}
     with contextlib.ExitStack() as stack:
         target = stack.enter_context(serving(world)) if backend == "remote" else world
-        async with EnvPool(target, 2, backend=backend, **({"workers": 1} if backend == "process" else {})) as pool:
+        async with EnvPool(target, 2, backend=backend, **options) as pool:
             yield pool
 
 
