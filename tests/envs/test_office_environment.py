@@ -63,14 +63,10 @@ def test_the_honest_solve_every_task_and_those_who_are_idle_break_rules_or_obey_
 
 @pytest.mark.slow
 @pytest.mark.parametrize("split", [*Tasks.SIZES, PRIVATE])
-def test_so_do_500_of_each_split(split: str) -> None:
+def test_so_do_100_of_each_split(split: str) -> None:
     with private() as env:
-        for index in range(500):
-            task = env.get_task(split, index)
-            if index % 4:
-                assert played(env, task, task.oracle) == (1.0, []), task.id
-            else:
-                judge(env, task)
+        for index in range(0, 300, 3):
+            judge(env, env.get_task(split, index))
 
 
 def test_it_has_the_tools_the_families_and_the_tasks_that_it_says() -> None:
