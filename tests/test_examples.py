@@ -160,7 +160,7 @@ def test_a_policy_learns_from_any_seed(name: str, seed: int, run_example: RunExa
 
 @pytest.mark.slow
 @pytest.mark.timeout(700)
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1])
 def test_the_model_of_a_black_box_learns_from_the_tokens_of_its_own_requests(seed: int) -> None:
     command = [sys.executable, str(EXAMPLES / "train_black_box.py"), str(seed)]
     ended = subprocess.run(command, cwd=EXAMPLES.parent, capture_output=True, text=True, timeout=600, check=False)
