@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from itertools import compress
 from statistics import fmean
 
+from mcpenv_client.scores import RELATIVE
+
 from .statistics import LEVEL, Interval
 
 EXACT_TASKS = 13
@@ -20,7 +22,6 @@ ENOUGH_TASKS = 6
 DRAWS = 9999
 """The number of random subsets. With the observed mean added, the count is divisible as the usual levels require."""
 
-_ROUNDING = 1e-9
 _DIGITS = bytes.maketrans(b"01", b"\x00\x01")
 
 
@@ -70,17 +71,17 @@ def paired_difference(values: Sequence[float], *, seed: int = 0, level: float = 
         return None
     typical = sorted(_typical_values(values, random.Random(seed)))
     count = len(typical) + 1
-    tail = math.floor((1.0 - level) / 2.0 * count + _ROUNDING)
+    tail = math.floor((1.0 - level) / 2.0 * count + RELATIVE)
     interval = Interval(typical[tail - 1], typical[-tail]) if tail else None
     not_above, not_below = sum(mean <= 0.0 for mean in typical), sum(mean >= 0.0 for mean in typical)
     p = min(1.0, 2.0 * (1 + min(not_above, not_below)) / count)
-    return PairedDifference(fmean(values), interval, p, len(values), sum(abs(value) > _ROUNDING for value in values))
+    return PairedDifference(fmean(values), interval, p, len(values), sum(abs(value) > RELATIVE for value in values))
 
 
 def _typical_values(values: Sequence[float], rng: random.Random) -> Iterator[float]:
     """Yield the means of subsets, without the empty one. Means that differ from 0 only by rounding errors become 0."""
     size = len(values)
-    nothing = _ROUNDING * max(map(abs, values))
+    nothing = RELATIVE * max(map(abs, values))
     for subset in range(1, 1 << size) if size <= EXACT_TASKS else _drawn(size, rng):
         mask = f"{subset:0{size}b}".encode().translate(_DIGITS)
         mean = math.fsum(compress(values, mask)) / subset.bit_count()

@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 
 from mcpenv.errors import VerifierFailed
+from mcpenv_client.scores import reaches
 
 from .config import Artifact, Collect, Config, Environment, Healthcheck, Network, StepConfig
 
@@ -191,11 +192,11 @@ def steps_of(folder: Path, config: Config) -> tuple[Step, ...]:
 
 
 def falls_short(rewards: Mapping[str, float], least: float | Mapping[str, float] | None) -> bool:
-    """Return True if rewards are below a step's ``min_reward``. A key without a reward is below any."""
+    """Return True if rewards are below a step's ``min_reward`` by more than rounding; so is a missing one."""
     if least is None:
         return False
     each = least if isinstance(least, Mapping) else {REWARD: least}
-    return any(rewards.get(key, -math.inf) < limit for key, limit in each.items())
+    return not all(reaches(rewards.get(key, -math.inf), limit) for key, limit in each.items())
 
 
 def aggregated(rewards: Sequence[Mapping[str, float]], strategy: str | None) -> dict[str, float]:

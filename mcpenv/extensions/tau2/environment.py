@@ -21,6 +21,7 @@ from mcpenv.rewards.verifiers import Evidence
 from mcpenv.tasks import TaskSet
 from mcpenv.worlds import ObjectWorld
 from mcpenv_client.errors import InvalidMessage
+from mcpenv_client.scores import reaches
 from mcpenv_client.types.records import Reward
 from mcpenv_client.types.values import encode, to_plain
 
@@ -180,7 +181,7 @@ class Tau2Environment(MCPEnvironment):
         said = [{"agent": heard, "customer": answer} for heard, answer in turns]
         shown = {"conversation": said, "calls": to_plain(self.calls, "calls"), "statements": statements}
         score = (await judge.ask(encode(shown).decode())).value
-        return [] if score == 1.0 else ["the judge holds one of the task's statements for wrong"]
+        return [] if reaches(score, 1.0) else ["the judge holds one of the task's statements for wrong"]
 
     @property
     def _customer(self) -> Customer:

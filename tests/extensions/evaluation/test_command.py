@@ -82,6 +82,8 @@ def test_the_document_the_report_and_the_exit_status(cli: Cli, endpoint: Endpoin
     assert (document["set"], document["directory"]) == (["bonus=0.25"], str(tmp_path))
     assert document == json.loads((tmp_path / "summary.json").read_text())
     _check_report(tmp_path, document)
+    assert cli(*given, "--fail-under", "0.50000000000001").status == 0  # but for rounding, as everywhere
+    assert cli(*given, "--fail-under", "0.500001").status == 1
 
 
 def _check_report(directory: Path, document: dict[str, Any]) -> None:

@@ -171,6 +171,7 @@ def test_rewards_of_steps_become_one_as_in_harbor() -> None:
     assert aggregated(rewards, None) == aggregated(rewards, "mean") == {"reward": 0.75, "style": 0.25}
     assert aggregated(rewards, "final") == {"reward": 0.5}
     assert falls_short({"reward": 0.5}, 0.6) and not falls_short({"reward": 0.5}, 0.5)
+    assert not falls_short({"reward": 0.7 + 0.2 + 0.1}, 1.0) and falls_short({"reward": 1.0 - 1e-6}, 1.0)
     assert falls_short({"style": 1.0}, 0.0) and falls_short({"reward": 1.0}, {"style": 0.1})
     assert not falls_short({"style": 1.0}, {"style": 0.1}) and not falls_short({}, None)
 
