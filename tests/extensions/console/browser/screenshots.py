@@ -2,6 +2,8 @@
 
 With ``--worlds [NAME ...]``, write for each world below, or for those, the picture ``episode.png`` beside its README
 instead.
+With ``--tau2`` or ``--browser``, write that of tau2's page into ``docs/images``, or that of the README of browser_mcp,
+whose server of Playwright must run.
 
 Needs Debian's chromium and chromium-driver, and the package selenium.
 """
@@ -13,6 +15,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from visitor import Visitor, visiting
 
@@ -23,6 +26,7 @@ from mcpenv_client import EnvClient
 
 ROOT = Path(__file__).resolve().parents[4]
 FOLDER = ROOT / "docs" / "images"
+Call = tuple[str, dict[str, Any]]
 WAYS = ("north", "east", "south", "west")
 
 
@@ -70,27 +74,46 @@ WORLDS = {
 """The split and the index of a task of each world, whose solution the picture shows."""
 
 
+COUNTED: list[Call] = [
+    ("browser_click", {"element": "the button", "target": "e3"}),
+    ("browser_take_screenshot", {"scale": "css"}),
+]
+"""Calls that use the page with which an episode of browser_mcp begins."""
+
+
 def take_worlds(folder: Path, worlds: Sequence[str]) -> None:
     """Write a picture of an episode beside the README of each of some worlds."""
     for world in worlds:
-        split, index = WORLDS[world]
-        target = load_target(str(folder / f"{world}_mcp"))
-        with (
-            tempfile.TemporaryDirectory() as record,
-            serving(target.factory, ServerConfig(record=Path(record))) as url,
-            EnvClient(url).sync() as env,
-            visiting() as visitor,
-        ):
-            task = env.get_task(split, index)
-            episode = str(env.reset(task=task).info["episode_id"])
-            for call in task.oracle or ():
-                env.call_tool(call.tool_name, call.arguments)
-            env.end()
-            visitor.width(1100, 1200)
-            visitor.open(url, f"records/{episode}")
-            visitor.read(task.id)
-            visitor.browser.execute_script("document.querySelector('details').open = false")
-            _keep(visitor, folder / f"{world}_mcp" / "episode.png")
+        at = folder / f"{world}_mcp"
+        take_episode(str(at), at / "episode.png", WORLDS[world])
+
+
+def take_episode(target: str, file: Path, at: tuple[str, int] | None, calls: Sequence[Call] = ()) -> None:
+    """Write a picture of an episode.
+
+    Args:
+        target: the environment.
+        file: the picture.
+        at: the split and the index of the task whose solution is played; None: an episode without a task.
+        calls: the calls of such an episode.
+    """
+    with (
+        tempfile.TemporaryDirectory() as record,
+        serving(load_target(target).factory, ServerConfig(record=Path(record))) as url,
+        EnvClient(url).sync() as env,
+        visiting() as visitor,
+    ):
+        task = None if at is None else env.get_task(*at)
+        episode = str((env.reset() if task is None else env.reset(task=task)).info["episode_id"])
+        oracle = [] if task is None else [(each.tool_name, each.arguments) for each in task.oracle or ()]
+        for name, arguments in (*oracle, *calls):
+            env.call_tool(name, arguments)
+        env.end()
+        visitor.width(1100, 1200)
+        visitor.open(url, f"records/{episode}")
+        visitor.read(episode if task is None else task.id)
+        visitor.browser.execute_script("const first = document.querySelector('details'); if (first) first.open = false")
+        _keep(visitor, file)
 
 
 def _walked(url: str, number: int) -> str:
@@ -111,5 +134,9 @@ def _keep(visitor: Visitor, file: Path) -> None:
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--worlds"]:
         take_worlds(ROOT / "envs", sys.argv[2:] or [*WORLDS])
+    elif sys.argv[1:2] == ["--tau2"]:
+        take_episode("tau2:telecom", FOLDER / "tau2-telecom.png", ("train", 0))
+    elif sys.argv[1:2] == ["--browser"]:
+        take_episode(str(ROOT / "envs/browser_mcp/mcp.json"), ROOT / "envs/browser_mcp/episode.png", None, COUNTED)
     else:
         take(Path(sys.argv[1]) if sys.argv[1:] else FOLDER)
