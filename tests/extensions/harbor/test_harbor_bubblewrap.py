@@ -208,7 +208,7 @@ def test_the_end_of_the_tests_output_says_why_a_reward_is_low(begin: Begin) -> N
 
 @pytest.mark.parametrize(("reward", "is_solved"), [("0.7 + 0.2 + 0.1", True), ("1 - 1e-6", False)])
 def test_a_reward_that_lacks_only_rounding_solves_a_task(tmp_path: Path, reward: str, is_solved: bool) -> None:
-    """It is unsound that it is solved without work, and there is no reason for less."""
+    """Its test says nothing, and validation does not say that the oracle falls short."""
     write = f"echo was judged; python3 -c 'print({reward})' > /logs/verifier/reward.txt"
     cls = served(harbor_task(tmp_path / "hello", script_that(write)))
     with cls() as env:
@@ -218,7 +218,7 @@ def test_a_reward_that_lacks_only_rounding_solves_a_task(tmp_path: Path, reward:
     assert ("problems" in ended.info) is not is_solved
     assert cls.tasks is not None
     (report,) = validate(cls, cls.tasks, random_seeds=0).tasks
-    assert any("without a call" in each or "nothing" in each for each in report.problems) is is_solved, report.problems
+    assert any("the oracle scores" in each for each in report.problems) is not is_solved, report.problems
 
 
 def test_validation_shows_the_tests_output_which_may_differ_from_run_to_run(tmp_path: Path) -> None:
