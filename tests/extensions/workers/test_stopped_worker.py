@@ -55,6 +55,13 @@ ENDINGS = {
     "SIGHUP": [signal.SIGHUP],
     "20 SIGTERMs": [signal.SIGTERM] * 20,
 }
+FAULTS = [(victims, fault, "SIGTERM") for victims in VICTIMS for fault in (signal.SIGSTOP, signal.SIGKILL)]
+FAULTS += [
+    (victims, fault, ending)
+    for victims, fault in (("all workers", signal.SIGSTOP), ("fork server", signal.SIGKILL))
+    for ending in ENDINGS.keys() - {"SIGTERM"}
+]
+"""Each fault, and each way to end a server beside two of them: a fault does not ask which signal ends the server."""
 
 
 def run(main: Awaitable[Any]) -> Any:
@@ -169,17 +176,15 @@ def test_a_worker_that_stays_stopped_is_killed_and_replaced() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("numbers", ENDINGS.values(), ids=ENDINGS.keys())
-@pytest.mark.parametrize("fault", [signal.SIGSTOP, signal.SIGKILL], ids=lambda fault: fault.name)
-@pytest.mark.parametrize("victims", VICTIMS.values(), ids=VICTIMS.keys())
+@pytest.mark.parametrize(("victims", "fault", "ending"), sorted(FAULTS))
 def test_the_server_ends_with_all_its_processes_whatever_is_stopped_or_killed(
-    victims: Callable[[Server], set[int]], fault: signal.Signals, numbers: list[signal.Signals]
+    victims: str, fault: signal.Signals, ending: str
 ) -> None:
     with served("--shutdown-timeout-s", "2") as server:
         processes = {server.process.pid} | children_of(server.process.pid) | server.workers()
-        for victim in victims(server):
+        for victim in VICTIMS[victims](server):
             os.kill(victim, fault)
-        for number in numbers:
+        for number in ENDINGS[ending]:
             server.process.send_signal(number)
         assert server.process.wait(ENDS_S) == 0
         for process in processes:
@@ -187,10 +192,8 @@ def test_the_server_ends_with_all_its_processes_whatever_is_stopped_or_killed(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("numbers", ENDINGS.values(), ids=ENDINGS.keys())
-def test_the_server_ends_though_the_event_loop_of_a_worker_is_in_c_for_ever(
-    numbers: list[signal.Signals], tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("ending", ["SIGTERM", "SIGINT"])
+def test_the_server_ends_though_the_event_loop_of_a_worker_is_in_c_for_ever(ending: str, tmp_path: Path) -> None:
     async def stick(url: str) -> None:
         async with fastmcp.Client(url + "/mcp", mode="2026-07-28") as agent:
             await agent.call_tool("stick", {"gate": str(tmp_path / "gate")})
@@ -203,7 +206,7 @@ def test_the_server_ends_though_the_event_loop_of_a_worker_is_in_c_for_ever(
         processes = children_of(server.process.pid) | server.workers()
         threading.Thread(target=call, args=(server.url,), daemon=True).start()
         until((tmp_path / "gate.waiting").exists, "the call")
-        for number in numbers:
+        for number in ENDINGS[ending]:
             server.process.send_signal(number)
         assert server.process.wait(ENDS_S) == 0
         for process in processes:
