@@ -171,7 +171,8 @@ def test_the_kernel_s_tests_pass_without_any_extension(tmp_path: Path) -> None:
         (tmp_path / name).symlink_to(ROOT / name)
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["pytest"]["ini_options"]
     folders = [path for path in settings["testpaths"] if "*" not in path]
-    ran = run(tmp_path, "-m", "pytest", "-n", "auto", "-rfE", "--tb=short", *folders, timeout_s=1100)
+    again = "--ignore=tests/execution/test_model.py"  # random steps, a tenth of the time: no seam is among them
+    ran = run(tmp_path, "-m", "pytest", "-n", "auto", "-rfE", "--tb=short", again, *folders, timeout_s=1100)
     passed = re.search(r"(\d+) passed", ran)
     assert passed is not None and int(passed[1]) > 2000, ran
 
