@@ -78,7 +78,7 @@ def git(server: Path, **more: Any) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize(("way", "episodes"), [("start", 200), ("keep", 1000), ("fork", 400)])
+@pytest.mark.parametrize(("way", "episodes"), [("start", 100), ("keep", 300), ("fork", 200)])
 def test_no_process_is_left_after_many_episodes(way: str, episodes: int, repository: Path) -> None:
     server = {"command": sys.executable, "args": [str(PLAIN), "{workspace}"], "state": "workspace", "per_episode": way}
     before = descendants(os.getpid())
