@@ -16,10 +16,12 @@ import pytest
 from served import served
 from trainer_worlds import Clicks, Diary, Doors, Screen, Shop
 
-from mcpenv import TaskSet
+from mcpenv import Task, TaskSet
 from mcpenv.server.app import create_app
 from mcpenv_client import InvalidMessage, ToolNotExpressible
+from mcpenv_client.rows import Rows
 from mcpenv_client.trainers.trl import McpenvSpec
+from mcpenv_client.trainers.trl_dataset import dataset_of
 from mcpenv_client.trainers.trl_worlds import MixedSpec
 
 DOORS = "trainer_worlds:Doors"
@@ -238,12 +240,30 @@ def test_a_row_of_the_dataset_is_read_when_it_is_taken_and_columns_of_ones_own_a
     assert pickle.loads(pickle.dumps(dataset.select([5])))[0]["task_id"] == "train-5"
 
 
+ASKED: list[tuple[int, int]] = []
+"""What `read_levels` was asked for."""
+
+
+def read_levels(start: int, stop: int) -> list[Task]:
+    """Return tasks of two levels, in turn."""
+    ASKED.append((start, stop))
+    return [Task(id=f"t{index}", prompt="Go.", level=1 + index % 2) for index in range(start, stop)]
+
+
+def test_neighbours_are_read_together() -> None:
+    dataset = dataset_of(Rows(range(1_000_000), read_levels, "train")).select([*range(250), 999_999])
+    ASKED.clear()
+    assert len(dataset.filter(lambda row: row["level"] == 2)) == 126
+    assert ASKED == [(0, 100), (100, 200), (200, 250), (999_999, 1_000_000)]
+
+
 def test_rows_of_several_worlds_are_in_one_dataset_and_played_in_their_own(url: str) -> None:
     mixed = MixedSpec({"doors": url, "shop": Shop, "seeds": McpenvSpec(Doors, split=None, num_tasks=2)}, num_tasks=2)
     rows = list(mixed.train_dataset)
     assert [row["world"] for row in rows] == ["doors", "doors", "shop", "seeds", "seeds"]
     assert all(row["environment"] == row["world"] for row in rows)
     assert [(row["level"], row["tags"]) for row in rows[:2]] == [(1, ["door"]), (2, ["door"])]
+    assert list(mixed.train_dataset.select([4, 1, 2])) == [rows[4], rows[1], rows[2]]
     factories = mixed.environment_factory
     episodes = {name: factory() for name, factory in factories.items()}
     assert {name: type(episode).__name__ for name, episode in episodes.items()} == {name: name for name in factories}

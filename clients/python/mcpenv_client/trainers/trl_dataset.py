@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -49,9 +50,15 @@ class _Reading:
         own = {name: values for name, values in batch.items() if name != ROW}
         if ROW not in batch:
             return own
-        made = {row: self._columns(self._rows[row]) for row in dict.fromkeys(batch[ROW])}
+        made = {row: self._columns(read) for row, read in self._read(sorted(set(batch[ROW])))}
         names = dict.fromkeys(name for each in made.values() for name in each)
         return {**{name: [made[row].get(name) for row in batch[ROW]] for name in names}, **own}
+
+    def _read(self, places: Sequence[int]) -> Iterator[tuple[int, Mapping[str, Any]]]:
+        """Yield the rows of ascending places. Neighbours are read together, as `filter` and `map` ask for them."""
+        for _, group in itertools.groupby(enumerate(places), lambda each: each[1] - each[0]):
+            run = [place for _, place in group]
+            yield from zip(run, self._rows[run[0] : run[-1] + 1], strict=True)
 
 
 def _unpickled(pickled: bytes) -> _Reading:

@@ -69,6 +69,17 @@ class _Rows(Sequence[dict[str, Any]]):
         return self._begins[-1]
 
     def __getitem__(self, at: Any) -> Any:
+        if isinstance(at, slice):
+            start, stop, _ = at.indices(len(self))
+            return [
+                _of_world(name, row)
+                for begin, (name, rows) in zip(self._begins, self._worlds, strict=False)
+                for row in rows[max(start - begin, 0) : max(stop - begin, 0)]
+            ]
         place = bisect_right(self._begins, at) - 1
         name, rows = self._worlds[place]
-        return {**rows[at - self._begins[place]], WORLD: name, "environment": name}
+        return _of_world(name, rows[at - self._begins[place]])
+
+
+def _of_world(name: str, row: Mapping[str, Any]) -> dict[str, Any]:
+    return {**row, WORLD: name, "environment": name}
