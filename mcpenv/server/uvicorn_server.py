@@ -196,7 +196,7 @@ class Ending:
         await self._wait_for_episodes()
         try:
             async with asyncio.timeout(self._shutdown_timeout_s):
-                await self._served.pool.drain()
+                await self._served.pool.drain(lingers=not self._hurried.is_set())
                 self._served.stop_streams()
                 if self._also is not None:
                     await self._also()

@@ -8,6 +8,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -18,6 +19,9 @@ from websockets.sync.client import connect
 from mcpenv_client import EnvClient
 
 WORLD = """
+import os
+import time
+
 from mcpenv import MCPEnvironment
 
 
@@ -30,6 +34,13 @@ class World(MCPEnvironment):
         @self.tool
         def add() -> int:
             self.count += 1
+            return self.count
+
+        @self.tool
+        def wait() -> int:
+            open("waiting", "w").close()
+            while not os.path.exists("go on"):
+                time.sleep(0.01)
             return self.count
 
         @self.tool(terminal=True)
@@ -176,3 +187,28 @@ def test_during_a_drain_an_episode_cannot_begin_and_a_lost_client_comes_back(tmp
                 reply = json.loads(socket.recv(TIMEOUT_S))
             assert reply["data"]["done"]
         assert process.end() == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("era", ["legacy", "2026-07-28"])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_agent_that_lists_tools_after_its_answer_gets_them_though_the_server_ends(
+    tmp_path: Path, era: Any, workers: int
+) -> None:
+    """FastMCP's client does so to read a structured result. It has a second."""
+
+    async def main(process: Process, url: str) -> None:
+        async with asyncio.timeout(TIMEOUT_S), Client(f"{url}/mcp", mode=era) as agent:
+            await agent.call_tool("add", {})  # what a client does once takes its time
+            answer = asyncio.ensure_future(agent.call_tool("wait", {}))
+            while not (tmp_path / "waiting").exists():
+                await asyncio.sleep(0.01)
+            process.popen.send_signal(signal.SIGTERM)
+            await not_ready(url)
+            (tmp_path / "go on").touch()
+            assert (await answer).data == 1
+            assert len(await agent.list_tools()) == 3
+        assert await asyncio.to_thread(process.popen.wait, TIMEOUT_S) == 0
+
+    with served(tmp_path, "--workers", str(workers)) as (process, url):
+        asyncio.run(main(process, url))

@@ -28,6 +28,7 @@ from mcpenv.server.security import control_auth
 from mcpenv.server.serve import serving
 from mcpenv.server.sessions import handles, idempotency
 from mcpenv.server.sessions.idempotency import Answer, IdempotencyCache
+from mcpenv.server.sessions.pool import LINGER_S
 from mcpenv.server.uvicorn_server import KEEP_ALIVE_S
 from mcpenv.tasks.reset_options import MAX_EPISODE_ID
 from mcpenv.trajectories import segments, spilled
@@ -91,6 +92,7 @@ NUMBERS: dict[str, list[tuple[str, float | None]]] = {
     ],
     "quarantined instances": [("{}", CONFIG.max_quarantined)],
     "running episodes at SIGTERM": [("{} s", CONFIG.drain_s)],
+    "a client's questions at SIGTERM": [("{} s", LINGER_S)],
     "running steps at shutdown": [("{} s", CONFIG.shutdown_timeout_s)],
     "tools that `/metrics`": [("{}", counters.MAX_TOOLS)],
     "text of an exception": [("{} characters", failures.MAX_MESSAGE)],

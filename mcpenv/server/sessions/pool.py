@@ -28,7 +28,7 @@ from .session import Origin, Session
 logger = logging.getLogger("mcpenv")
 
 LINGER_S = 1.0
-"""Seconds after an episode's end in which a drain leaves its socket open, for the last questions of its client."""
+"""Seconds after an episode's end, or an agent's last call, in which a drain answers its client's last questions."""
 
 
 class SessionPool:
@@ -96,10 +96,10 @@ class SessionPool:
             if self._abandoned:
                 await asyncio.wait(self._abandoned, timeout=self._config.shutdown_timeout_s)
 
-    async def drain(self) -> None:
+    async def drain(self, *, lingers: bool = False) -> None:
         """Refuse new sessions, and return when the calls in flight, including queued ones, have ended.
 
-        Requests that wait for a session are refused. Sockets close after their step.
+        Requests that wait for a session are refused. Sockets close after their step; if ``lingers``, a while later.
         """
         self.slots.close()
         self.ending = True
@@ -110,6 +110,8 @@ class SessionPool:
         for execution in [session.execution for session in self._sessions.values()]:
             if execution.busy and not execution.user_code.abandoned:
                 await execution.wait_idle()
+        if lingers and any(not each.origin.orchestrated and each.idle_s < LINGER_S for each in self.sessions()):
+            await asyncio.sleep(LINGER_S)  # FastMCP's client lists tools after the answer of a call
         for session in self.sessions():
             session.dismiss(at_once=True)
             session.execution.subscribers.end()

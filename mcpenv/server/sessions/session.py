@@ -188,9 +188,7 @@ class Session:
     @property
     def idle_s(self) -> float:
         """The seconds since the last use; 0 while the session is in use."""
-        if self.held or self.execution.busy:
-            return 0.0
-        return time.monotonic() - self.last_activity
+        return 0.0 if self.held or self.execution.busy else time.monotonic() - self.last_activity
 
     def use(self, execution: Execution) -> None:
         """Use an instance from now on."""

@@ -92,6 +92,5 @@ def test_the_lines_of_the_page_are_at_most_ten_and_run(found: dict[str, Any]) ->
 @pytest.mark.parametrize("by", ["model", "tool"])
 def test_ctrl_c_ends_a_group_and_its_sessions(stuck: str, by: str) -> None:
     command = [os.environ["MCPENV_TINKER"], str(PROGRAM), "tinker", stuck, by]
-    ready = Stuck.called.wait if by == "tool" else None
-    err = interrupted(command, stuck, ready, modules="tinker_cookbook.rl.rollouts")
+    err = interrupted(command, stuck, Stuck.called.wait if by == "tool" else None)
     assert errors_in(err) == ["KeyboardInterrupt"], err
