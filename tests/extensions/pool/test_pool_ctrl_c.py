@@ -58,14 +58,15 @@ def moments(first_s: float, last_s: float, number: int) -> list[float]:
     return [made.uniform(first_s, last_s) for _ in range(number)]
 
 
-def check(url: str, play: str, pool: str, policy: str, moments: list[float]) -> None:
+def check(url: str, play: str, pool: str, policy: str, moments: list[float], limit_s: float = LIMIT_S) -> None:
     ended_s, err = interrupted(url, play, pool, policy, moments)
     assert len(ended_s) == len(moments) - 1
     # Only the last one is not caught. `asyncio.run` raises it while it handles the cancellation of its coroutine.
     errors = re.findall(r"^\S*(?:Error|Exception|Interrupt|Lost|Failed|Exit|Warning)\b.*|.*never.*", err, re.MULTILINE)
     assert [each for each in errors if each != "asyncio.exceptions.CancelledError"] == ["KeyboardInterrupt"], err
     assert err.startswith("Traceback") and err.endswith("\nKeyboardInterrupt\n"), err
-    assert max(ended_s) < LIMIT_S
+    print(f"ended at most {max(ended_s):.1f} s after Ctrl-C")
+    assert max(ended_s) < limit_s
     assert httpx.get(f"{url}/sessions").json() == {"sessions": []}
 
 
@@ -105,4 +106,4 @@ def test_ctrl_c_does_not_wait_for_policies_and_tools(play: str, pool: str, polic
 @pytest.mark.parametrize("pool", ["local", "remote"])
 @pytest.mark.parametrize("play", ["gymnasium", "vector"])
 def test_ctrl_c_ends_environments_of_gymnasium(url: str, play: str, pool: str) -> None:
-    check(url, play, pool, "slow_rolls", moments(0.0, 0.5, 12))
+    check(url, play, pool, "slow_rolls", moments(0.0, 0.5, 12), limit_s=5.0)

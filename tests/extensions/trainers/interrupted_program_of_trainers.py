@@ -104,13 +104,69 @@ async def atropos(url: str, by: str, api: str) -> None:
         await groups.run(pool, policy, itertools.repeat({"seed": 1}))
 
 
+async def agent(url: str, by: str) -> None:
+    """Play an episode by an agent function, whose model's endpoint is asked within this process."""
+    import httpx
+
+    from mcpenv_client.trainers.agent_function import EpisodeAgent
+
+    async def answer(request: httpx.Request) -> httpx.Response:
+        if by == "model":
+            await silence()
+        function = {"name": "stick", "arguments": "{}"}
+        message = {"role": "assistant", "tool_calls": [{"id": "1", "type": "function", "function": function}]}
+        return httpx.Response(200, json={"choices": [{"message": message}]})
+
+    async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as http:
+        await EpisodeAgent(url).run({"seed": 1}, base_url="http://model/v1", http_client=http)
+
+
+async def skyrl(url: str, by: str) -> None:
+    """Play a group by SkyRL's generator."""
+    from skyrl.train.config import GeneratorConfig, SkyRLGymConfig
+    from skyrl_program import ScriptedEngine, generated
+    from small_tokenizer import tokenizer_of
+
+    from mcpenv_client.trainers.skyrl import register, rows
+    from mcpenv_client.trainers.skyrl_generator import RetryingGenerator
+
+    class Engine(ScriptedEngine):
+        async def generate(self, engine_input: Any, model: str | None = None) -> dict[str, Any]:
+            if by == "model":
+                await silence()
+            ids = self.tokenizer.encode(CALL)
+            return {"responses": [CALL], "response_ids": [ids], "stop_reasons": ["stop"], "response_logprobs": None}
+
+    register("stuck", url)
+    tokenizer = tokenizer_of()
+    config = GeneratorConfig(max_turns=5, max_input_length=100_000)
+    generator = RetryingGenerator(config, SkyRLGymConfig(), Engine(tokenizer), tokenizer)
+    (row,) = await asyncio.to_thread(rows, "stuck", url, split=None, num_tasks=1)
+    await generated(generator, [{**row, "task_id": "1"}])
+
+
+async def verl(url: str, by: str) -> None:
+    """Play a row by verl's agent loop worker."""
+    from verl.workers.rollout.replica import TokenOutput
+    from verl_program import Rollouts, ScriptedServer
+
+    class Server(ScriptedServer):
+        async def generate(self, request_id: str, prompt_ids: list[int], **given: Any) -> TokenOutput:
+            if by == "model":
+                await silence()
+            ids = self.tokenizer.encode(CALL, add_special_tokens=False)
+            return TokenOutput(token_ids=ids, log_probs=[-0.5] * len(ids))
+
+    await Rollouts(url, server=Server, split=None, num_tasks=1).play(0)
+
+
 async def silence() -> None:
     """Wait for ever, as for a model that does not answer."""
     ready()
     await asyncio.Event().wait()
 
 
-TRAINERS: dict[str, Any] = {"tinker": tinker, "atropos": atropos}
+TRAINERS: dict[str, Any] = {each.__name__: each for each in (tinker, atropos, agent, skyrl, verl)}
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 import re
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from importlib import import_module
@@ -15,8 +16,9 @@ from typing import Any
 import httpx
 import pytest
 from door_player import DoorPlayer
+from interrupted import PROGRAM, errors_in, interrupted
 from served import served
-from trainer_worlds import Diary, Doors, Shop
+from trainer_worlds import Diary, Doors, Shop, Stuck
 
 from mcpenv.server.app import create_app
 from mcpenv_client import EnvClient
@@ -140,6 +142,13 @@ def test_calls_in_the_text_are_read_where_the_endpoint_does_not_read_them(doors:
         base_url = f"{model.removesuffix('/mcp')}/v1"
         assert asyncio.run(EpisodeAgent(doors, text_calls="hermes").run(ROW, base_url=base_url)) == 1.25
         assert asyncio.run(EpisodeAgent(doors).run(ROW, base_url=base_url)) == 0.0
+
+
+@pytest.mark.parametrize("by", ["model", "tool"])
+def test_ctrl_c_ends_an_episode_and_its_session(stuck: str, by: str) -> None:
+    command = [sys.executable, str(PROGRAM), "agent", stuck, by]
+    err = interrupted(command, stuck, Stuck.called.wait if by == "tool" else None)
+    assert errors_in(err) == ["KeyboardInterrupt"], err
 
 
 class _Trainer:

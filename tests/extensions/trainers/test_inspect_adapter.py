@@ -179,5 +179,5 @@ def test_ctrl_c_ends_an_evaluation_and_its_sessions(doors: str, tmp_path: Path) 
     with served(player.app) as model:
         environ = {"SCRIPTED_API_KEY": "secret", "SCRIPTED_BASE_URL": f"{model.removesuffix('/mcp')}/v1"}
         command = [str(python().with_name("inspect")), "eval", "mcpenv_client/mcpenv", *options]
-        err = interrupted(command, doors, player.stalled.wait, environ)
+        err = interrupted(command, doors, player.stalled.wait, environ, modules="inspect_ai._cli.main")
     assert errors_in(err) in ([], ["KeyboardInterrupt"]), err

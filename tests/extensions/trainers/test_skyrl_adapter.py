@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from interrupted import PROGRAM, errors_in, interrupted
 from served import served
-from trainer_worlds import Booth, Diary, Doors, ShakyDisk, Shop
+from trainer_worlds import Booth, Diary, Doors, ShakyDisk, Shop, Stuck
 
 from mcpenv.server.app import create_app
 
@@ -77,6 +78,14 @@ def test_the_verifier_is_asked_where_the_generator_stops_in_the_middle(found: di
 def test_an_episode_that_nothing_scored_raises_also_where_the_generator_stops(found: dict[str, Any]) -> None:
     told = "the episode has no reward, its status is {}: nothing scored it"
     assert found["unscored"] == [told.format("completed"), told.format("truncated")]
+
+
+@pytest.mark.parametrize("by", ["model", "tool"])
+def test_ctrl_c_ends_a_rollout_and_its_sessions(stuck: str, by: str) -> None:
+    command = [os.environ["MCPENV_SKYRL"], str(PROGRAM), "skyrl", stuck, by]
+    ready = Stuck.called.wait if by == "tool" else None
+    err = interrupted(command, stuck, ready, modules="skyrl.train.generators.skyrl_gym_generator")
+    assert errors_in(err) == ["KeyboardInterrupt"], err
 
 
 def test_the_lines_of_the_page_are_at_most_ten_and_run(found: dict[str, Any], tmp_path: Path) -> None:

@@ -92,5 +92,6 @@ def test_the_lines_of_the_page_are_at_most_ten_and_run(found: dict[str, Any]) ->
 @pytest.mark.parametrize("by", ["model", "tool"])
 def test_ctrl_c_ends_a_group_and_its_sessions(stuck: str, by: str) -> None:
     command = [os.environ["MCPENV_TINKER"], str(PROGRAM), "tinker", stuck, by]
-    err = interrupted(command, stuck, Stuck.called.wait if by == "tool" else None)
+    ready = Stuck.called.wait if by == "tool" else None
+    err = interrupted(command, stuck, ready, modules="tinker_cookbook.rl.rollouts")
     assert errors_in(err) == ["KeyboardInterrupt"], err

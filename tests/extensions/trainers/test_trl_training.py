@@ -146,7 +146,8 @@ def test_masks_are_those_of_the_trainer_but_for_line_breaks_of_the_template() ->
 @pytest.mark.parametrize("by", ["rollouts", "spec", "tool"])
 def test_ctrl_c_ends_a_training_and_its_sessions(stuck: str, by: str) -> None:
     command = [os.environ["MCPENV_TRL"], str(PROGRAM), "trl", stuck, by]
-    err = interrupted(command, stuck, Stuck.called.wait if by == "tool" else None)
+    ready = Stuck.called.wait if by == "tool" else None
+    err = interrupted(command, stuck, ready, modules="torch, trl.trainer.grpo_trainer")
     assert errors_in(err) == ["KeyboardInterrupt"], err
 
 

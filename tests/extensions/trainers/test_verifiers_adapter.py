@@ -8,6 +8,7 @@ import re
 import shlex
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any
 import httpx
 import pytest
 from door_player import DoorPlayer, Stalls
+from interrupted import LIMIT_S, exit_of
 from served import served
 from trainer_worlds import Booth, Diary, Doors, FullDisk, Odd, Shop
 
@@ -113,8 +115,10 @@ def interrupted(folder: Path) -> None:
         running = subprocess.Popen(command, cwd=folder, env=prepared(folder), start_new_session=True, stderr=printed)
         try:
             assert player.stalled.wait(300), stderr.read_text()
+            began = time.monotonic()
             os.killpg(running.pid, signal.SIGINT)
             assert running.wait(60) != 0
+            took_s = time.monotonic() - began
             with pytest.raises(ProcessLookupError):
                 os.killpg(running.pid, 0)
         finally:
@@ -122,6 +126,9 @@ def interrupted(folder: Path) -> None:
                 os.killpg(running.pid, signal.SIGKILL)
         assert httpx.get(f"{doors}/sessions").json() == {"sessions": []}
     assert [trace["rewards"]["mcpenv"]["score"] for trace in traces_in(folder)] == [1.25, 1.25]
+    own_s = exit_of(str(python()), "verifiers.v1")
+    print(f"ended {took_s:.1f} s after Ctrl-C; verifiers alone ends in {own_s:.1f} s")
+    assert took_s < LIMIT_S + 2 * own_s
 
 
 def test_ctrl_c_ends_an_evaluation_and_its_sessions_and_keeps_what_was_done(tmp_path: Path) -> None:

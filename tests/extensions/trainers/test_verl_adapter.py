@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from interrupted import PROGRAM, errors_in, interrupted
 from served import served
-from trainer_worlds import Booth, Diary, Doors, ShakyDisk, Shop
+from trainer_worlds import Booth, Diary, Doors, ShakyDisk, Shop, Stuck
 
 from mcpenv.cli import execute
 from mcpenv.server.app import create_app
@@ -160,6 +161,14 @@ def test_verls_worker_makes_a_batch_of_exported_rows(found: dict[str, Any]) -> N
 
 def test_the_sessions_of_all_episodes_have_ended(found: dict[str, Any]) -> None:
     assert found["sessions"] == 1
+
+
+@pytest.mark.parametrize("by", ["model", "tool"])
+def test_ctrl_c_ends_a_rollout_and_its_sessions(stuck: str, by: str) -> None:
+    command = [os.environ["MCPENV_VERL"], str(PROGRAM), "verl", stuck, by]
+    ready = Stuck.called.wait if by == "tool" else None
+    err = interrupted(command, stuck, ready, modules="verl.experimental.agent_loop.agent_loop")
+    assert errors_in(err) == ["KeyboardInterrupt"], err
 
 
 def test_the_lines_of_the_page_are_at_most_ten_and_make_a_dataset(served_urls: list[str], tmp_path: Path) -> None:

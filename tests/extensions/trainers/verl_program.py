@@ -62,7 +62,15 @@ class ScriptedServer:
 class Rollouts:
     """The worker of one server, with the files that a user has."""
 
-    def __init__(self, url: str, *overrides: str, template: str = TEMPLATE, mask: bool = True) -> None:
+    def __init__(
+        self,
+        url: str,
+        *overrides: str,
+        template: str = TEMPLATE,
+        mask: bool = True,
+        server: Any = ScriptedServer,
+        **given: Any,
+    ) -> None:
         self.folder = Path(tempfile.mkdtemp())
         small = tokenizer_of()
         tokenizer = PreTrainedTokenizerFast(
@@ -76,7 +84,7 @@ class Rollouts:
             f"- name: mcpenv\n  _target_: mcpenv_client.trainers.verl.McpenvLoop\n  url: {url}\n"
             f"  mask_failed_steps: {mask}\n"
         )
-        Dataset.from_list(rows(url)).to_parquet(self.folder / "train.parquet")
+        Dataset.from_list(rows(url, **given)).to_parquet(self.folder / "train.parquet")
         rollout = "actor_rollout_ref.rollout"
         with initialize_config_module("verl.trainer.config", version_base=None):
             self.config = compose(
@@ -92,7 +100,7 @@ class Rollouts:
                     *overrides,
                 ],
             )
-        self.server = ScriptedServer(tokenizer)
+        self.server = server(tokenizer)
         self.tokenizer = tokenizer
         self.worker = AgentLoopWorker(self.config, self.server)
         self.dataset = RLHFDataset(str(self.folder / "train.parquet"), tokenizer, self.config.data)

@@ -5,9 +5,11 @@ Needs the package skyrl-gym. `skyrl_generator` has the generator that retries fa
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextvars import ContextVar
+from typing import Any, TypeVar
 
 import skyrl_gym
 from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
@@ -22,6 +24,8 @@ from mcpenv_client.types.turns import NOT_BEGUN, Ending
 from .failures import rest_of, reward_of
 from .sessions import Place, Sessions
 
+T = TypeVar("T")
+
 HERMES = """# Tools
 
 You may call functions. Their signatures are within <tools></tools>, one a line:
@@ -34,6 +38,10 @@ To call a function, write a JSON object with its name and its arguments within <
 {{"name": <name>, "arguments": <object>}}
 </tool_call>"""
 """The system message that offers tools, because SkyRL's generator gives chat templates none."""
+
+
+OF_ROLLOUT: ContextVar[list[McpenvTextEnv] | None] = ContextVar("of_rollout", default=None)
+"""The environments that the rollout of this asyncio task made; None outside of `RetryingGenerator`."""
 
 
 class McpenvTextEnv(BaseTextEnv):
@@ -78,6 +86,11 @@ class McpenvTextEnv(BaseTextEnv):
         self._conversation: Conversation | None = None
         self._given: list[float] = []
         self._ending: Ending = NOT_BEGUN
+        self._calling: asyncio.Task[Any] | None = None
+        self._abandoned = False
+        made = OF_ROLLOUT.get()
+        if made is not None:
+            made.append(self)
 
     def init(self, prompt: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         """Begin the episode.
@@ -96,7 +109,7 @@ class McpenvTextEnv(BaseTextEnv):
             mask_failed_steps=self._mask_failed_steps,
         )
         try:
-            opening = self._sessions.run(lambda: conversation.begin(self._row or None))
+            opening = self._run(lambda: conversation.begin(self._row or None))
         except McpenvError:
             self.close()
             raise
@@ -115,7 +128,7 @@ class McpenvTextEnv(BaseTextEnv):
         conversation = self._conversation
         assert conversation is not None, "step before init"
         self.turns += 1
-        turn = self._sessions.run(lambda: conversation.act(action))
+        turn = self._run(lambda: conversation.act(action))
         reward = turn.reward or 0.0
         if turn.done:
             ending = self._end()
@@ -146,13 +159,32 @@ class McpenvTextEnv(BaseTextEnv):
             self._end()
             self._sessions.close(session)
 
+    def abandon(self) -> None:
+        """Cancel a call that another thread waits for, and those that come: they raise `CancelledError`. Do not wait.
+
+        SkyRL calls environments in threads, for which Python waits at its end.
+        """
+        self._abandoned = True
+        calling = self._calling
+        if calling is not None:
+            calling.get_loop().call_soon_threadsafe(calling.cancel)
+
+    def _run(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        async def run() -> T:
+            self._calling = asyncio.current_task()
+            if self._abandoned:
+                raise asyncio.CancelledError
+            return await call()
+
+        return self._sessions.run(run)
+
     def _end(self) -> Ending:
         conversation = self._conversation
         if conversation is not None:
             # For an ended episode, the same ending is returned again.
             cut = None if conversation.done else True
             reason = None if conversation.done else "length"
-            self._ending = self._sessions.run(lambda: conversation.end(truncated=cut, reason=reason))
+            self._ending = self._run(lambda: conversation.end(truncated=cut, reason=reason))
         return self._ending
 
 

@@ -5,6 +5,7 @@ Needs the package skyrl, which requires Python 3.12, and torch.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import Any
 
@@ -13,6 +14,7 @@ from skyrl.train.generators.skyrl_gym_generator import SkyRLGymGenerator
 from mcpenv_client.errors import ConnectionFailed, WireError
 
 from .failures import EpisodeFailed
+from .skyrl import OF_ROLLOUT, McpenvTextEnv
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +38,19 @@ class RetryingGenerator(SkyRLGymGenerator):
         """
         for attempt in range(self.retries):
             try:
-                return await super().agent_loop(prompt, env_class, dict(env_extras), *args, **kwargs)
+                return await self._attempt(prompt, env_class, dict(env_extras), *args, **kwargs)
             except (EpisodeFailed, WireError, ConnectionFailed) as error:
                 logger.warning("attempt %d of a rollout of %s failed: %s", attempt + 1, env_class, error)
-        return await super().agent_loop(prompt, env_class, dict(env_extras), *args, **kwargs)
+        return await self._attempt(prompt, env_class, dict(env_extras), *args, **kwargs)
+
+    async def _attempt(self, *args: Any, **kwargs: Any) -> Any:
+        made: list[McpenvTextEnv] = []
+        before = OF_ROLLOUT.set(made)
+        try:
+            return await super().agent_loop(*args, **kwargs)
+        except asyncio.CancelledError:  # Ctrl-C, or the end of a batch
+            for env in made:
+                env.abandon()
+            raise
+        finally:
+            OF_ROLLOUT.reset(before)
