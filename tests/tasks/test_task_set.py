@@ -154,11 +154,20 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "inputs.md"
 TASK_FILES = PAGE.read_text(encoding="utf-8").partition("\n## Task files\n")[2].partition("\n\n`prompt`")[0]
 
 
-@pytest.mark.parametrize("suffix", re.findall(r"`(\.[\w.]+)`", TASK_FILES))
+TABLES = (".parquet", ".pq")
+
+
+@pytest.mark.parametrize(
+    "suffix",
+    [
+        pytest.param(suffix, marks=[needs_datasets] * (suffix in TABLES))
+        for suffix in re.findall(r"`(\.[\w.]+)`", TASK_FILES)
+    ],
+)
 def test_each_kind_of_file_of_the_page_is_taken_or_refused_by_name(tmp_path: Path, suffix: str) -> None:
     file = tmp_path / f"tasks{suffix}"
     is_refused = suffix in re.search(r"\n\| other suffixes \((.*)\) \| refused", TASK_FILES)[1]  # type: ignore[index]
-    if suffix in (".parquet", ".pq"):
+    if suffix in TABLES:
         pq.write_table(pa.Table.from_pylist(rows("a", "b")), file)
     else:
         content = jsonl(tmp_path / "content", *rows("a", "b")).read_bytes()
