@@ -135,12 +135,21 @@ PLAYS: dict[str, Callable[[Pool, Any], None]] = {
 }
 
 
+def pressed_again(dropped: Any) -> None:
+    """Interrupt again if Python dropped the interruption because it was in a finalizer, as a user would."""
+    if issubclass(dropped.exc_type, KeyboardInterrupt):
+        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()  # here it would be dropped, too
+    else:
+        sys.__unraisablehook__(dropped)
+
+
 def main() -> None:
     global URL
     play, pool, policy, URL = sys.argv[1:5]
     if play in ("gymnasium", "vector"):
         import mcpenv_client.trainers.gymnasium_vector  # noqa: F401 - an interrupted import cannot be repeated
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it
+    sys.unraisablehook = pressed_again
 
     def run() -> None:
         PLAYS[play](POOLS[pool], getattr(pool_worlds, policy))
