@@ -16,7 +16,7 @@ from mcpenv.trajectories.episode import RecordedEpisode
 from mcpenv_client.samples import Sample, samples_of, turns_of
 from mcpenv_client.samples.formats import ROWS, atropos
 from mcpenv_client.samples.rendered import ChatTokens
-from mcpenv_client.scores import advantages_of_scores, score_of
+from mcpenv_client.scores import advantages_of_scores, score_of, whole_status
 
 from .files import Episodes, ExportFormat, ExportOptions
 
@@ -46,7 +46,7 @@ def _group_of(episode: RecordedEpisode) -> _Group:
 
 
 def _score_of(episode: RecordedEpisode) -> float | None:
-    status = episode.trajectory.status
+    status = whole_status(episode.trajectory)
     return score_of(episode.trajectory) if status is not None and status.usable else None
 
 

@@ -80,6 +80,16 @@ def test_samples_have_tokens_rewards_and_advantages(record: Path, capsys: pytest
     assert "6 episodes" in said
 
 
+def test_an_episode_with_a_step_that_failed_by_the_world_does_not_count_in_its_group(tmp_path: Path) -> None:
+    full = episode("full", 0.0, answer([1, 2], [12], 1))
+    full.trajectory.steps[0].status = Status(StatusCode.ENV_ERROR)
+    with Recorder(tmp_path / "record") as recorder:
+        for each in (episode("a", 1.0, answer([1, 2], [10], 1)), episode("b", 1.0, answer([1, 2], [11], 1)), full):
+            recorder.write(each)
+    found = [(row["usable"], row["advantage"]) for row in exported(tmp_path / "record", "tokens")]
+    assert found == [(True, 0.0), (True, 0.0), (False, None)]
+
+
 @pytest.mark.parametrize(
     ("form", "field"),
     [("verl", "reward_score"), ("slime", "reward"), ("nemo", "total_reward"), ("trl", "episode_reward")],

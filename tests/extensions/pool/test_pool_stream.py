@@ -142,6 +142,39 @@ def test_a_generator_of_many_tasks_is_not_read_before_its_first_episode() -> Non
     run(play)
 
 
+class Forgetful(Source):
+    """A source that fails at its third task, or at the second result that it is told."""
+
+    def __init__(self, fails: str) -> None:
+        super().__init__()
+        self.fails = fails
+
+    def __iter__(self) -> Iterator[str]:
+        for task in super().__iter__():
+            if self.fails == "iter" and self.read == 3:
+                raise KeyError("no more tasks")
+            yield task
+
+    def record(self, played: Played) -> None:
+        super().record(played)
+        if self.fails == "record" and len(self.told) == 2:
+            raise KeyError("no more tasks")
+
+
+@pytest.mark.parametrize("fails", ["iter", "record"])
+def test_episodes_that_had_finished_when_the_source_failed_are_yielded_before(fails: str) -> None:
+    async def play() -> None:
+        played = []
+        async with EnvPool(Dice, 1) as pool:
+            stream = pool.play(five_rolls, Forgetful(fails))
+            with pytest.raises(KeyError, match="no more tasks"):
+                async for each in stream:
+                    played.append(each.assignment.number)
+            assert played == [0, 1] and len(await pool.rollout(five_rolls, TASKS)) == 6
+
+    run(play)
+
+
 def test_an_error_of_the_source_ends_the_play() -> None:
     def broken() -> Iterator[str]:
         yield "t1"

@@ -129,13 +129,22 @@ class Running:
             try:
                 played = task.result()
             except Exception as error:  # noqa: BLE001 - raised below
-                self._failure = self._failure or error
+                self.fail(error)
                 continue
             del self._shares[task]
             self._played.extend(played)
         if not self._played and self._failure is not None:
             raise self._failure
         return self._played.popleft() if self._played else None
+
+    @property
+    def failed(self) -> bool:
+        """True if `take` will raise once it has returned what has finished."""
+        return self._failure is not None
+
+    def fail(self, error: Exception) -> None:
+        """Begin nothing more, and let `take` raise an error. The first one counts."""
+        self._failure = self._failure or error
 
     async def changed(self) -> None:
         """Wait until a share has ended, or another may begin."""
@@ -226,16 +235,20 @@ async def _episodes(
     try:
         while True:
             played = running.take()
-            more = running.begin_from(plan, wait=played is None)
-            if played is not None:
-                if told is not None:
+            try:
+                more = running.begin_from(plan, wait=played is None)
+                if told is not None and played is not None:
                     told(played)
+            except Exception as error:  # noqa: BLE001 - an error of the source, raised after what has finished
+                running.fail(error)
+                more = False
+            if played is not None:
                 if bar is not None:
                     bar.update()
                 yield played
             elif more:
                 await running.changed()
-            else:
+            elif not running.failed:
                 return
     finally:
         unfinished += await running.close()

@@ -29,7 +29,8 @@ class ChatTokens:
             request, answer: bodies of chat completions.
         """
         choices = answer.get("choices")
-        said = choices[0].get("message") if isinstance(choices, list) and choices else None
+        choice = choices[0] if isinstance(choices, list) and choices else {}
+        said = choice.get("message")
         if not isinstance(said, dict):
             return None
         messages = [_plain(message) for message in request.get("messages") or ()]
@@ -38,8 +39,9 @@ class ChatTokens:
         if whole[: len(prompt)] != prompt:
             return None
         written, end = whole[len(prompt) :], self._tokenizer.eos_token_id
-        if end in written:  # what a template writes behind the end is not the model's
-            written = written[: len(written) - written[::-1].index(end)]
+        if end in written:  # what a template writes behind the end is not the model's, nor the end of a cut answer
+            cut = choice.get("finish_reason") == "length"
+            written = written[: len(written) - written[::-1].index(end) - cut]
         return prompt, written
 
     def _tokens(self, messages: list[dict[str, Any]], tools: Any, *, prompt: bool) -> list[int]:
