@@ -14,6 +14,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from trainer_worlds import Stuck
 
 PROGRAM = Path(__file__).with_name("interrupted_program_of_trainers.py")
 
@@ -80,6 +81,22 @@ def interrupted(
         time.sleep(0.05)
     assert sessions == []
     return err
+
+
+def ends_at_ctrl_c(python: str, trainer: str, url: str, by: str, *more: str, modules: str = "asyncio") -> None:
+    """Interrupt a trainer of `PROGRAM` and check that it ends with one `KeyboardInterrupt`, and so do its sessions.
+
+    Args:
+        python: the interpreter that has the trainer's library.
+        trainer: the trainer's name.
+        url: a server of `Stuck`.
+        by: what does not answer: "tool", or else the model.
+        more: further arguments of the trainer.
+        modules: as for `interrupted`.
+    """
+    ready = Stuck.called.wait if by == "tool" else None
+    err = interrupted([python, str(PROGRAM), trainer, url, by, *more], url, ready, modules=modules)
+    assert errors_in(err) == ["KeyboardInterrupt"], err
 
 
 def errors_in(err: str) -> list[str]:

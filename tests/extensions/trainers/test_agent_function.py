@@ -16,9 +16,9 @@ from typing import Any
 import httpx
 import pytest
 from door_player import DoorPlayer
-from interrupted import PROGRAM, errors_in, interrupted
+from interrupted import ends_at_ctrl_c
 from served import served
-from trainer_worlds import Diary, Doors, Shop, Stuck
+from trainer_worlds import Diary, Doors, Shop
 
 from mcpenv.server.app import create_app
 from mcpenv_client import EnvClient
@@ -146,9 +146,7 @@ def test_calls_in_the_text_are_read_where_the_endpoint_does_not_read_them(doors:
 
 @pytest.mark.parametrize("by", ["model", "tool"])
 def test_ctrl_c_ends_an_episode_and_its_session(stuck: str, by: str) -> None:
-    command = [sys.executable, str(PROGRAM), "agent", stuck, by]
-    err = interrupted(command, stuck, Stuck.called.wait if by == "tool" else None)
-    assert errors_in(err) == ["KeyboardInterrupt"], err
+    ends_at_ctrl_c(sys.executable, "agent", stuck, by)
 
 
 class _Trainer:

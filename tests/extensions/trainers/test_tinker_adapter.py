@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from interrupted import PROGRAM, errors_in, interrupted
+from interrupted import ends_at_ctrl_c
 from served import served
-from trainer_worlds import Booth, Diary, Doors, Shop, Stuck
+from trainer_worlds import Booth, Diary, Doors, Shop
 
 from mcpenv.server.app import create_app
 from mcpenv_client import EnvClient
@@ -91,7 +91,4 @@ def test_the_lines_of_the_page_are_at_most_ten_and_run(found: dict[str, Any]) ->
 
 @pytest.mark.parametrize("by", ["model", "tool"])
 def test_ctrl_c_ends_a_group_and_its_sessions(stuck: str, by: str) -> None:
-    command = [os.environ["MCPENV_TINKER"], str(PROGRAM), "tinker", stuck, by]
-    ready = Stuck.called.wait if by == "tool" else None
-    err = interrupted(command, stuck, ready, modules="tinker_cookbook.rl.rollouts")
-    assert errors_in(err) == ["KeyboardInterrupt"], err
+    ends_at_ctrl_c(os.environ["MCPENV_TINKER"], "tinker", stuck, by, modules="tinker_cookbook.rl.rollouts")

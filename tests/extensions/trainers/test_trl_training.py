@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from interrupted import PROGRAM, errors_in, interrupted
+from interrupted import ends_at_ctrl_c
 from served import served
-from trainer_worlds import Booth, Coin, Doors, Late, Shop, Stuck, Together
+from trainer_worlds import Booth, Coin, Doors, Late, Shop, Together
 
 from mcpenv.cli import execute
 from mcpenv.server.app import create_app
@@ -145,10 +145,7 @@ def test_masks_are_those_of_the_trainer_but_for_line_breaks_of_the_template() ->
 
 @pytest.mark.parametrize("by", ["rollouts", "spec", "tool"])
 def test_ctrl_c_ends_a_training_and_its_sessions(stuck: str, by: str) -> None:
-    command = [os.environ["MCPENV_TRL"], str(PROGRAM), "trl", stuck, by]
-    ready = Stuck.called.wait if by == "tool" else None
-    err = interrupted(command, stuck, ready, modules="torch, trl.trainer.grpo_trainer")
-    assert errors_in(err) == ["KeyboardInterrupt"], err
+    ends_at_ctrl_c(os.environ["MCPENV_TRL"], "trl", stuck, by, modules="torch, trl.trainer.grpo_trainer")
 
 
 def test_an_export_makes_tokens_by_a_tokenizer_for_an_endpoint_that_gives_none(tmp_path: Path) -> None:

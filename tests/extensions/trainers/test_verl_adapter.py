@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from interrupted import PROGRAM, errors_in, interrupted
+from interrupted import ends_at_ctrl_c
 from served import served
-from trainer_worlds import Booth, Diary, Doors, ShakyDisk, Shop, Stuck
+from trainer_worlds import Booth, Diary, Doors, ShakyDisk, Shop
 
 from mcpenv.cli import execute
 from mcpenv.server.app import create_app
@@ -165,10 +165,7 @@ def test_the_sessions_of_all_episodes_have_ended(found: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("by", ["model", "tool"])
 def test_ctrl_c_ends_a_rollout_and_its_sessions(stuck: str, by: str) -> None:
-    command = [os.environ["MCPENV_VERL"], str(PROGRAM), "verl", stuck, by]
-    ready = Stuck.called.wait if by == "tool" else None
-    err = interrupted(command, stuck, ready, modules="verl.experimental.agent_loop.agent_loop")
-    assert errors_in(err) == ["KeyboardInterrupt"], err
+    ends_at_ctrl_c(os.environ["MCPENV_VERL"], "verl", stuck, by, modules="verl.experimental.agent_loop.agent_loop")
 
 
 def test_the_lines_of_the_page_are_at_most_ten_and_make_a_dataset(served_urls: list[str], tmp_path: Path) -> None:

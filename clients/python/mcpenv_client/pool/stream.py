@@ -122,7 +122,8 @@ class Running:
         """Return the next finished episode; None if there is none now.
 
         Raises:
-            Exception: an episode could not be played. All episodes that had finished by then are returned before.
+            Exception: an episode could not be played, or the source failed. All episodes that had finished by then are
+                returned before.
         """
         while not self._played and self._done:
             task = self._done.popleft()
