@@ -26,7 +26,7 @@ from tiny_model import TinyModel
 from mcpenv import read_episodes
 from mcpenv.extensions.evaluation import ProgramAgent, evaluate
 from mcpenv.extensions.model_proxy.upstream import Upstream
-from mcpenv_client.samples import Sample, samples_of, turns_of
+from mcpenv_client.samples import Sample, samples_of_recorded
 
 ROUNDS, TASKS, TIMES, FULL = 3, 20, 4, 1.25
 
@@ -82,9 +82,8 @@ def samples(record: Path) -> list[Sample]:
     """Return the samples of a record: the tokens of the agent's requests, with the rewards of its steps."""
     found: list[Sample] = []
     for episode in read_episodes(record):
-        turns, left_out = turns_of(episode.model_turns or [])
-        found += samples_of(turns, episode.trajectory)
-        assert not left_out and found[-1].gap is None  # the agent changed nothing that its model had seen
+        found += samples_of_recorded(episode.model_turns or [], episode.trajectory)
+        assert not found[-1].left_out and found[-1].gap is None  # the agent changed nothing that its model had seen
     return [sample for sample in found if sample.usable]
 
 

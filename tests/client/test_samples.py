@@ -189,6 +189,9 @@ LEFT_OUT = {
 }
 
 
+LEFT_OUT["gave 2 log-probabilities for 1 tokens"] = turn([1], None, tokens=[TurnTokens([2], [-1.0, -2.0])])
+
+
 @pytest.mark.parametrize("reason", LEFT_OUT)
 def test_turns_whose_tokens_are_not_known_are_left_out_by_name(reason: str) -> None:
     found, (left_out,) = turns_of([LEFT_OUT[reason]])
@@ -210,8 +213,21 @@ def test_a_tokenizer_stands_in_for_an_endpoint_and_is_named() -> None:
     assert seen == [(asked, {"choices": []})]
     (sample,) = samples_of([found])
     assert sample.tokenizer == "tiny"
+
+    def refuses(request: dict[str, Any], answer: dict[str, Any]) -> tuple[list[int], list[int]]:
+        raise LookupError("roles must alternate")
+
+    _, (refused,) = turns_of([made], refuses, "tiny")
+    assert "the chat template failed: LookupError: roles must alternate" in refused.reason
     _, (missing,) = turns_of([turn(None, None, api="messages")], tokenize, "tiny")
     assert "chat completions only" in missing.reason
+
+
+def test_a_sample_without_spans_has_one_for_each_answer_of_the_model() -> None:
+    sample = Sample([1, 2, 3, 4, 5, 6], [0, 1, 1, 0, 1, 0], reward=1.0)
+    assert [(span.start, span.end, span.turn) for span in sample.spans] == [(1, 3, 0), (4, 5, 1)]
+    assert [each["token_ids"] for each in nemo(sample)["message_log"]] == [[1], [2, 3], [4], [5], [6]]
+    assert Sample([1], [0]).spans == []
 
 
 @pytest.mark.parametrize(

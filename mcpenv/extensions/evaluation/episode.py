@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from mcpenv.errors import ConfigurationError
-from mcpenv.extensions.model_proxy.linking import link_calls
 from mcpenv.trajectories.summary import components_of, fault_of
 from mcpenv_client.client import EnvClient
 from mcpenv_client.errors import Unauthorized, WireError
 from mcpenv_client.formats.prompts import images_of, prompt_of
+from mcpenv_client.samples.linking import link_calls
 from mcpenv_client.scores import score_of
 from mcpenv_client.types.model_turns import ModelTurn
 from mcpenv_client.types.records import Trajectory

@@ -13,7 +13,7 @@ from typing import Any
 from mcpenv.cli.output import note, number_of
 from mcpenv.errors import ConfigurationError
 from mcpenv.trajectories.episode import RecordedEpisode
-from mcpenv_client.samples import Sample, samples_of, turns_of
+from mcpenv_client.samples import Sample, samples_of_recorded
 from mcpenv_client.samples.formats import ROWS, atropos
 from mcpenv_client.samples.rendered import ChatTokens
 from mcpenv_client.scores import advantages_of_scores, score_of, whole_status
@@ -59,13 +59,11 @@ def _tokens_of(name: str | None) -> ChatTokens | None:
     if name is None:
         return None
     try:
-        from transformers import AutoTokenizer  # large and optional
+        return ChatTokens.named(name)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != "transformers":
             raise
         raise ConfigurationError("--tokenizer needs the package transformers; install it") from error
-    try:
-        return ChatTokens(AutoTokenizer.from_pretrained(name))
     except (OSError, ValueError) as error:
         raise ConfigurationError(f"the tokenizer {name} cannot be loaded: {error}") from error
 
@@ -91,14 +89,14 @@ class _Samples:
     def of_episodes(self) -> Iterator[tuple[int, list[Sample]]]:
         """Yield the number of the group and the samples of each episode."""
         for episode, _ in self._episodes:
-            turns, left_out = turns_of(episode.model_turns or (), self._tokenize, self._tokenizer)
-            self.left_out.update(each.reason for each in left_out)
             number, advantage = self._groups.of[episode.id]
             about: dict[str, Any] = {"environment": episode.environment.name, "group": number, "advantage": advantage}
-            samples = samples_of(turns, episode.trajectory, **about)
+            made = (episode.model_turns or (), episode.trajectory, self._tokenize, self._tokenizer)
+            samples = samples_of_recorded(*made, **about)
+            self.left_out.update(each.reason for sample in samples[:1] for each in sample.left_out)
             self.episodes += 1
-            self.without += not samples
-            self.unusable += sum(not sample.usable for sample in samples)
+            self.without += not any(sample.tokens for sample in samples)
+            self.unusable += sum(not sample.usable for sample in samples if sample.tokens)
             yield number, samples
 
     def of_groups(self) -> Iterator[list[Sample]]:

@@ -14,10 +14,10 @@ from pydantic import TypeAdapter, ValidationError
 
 from mcpenv.errors import ConfigurationError, DamagedRecord
 from mcpenv.trajectories import RecordedEpisode
+from mcpenv_client.samples.linking import link_calls
 from mcpenv_client.types.model_turns import ModelTurn
 from mcpenv_client.wire.faults import describe_faults
 
-from .linking import link_calls
 from .turns import Shortening
 
 FORMAT = 1

@@ -46,6 +46,9 @@ def record(tmp_path: Path) -> Path:
         recorder.write(episode("failed", None, first, status=Status(StatusCode.ENV_ERROR)))
         recorder.write(episode("without", 0.25))
         recorder.write(episode("no ids", 0.25, answer([1, 2], None)))
+        odd = answer([1, 2], [10, 11], 1)
+        odd.tokens[0].logprobs = [-0.5]
+        recorder.write(episode("odd", 0.5, odd, seed=5))
     return folder
 
 
@@ -63,8 +66,10 @@ def test_samples_have_tokens_rewards_and_advantages(record: Path, capsys: pytest
         ("bad", 1, 2),
         ("other", 0, 1),
         ("failed", 0, 1),
+        ("no ids", 0, 1),
+        ("odd", 0, 1),
     ]
-    good, bad, rest, other, failed = rows
+    good, bad, rest, other, failed, no_ids, odd = rows
     assert (good["tokens"], good["mask"]) == ([1, 2, 10, 5, 11], [0, 0, 1, 0, 1])
     assert [span["reward"] for span in good["spans"]] == [1.0, None]
     assert rest["gap"]["text"] == "turn 1: the prompt repeats 1 of 3 tokens, and differs in its first prompt"
@@ -73,11 +78,14 @@ def test_samples_have_tokens_rewards_and_advantages(record: Path, capsys: pytest
     assert good["advantage"] > 0 > bad["advantage"] == rest["advantage"]
     assert (failed["reward"], failed["advantage"], failed["usable"]) == (None, None, False)
     assert (other["advantage"], other["environment"], other["labels"]) == (None, "count", {"family": "counting"})
+    assert (no_ids["tokens"], no_ids["usable"], no_ids["reward"]) == ([], False, 0.25)
+    assert no_ids["left_out"] == [{"turn": 0, "reason": "the endpoint gave no token ids of the answer"}]
+    assert odd["left_out"] == [{"turn": 0, "reason": "the endpoint gave 1 log-probabilities for 2 tokens"}]
     said = capsys.readouterr().err
     assert "1 sample not usable" in said
-    assert "2 episodes without tokens of a model" in said
+    assert "3 episodes without tokens of a model" in said
     assert "1 turn left out: the endpoint gave no token ids of the answer" in said
-    assert "6 episodes" in said
+    assert "7 episodes" in said
 
 
 def test_an_episode_with_a_step_that_failed_by_the_world_does_not_count_in_its_group(tmp_path: Path) -> None:

@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mcpenv.errors import ConfigurationError, DamagedRecord
-from mcpenv.extensions.model_proxy.linking import link_calls
 from mcpenv.extensions.model_proxy.turn_files import TurnFile, joined, read_turns
 from mcpenv.extensions.model_proxy.turns import EpisodeTurns
 from mcpenv.trajectories import RecordedEnvironment, RecordedEpisode
+from mcpenv_client.samples.linking import link_calls
 from mcpenv_client.types.model_turns import Api, ModelTurn, TurnCall, TurnTokens, request_of
 from mcpenv_client.types.records import StepRecord, ToolCall, ToolOutcome, Trajectory
 

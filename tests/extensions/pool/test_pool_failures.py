@@ -167,4 +167,5 @@ def test_samples_begin_such_an_episode_again_unless_they_are_told_otherwise(full
     sample = run(play())
     assert (sample.usable, sample.reward) == (True, 1.0)
     assert run(play(retries=0)).usable is False
-    assert run(play(mask_failed_steps=False)).usable is False
+    kept = run(play(mask_failed_steps=False))
+    assert (kept.usable, kept.reward, kept.advantage) == (True, 1.0, 0.0)

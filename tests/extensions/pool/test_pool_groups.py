@@ -14,6 +14,7 @@ from pool_worlds import Dice
 
 from mcpenv import MCPEnvironment, TaskSet
 from mcpenv_client.pool import EnvPool, MixedPool, TaskSampler, mixed
+from mcpenv_client.samples import Sample, SampledTurn
 
 
 class Coin(MCPEnvironment):
@@ -309,6 +310,32 @@ def test_an_episode_has_the_version_of_its_oldest_turn() -> None:
             return [each.policy_version for each in await pool.rollout(policy, ["t1"] * 4)]
 
     assert asyncio.run(body()) == [None, None, 5, 3]
+
+
+def test_an_episode_whose_policy_names_no_version_has_that_of_the_pool_at_its_beginning() -> None:
+    async def policy(episode: Any) -> Any:
+        number = episode.assignment.number
+        if number < 2:
+            return SampledTurn([1], [2], policy_version=6 if number else None)
+        if number == 2:
+            return [Sample([1, 2], [0, 1])]
+        for version in (None, 8):
+            episode.wrote([1], [2], policy_version=version)
+        return None
+
+    async def body() -> tuple[list[int | None], list[tuple[int | None, bool]]]:
+        async with EnvPool(Dice, 1) as pool:
+            pool.resume(policy_version=7)
+            played = await pool.rollout(policy, ["t1"] * 4)
+            found = pool.samples(policy, ["t1"] * 4, max_staleness=0)
+            return [each.policy_version for each in played], [
+                (each.policy_version, each.usable) async for each in found
+            ]
+
+    versions, samples = asyncio.run(body())
+    assert versions == [7, 6, 7, 7]
+    # The last has two pieces, because its second prompt lacks the first answer.
+    assert [version for version, _ in samples] == [7, 6, 7, 7, 8]
 
 
 def test_samples_of_a_mixed_pool_name_their_world() -> None:

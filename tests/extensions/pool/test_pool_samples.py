@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -13,7 +14,7 @@ from test_env_pool import KINDS, TASKS
 
 from mcpenv_client.pool import EnvPool
 from mcpenv_client.samples import Sample, SampledTurn
-from mcpenv_client.types.model_turns import ModelTurn, TurnTokens
+from mcpenv_client.types.model_turns import ModelTurn, TurnCall, TurnTokens
 
 
 async def two_rolls(episode: Any) -> None:
@@ -83,9 +84,56 @@ def test_a_policy_may_return_samples_or_turns() -> None:
     assert (one.tokens, one.mask, one.logprobs) == ([1, 2], [0, 1], [0.0, -1.0])
 
 
-def test_a_policy_without_tokens_is_refused() -> None:
-    with pytest.raises(TypeError, match=r"episode\.wrote\(\)"):
-        values(lambda: "nothing")
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ("nothing", "the policy returned str and called no episode.wrote()"),
+        (None, "the policy returned NoneType"),
+        ([], "the policy returned no turns"),
+        ([Sample([1], [1]), SampledTurn([1], [2])], "the policy returned Sample, SampledTurn"),
+        ([SampledTurn([1], [])], "the model sampled no tokens"),
+    ],
+)
+def test_an_episode_without_tokens_is_told_by_its_id_and_the_stream_goes_on(
+    value: Any, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    given = iter([Sample([1, 2], [0, 1]), value])
+    good, bad = values(lambda: next(given))
+    assert (good.tokens, good.usable, good.left_out) == ([1, 2], True, ())
+    assert (bad.tokens, bad.usable, bad.reward is not None) == ([], False, True)
+    assert reason in bad.left_out[0].reason
+    assert f"({bad.episode_id}): 1 turns are in no sample: {reason}" in caplog.text
+
+
+def recorded(prompt: list[int] | None, ids: list[int] | None, *calls: TurnCall) -> ModelTurn:
+    """A turn as the model proxy records it, not joined to steps."""
+    made = ModelTurn("chat_completions", "/v1", {"messages": []}, status=200, answer={}, prompt_ids=prompt)
+    return replace(made, started_at=time.time(), calls=list(calls), tokens=[TurnTokens(ids, [-0.5] * len(ids or ()))])
+
+
+def test_the_turns_of_a_model_proxy_are_joined_to_the_steps_and_lack_no_turn_silently() -> None:
+    async def policy(episode: Any) -> list[ModelTurn]:
+        first = recorded([1], [2], TurnCall("a", "mcp__env__roll", {}))
+        await episode.call_tool("roll", {})
+        without = recorded(None, None)
+        odd = recorded([1, 2, 3], [4, 4])
+        odd.tokens[0].logprobs = [-0.5]
+        last = recorded([1, 2, 3, 4, 4, 5], [6], TurnCall("b", "mcp__env__roll", {}), TurnCall("c", "Bash", {}))
+        await episode.call_tool("roll", {})
+        return [first, without, odd, last]
+
+    async def body() -> list[Sample]:
+        async with EnvPool(Dice, 1) as pool:
+            return [sample async for sample in pool.samples(policy, TASKS[:1], seed=1)]
+
+    (sample,) = asyncio.run(body())
+    assert [span.steps for span in sample.spans] == [(1,), (2,)]
+    assert all(span.reward is not None for span in sample.spans)
+    assert [(each.turn, each.reason) for each in sample.left_out] == [
+        (1, "the endpoint gave no token ids of the prompt and the answer"),
+        (2, "the endpoint gave 1 log-probabilities for 2 tokens"),
+    ]
+    assert sample.usable
 
 
 def test_the_version_of_a_recorded_turn_is_read_and_a_stale_one_is_not_usable() -> None:
@@ -110,5 +158,4 @@ def test_the_version_of_a_recorded_turn_is_read_and_a_stale_one_is_not_usable() 
     assert versions(None, None, None) == [(None, True)]
     with pytest.raises(ValueError, match="the present version is unknown"):
         versions(2, None, 7)
-    with pytest.raises(ValueError, match="X-Policy-Version"):
-        versions(2, 9, None)
+    assert versions(2, 9, None) == [(9, True)]  # it was written by the version of the pool, or a later one

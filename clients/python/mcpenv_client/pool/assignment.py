@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from mcpenv_client.samples import SampledTurn
+from mcpenv_client.samples import Sample, SampledTurn
 from mcpenv_client.scores import score_of
+from mcpenv_client.types.model_turns import ModelTurn
 from mcpenv_client.types.records import Trajectory, components_of
 from mcpenv_client.types.status import Status
 
@@ -62,6 +63,7 @@ class Played:
         where: the place that played it, such as a server's URL or a worker's process id.
         error: the text of the last error; None if there was none.
         parts: the sums of the named parts of its rewards; None if the environment did not end it.
+        pool_version: the pool's ``policy_version`` when its last attempt began; None if unknown.
     """
 
     assignment: Assignment
@@ -75,6 +77,7 @@ class Played:
     error: str | None = None
     turns: Sequence[SampledTurn] = ()
     parts: Mapping[str, float] | None = None
+    pool_version: int | None = None
 
     @property
     def ended(self) -> bool:
@@ -83,8 +86,15 @@ class Played:
 
     @property
     def policy_version(self) -> int | None:
-        """The version of the weights that wrote its oldest turn; None if unknown."""
-        return min((turn.policy_version for turn in self.turns if turn.policy_version is not None), default=None)
+        """The oldest version of the weights that wrote a part of it; None if unknown.
+
+        The parts are the turns that the policy gave to `RunningEpisode.wrote` or returned. One that names no version
+        was written by that of the pool or a later one.
+        """
+        given = self.turns or (self.value if isinstance(self.value, list) else [self.value])
+        named = [each.policy_version for each in given if isinstance(each, (Sample, SampledTurn, ModelTurn))]
+        versions = [self.pool_version if version is None else version for version in named or [None]]
+        return min((version for version in versions if version is not None), default=None)
 
     @classmethod
     def of(cls, assignment: Assignment, trajectory: Trajectory, status: Status, **more: Any) -> Played:

@@ -253,7 +253,7 @@ class EnvPool(Plays):
             plan,
             lambda: self._open(begin),
             self._division,
-            Repeats(retries, policy_errors),
+            Repeats(retries, policy_errors, lambda: self.policy_version),
             told=getattr(tasks, "record", None),
             bar=_bar(plan.total) if progress else None,
         )

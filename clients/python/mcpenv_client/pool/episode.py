@@ -123,7 +123,9 @@ class RunningEpisode:
             ValueError: there is not one log-probability for each token.
         """
         index = len(self.turns)
-        self.turns.append(SampledTurn([*prompt_ids], [*ids], logprobs and [*logprobs], [], index, policy_version))
+        self.turns.append(
+            SampledTurn([*prompt_ids], [*ids], None if logprobs is None else [*logprobs], [], index, policy_version)
+        )
 
     @property
     def parts(self) -> dict[str, float]:

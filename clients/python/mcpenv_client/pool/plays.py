@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
@@ -14,7 +15,7 @@ from .assignment import Played
 from .clock import Clock
 from .groups import groups_of
 from .plan import Tasks
-from .samples import samples_of_group
+from .samples import GroupSamples
 
 
 class Plays(ABC):
@@ -74,44 +75,48 @@ class Plays(ABC):
         group: int = 1,
         group_timeout_s: float | None = None,
         max_staleness: int | None = None,
+        tokenizer: str | None = None,
         **options: Any,
     ) -> AsyncIterator[Sample]:
         """Play episodes and yield the samples of each group as soon as all of its episodes are done.
 
         The policy gives the model's tokens: to `RunningEpisode.wrote` for each answer, or as its value: a `Sample`,
-        a list of them, of `mcpenv_client.samples.SampledTurn`, or of the turns that a model proxy recorded. An episode
-        that failed has samples with ``usable`` False, or none if its policy gave no tokens.
+        a list of them, of `mcpenv_client.samples.SampledTurn`, or of the turns that a model proxy recorded, whose calls
+        are joined to the steps. An episode that failed has samples with ``usable`` False, or none if its policy gave
+        nothing. One that did not fail, but of which no tokens are known, has a sample without tokens, with ``usable``
+        False and the reason in ``left_out``; it is logged.
 
         Args:
             policy, tasks, group, group_timeout_s: as for `groups`.
-            max_staleness: samples with a part of more than so many versions before `policy_version` have ``usable``
-                False; None: no limit, and versions need not be known.
+            max_staleness: samples with a part of more than so many versions before `policy_version`, or of an
+                unknown one, have ``usable`` False; None: no limit, and versions need not be known.
+            tokenizer: the name of a tokenizer of transformers, for recorded turns of chat completions without token
+                ids; such samples have its name. None: such turns are left out.
             options: further arguments of `play`; ``mask_failed_steps`` is True by default.
 
         Raises:
-            TypeError: the policy gave no tokens.
-            ValueError: ``trajectories`` is False, or ``max_staleness`` is given and a version is unknown: the present
-                one, or that of a part of a usable sample.
+            ValueError: ``trajectories`` is False, or ``max_staleness`` is given and `policy_version` is unknown.
+            ImportError, OSError, ValueError: the tokenizer cannot be loaded.
         """
         if not options.get("trajectories", True):
             raise ValueError("samples() reads the steps of the episodes; leave trajectories=False out")
+        if max_staleness is not None and self.policy_version is None:
+            raise ValueError("max_staleness: the present version is unknown; call resume(policy_version=...) before")
         options = {"mask_failed_steps": True, **options}
+        samples = GroupSamples(tokenizer)
         found = self.groups(policy, tasks, group=group, group_timeout_s=group_timeout_s, **options)
         async with contextlib.aclosing(found) as groups:
             async for played in groups:
-                for sample in samples_of_group(played):
-                    stale = max_staleness is not None and sample.usable and self._age_of(sample) > max_staleness
+                for sample in samples.of(played):
+                    stale = max_staleness is not None and self._age_of(sample) > max_staleness
                     yield dataclasses.replace(sample, usable=False) if stale else sample
 
-    def _age_of(self, sample: Sample) -> int:
-        """Return the number of versions between the oldest part of a sample and the present weights."""
-        if self.policy_version is None:
-            raise ValueError("max_staleness: the present version is unknown; call resume(policy_version=...) before")
+    def _age_of(self, sample: Sample) -> float:
+        """Return the number of versions between the oldest part of a sample and the present weights.
+
+        It is infinite if that of a part is unknown, as without `resume` before its episode.
+        """
         versions = [span.policy_version for span in sample.spans]
-        known = [version for version in versions if version is not None]
-        if not known or len(known) < len(versions):
-            raise ValueError(
-                f"max_staleness: the version of the weights that wrote episode {sample.episode_id} is unknown. Give "
-                "policy_version to wrote() or SampledTurn; a model's endpoint says it by the header X-Policy-Version"
-            )
-        return self.policy_version - min(known)
+        if self.policy_version is None or None in versions:
+            return math.inf
+        return self.policy_version - min((each for each in versions if each is not None), default=self.policy_version)

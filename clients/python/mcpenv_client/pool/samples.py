@@ -2,59 +2,87 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from mcpenv_client.samples import Sample, SampledTurn, samples_of, turns_of
+from mcpenv_client.samples import LeftOut, Sample, SampledTurn, samples_of, samples_of_recorded
 from mcpenv_client.samples.chain import about_episode
-from mcpenv_client.scores import advantages_of_scores, whole_status
+from mcpenv_client.samples.rendered import ChatTokens
+from mcpenv_client.scores import advantages_of_scores
 from mcpenv_client.types.model_turns import ModelTurn
 
 from .assignment import Played, world_of
 
+logger = logging.getLogger("mcpenv")
 
-def samples_of_group(group: Sequence[Played]) -> list[Sample]:
-    """Return the samples of the episodes of a group, with their advantages.
+
+class GroupSamples:
+    """Makes samples of the episodes of groups.
 
     Args:
-        group: episodes of one task and seed.
+        tokenizer: as for `Plays.samples`.
 
     Raises:
-        TypeError: a policy gave no tokens.
+        ImportError, OSError, ValueError: the tokenizer cannot be loaded.
     """
-    rewards = [each.reward if _usable(each) else None for each in group]
-    values = advantages_of_scores(rewards)
-    return [sample for each, value in zip(group, values, strict=True) for sample in _samples(each, value)]
+
+    def __init__(self, tokenizer: str | None) -> None:
+        self._tokenizer = tokenizer
+        self._tokenize = None if tokenizer is None else ChatTokens.named(tokenizer)
+
+    def of(self, group: Sequence[Played]) -> Iterator[Sample]:
+        """Yield the samples of the episodes of a group, with their advantages.
+
+        Args:
+            group: episodes of one task and seed.
+        """
+        values = advantages_of_scores([each.reward for each in group])
+        for each, value in zip(group, values, strict=True):
+            samples = self._samples(each, value)
+            left_out = samples[0].left_out if samples else ()
+            if left_out:
+                what = f"episode {each.assignment.number} ({samples[0].episode_id})"
+                logger.warning("pool: %s: %d turns are in no sample: %s", what, len(left_out), left_out[0].reason)
+            yield from samples
+
+    def _samples(self, played: Played, advantage: float | None) -> list[Sample]:
+        about: dict[str, Any] = {
+            "group": played.assignment.group,
+            "environment": world_of(played.assignment.row),
+            "advantage": advantage,
+            "reward": played.reward,
+            "status": played.status.code.value,
+            "usable": played.reward is not None,
+        }
+        given = played.turns or (played.value if isinstance(played.value, list) else [played.value])
+        try:
+            samples = self._of_given(played, given, about)
+        except (TypeError, ValueError) as error:  # what a policy gives may be anything
+            if played.trajectory is None or not played.status.usable:
+                return []  # it failed before its model wrote anything
+            samples = samples_of([], played.trajectory, left_out=[LeftOut(None, str(error))], **about)
+        return [replace(each, spans=[_versioned(span, played) for span in each.spans]) for each in samples]
+
+    def _of_given(self, played: Played, given: Sequence[Any], about: dict[str, Any]) -> list[Sample]:
+        """Return the samples of an episode.
+
+        Raises:
+            TypeError, ValueError: there are no tokens in what the policy gave.
+        """
+        if given and all(isinstance(each, Sample) for each in given):
+            whole = {} if played.trajectory is None else about_episode(played.trajectory)
+            return [replace(each, **{**whole, **about}, piece=at, pieces=len(given)) for at, each in enumerate(given)]
+        if given and all(isinstance(each, SampledTurn) for each in given):
+            return samples_of(given, played.trajectory, **about)
+        if given and all(isinstance(each, ModelTurn) for each in given):
+            return samples_of_recorded(given, played.trajectory, self._tokenize, self._tokenizer, **about)
+        found = ", ".join(sorted({type(each).__name__ for each in given})) or "no turns"
+        raise TypeError(f"the policy returned {found} and called no episode.wrote(); return a Sample, or turns")
 
 
-def _samples(played: Played, advantage: float | None) -> list[Sample]:
-    about: dict[str, Any] = {
-        "group": played.assignment.group,
-        "environment": world_of(played.assignment.row),
-        "advantage": advantage,
-        "reward": played.reward,
-        "status": played.status.code.value,
-        "usable": _usable(played),
-    }
-    given = played.value if isinstance(played.value, list) else [played.value]
-    if played.turns:
-        return samples_of(played.turns, played.trajectory, **about)
-    if given and all(isinstance(each, Sample) for each in given):
-        whole = {} if played.trajectory is None else about_episode(played.trajectory)
-        return [replace(each, **{**whole, **about}, piece=at, pieces=len(given)) for at, each in enumerate(given)]
-    if given and all(isinstance(each, SampledTurn) for each in given):
-        return samples_of(given, played.trajectory, **about)
-    if given and all(isinstance(each, ModelTurn) for each in given):
-        return samples_of(turns_of(given)[0], played.trajectory, **about)
-    if played.trajectory is None or not played.status.usable:
-        return []  # it failed before its model wrote anything
-    raise TypeError(
-        f"the policy returned {type(played.value).__name__} and called no episode.wrote(); return a Sample, or turns"
-    )
-
-
-def _usable(played: Played) -> bool:
-    """Return True if the optimiser may see an episode: each of its steps and its end are about the agent."""
-    whole = None if played.trajectory is None else whole_status(played.trajectory)
-    return played.reward is not None and played.status.usable and whole is not None and whole.usable
+def _versioned(span: Any, played: Played) -> Any:
+    """Return a span with the version of the pool's weights, if nothing else says which ones wrote it."""
+    known = span.policy_version is not None or played.pool_version is None
+    return span if known else replace(span, policy_version=played.pool_version)

@@ -35,10 +35,12 @@ class Repeats:
     Attributes:
         retries: the number of retries of an episode with a status that is not about the agent and may change.
         policy_errors: "raise", or "record" to return an episode whose policy raised.
+        policy_version: returns the version of the pool's weights.
     """
 
     retries: int
     policy_errors: PolicyErrors
+    policy_version: Callable[[], int | None]
 
     async def play(self, rollout: Rollout, share: Share) -> list[Played]:
         """Play a share, and retry it while an episode's status shows that another attempt may end otherwise.
@@ -48,6 +50,7 @@ class Repeats:
         """
         attempts = 0
         for attempt in range(1, self.retries + 2):
+            version = self.policy_version()
             outcomes = await rollout.play(share)
             if self.policy_errors == "raise":
                 _raise_first(outcomes)
@@ -61,7 +64,7 @@ class Repeats:
                 logger.warning("pool: episode %d is begun again: %s", each.assignment.number, text)
             # Other episodes of a lost server return at the same moment.
             await asyncio.sleep(random.uniform(0.0, min(0.1 * 2**attempt, 2.0)))
-        return [dataclasses.replace(each, attempts=attempts) for each in played]
+        return [dataclasses.replace(each, attempts=attempts, pool_version=version) for each in played]
 
 
 def _raise_first(outcomes: Sequence[Outcome]) -> None:

@@ -10,7 +10,7 @@ from mcpenv_client.scores import score_of, whole_status
 from mcpenv_client.types.records import Reward, Trajectory, components_of, summed
 from mcpenv_client.types.tasks import LABELS
 
-from .sample import Gap, Place, Sample, SampledTurn, Span, finite_logprobs
+from .sample import Gap, LeftOut, Place, Sample, SampledTurn, Span, finite_logprobs
 
 _UNKNOWN = 0.0
 """Stands for the log-probability of a token that the model did not write."""
@@ -101,19 +101,33 @@ def _gap(turn: int, prompt: list[int], earlier: Sequence[_Chain]) -> Gap | None:
     return Gap(turn, at, len(near.tokens), near.place(at))
 
 
-def samples_of(turns: Iterable[SampledTurn], trajectory: Trajectory | None = None, **about: Any) -> list[Sample]:
+def samples_of(
+    turns: Iterable[SampledTurn],
+    trajectory: Trajectory | None = None,
+    *,
+    left_out: Sequence[LeftOut] = (),
+    **about: Any,
+) -> list[Sample]:
     """Return the samples of an episode.
 
+    If all of its turns are left out, this is one sample without tokens, which is not usable and says why.
+
     Args:
-        turns: the model's turns, in their order.
+        turns: the model's turns, in their order. One without sampled tokens is left out.
         trajectory: the episode, for its rewards, status and task; None leaves them out.
+        left_out: further turns that are in no sample.
         about: further fields of each sample.
     """
+    turns = list(turns)
+    empty = [LeftOut(turn.index, "the model sampled no tokens") for turn in turns if not turn.ids]
+    about["left_out"] = tuple(sorted((*left_out, *empty), key=lambda each: -1 if each.turn is None else each.turn))
     rewards = {}
     if trajectory is not None:
         rewards = {step.call.step: step.reward for step in trajectory.steps if step.reward is not None}
         about = {**about_episode(trajectory), **about}
     made = chains(turns, rewards)
+    if not made and about["left_out"]:
+        return [Sample([], [], **{**about, "usable": False})]
     return [
         Sample(
             chain.tokens,

@@ -94,6 +94,8 @@ def nemo(sample: Sample) -> dict[str, Any]:
             message["generation_logprobs"] = sample.logprobs[span.start : span.end]
         messages.append(message)
         at = span.end
+    if at < len(sample.tokens):
+        messages.append({"role": "user", "content": "", "token_ids": sample.tokens[at:]})
     return {
         "idx": sample.group,
         "message_log": messages,

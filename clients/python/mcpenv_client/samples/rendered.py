@@ -22,6 +22,21 @@ class ChatTokens:
         self._tokenizer = tokenizer
         self._template = dict(template or {})
 
+    @classmethod
+    def named(cls, name: str) -> ChatTokens:
+        """Return those of a tokenizer of transformers.
+
+        Args:
+            name: its name at Hugging Face, or its folder.
+
+        Raises:
+            ImportError: transformers is not installed.
+            OSError, ValueError: it cannot be loaded.
+        """
+        from transformers import AutoTokenizer  # large and optional
+
+        return cls(AutoTokenizer.from_pretrained(name))
+
     def __call__(self, request: dict[str, Any], answer: dict[str, Any]) -> tuple[list[int], list[int]] | None:
         """Return the tokens of a prompt and of its answer; None if the template writes the prompt differently.
 

@@ -6,6 +6,7 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate, groupby
 from typing import Any, Literal, NamedTuple
 
 Place = Literal["prompt", "answer", "model"]
@@ -42,6 +43,18 @@ class SampledTurn:
         """Check the lengths."""
         if self.logprobs is not None and len(self.logprobs) != len(self.ids):
             raise ValueError(f"there are {len(self.ids)} tokens and {len(self.logprobs)} log-probabilities")
+
+
+class LeftOut(NamedTuple):
+    """A turn of the model that is in no sample.
+
+    Attributes:
+        turn: its index among the turns of the episode; None: there are no turns, or their value cannot be read.
+        reason: why.
+    """
+
+    turn: int | None
+    reason: str
 
 
 class Gap(NamedTuple):
@@ -102,7 +115,7 @@ class Sample:
         logprobs: the log-probability of each token where ``mask`` is 1; elsewhere the number means nothing. None if
             they are unknown.
         messages: the conversation, for logs.
-        spans: the turns of the model, in order.
+        spans: the turns of the model, in order; without any, one for each run of tokens that the model wrote.
         reward: the episode's return; None if nothing was scored, or if the status is not about the agent.
         parts: the sums of the named components of the rewards.
         end_reward, end_parts: the reward of an end that was not a step, and its named components; None and empty if
@@ -118,6 +131,7 @@ class Sample:
         piece, pieces: the number of the sample in its episode, from 0, and their number.
         gap: why the piece does not continue an earlier one; None for the first.
         tokenizer: as in `SampledTurn`, of the first turn that has one.
+        left_out: the turns of the episode that are in none of its samples. If all are, ``tokens`` is empty.
 
     Raises:
         ValueError: the lists have different lengths, or the mask has other numbers than 0 and 1.
@@ -147,6 +161,7 @@ class Sample:
     pieces: int = 1
     gap: Gap | None = None
     tokenizer: str | None = None
+    left_out: Sequence[LeftOut] = ()
 
     def __post_init__(self) -> None:
         """Check the lengths and the mask."""
@@ -154,6 +169,11 @@ class Sample:
             raise ValueError("tokens, mask and logprobs have one entry for each token")
         if not set(self.mask) <= {0, 1}:
             raise ValueError("the mask has a number that is not 0 or 1")
+        if not self.spans:
+            runs = [len([*run]) if mine else -len([*run]) for mine, run in groupby(self.mask)]
+            ends = [*accumulate(map(abs, runs))]
+            wrote = [(end - run, end) for run, end in zip(runs, ends, strict=True) if run > 0]
+            object.__setattr__(self, "spans", [Span(*place, turn) for turn, place in enumerate(wrote)])
 
     @property
     def start(self) -> int:
@@ -190,6 +210,7 @@ class Sample:
         plain = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
         plain["spans"] = [dataclasses.asdict(span) for span in self.spans]
         plain["gap"] = None if self.gap is None else {**self.gap._asdict(), "text": str(self.gap)}
+        plain["left_out"] = [each._asdict() for each in self.left_out]
         for name in ("parts", "end_parts", "labels"):
             plain[name] = dict(plain[name])
         return {**plain, "policy_version": self.policy_version}

@@ -3,27 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from mcpenv_client.types.model_turns import ModelTurn, TurnTokens, request_of
+from mcpenv_client.types.records import Trajectory
 
-from .sample import SampledTurn
+from .chain import samples_of
+from .linking import link_calls
+from .sample import LeftOut, Sample, SampledTurn
 
 Tokenize = Callable[[dict[str, Any], dict[str, Any]], tuple[list[int], list[int]] | None]
 """Returns the tokens of a prompt and of its answer, from a request and an answer of chat completions; None if it has
 none for them."""
 
 
-class LeftOut(NamedTuple):
-    """A turn of the model that is in no sample.
+def samples_of_recorded(
+    recorded: Sequence[ModelTurn],
+    trajectory: Trajectory | None = None,
+    tokenize: Tokenize | None = None,
+    tokenizer: str | None = None,
+    **about: Any,
+) -> list[Sample]:
+    """Return the samples of an episode from the turns that a model proxy recorded. Their calls are joined to its steps.
 
-    Attributes:
-        turn: its index among the recorded turns.
-        reason: why.
+    Args:
+        recorded, tokenize, tokenizer: as for `turns_of`. Calls that are joined already are left as they are.
+        trajectory, about: as for `samples_of`.
     """
-
-    turn: int
-    reason: str
+    if trajectory is not None and not any(call.step is not None for turn in recorded for call in turn.calls):
+        link_calls(recorded, trajectory)
+    turns, left_out = turns_of(recorded, tokenize, tokenizer)
+    return samples_of(turns, trajectory, left_out=left_out, **about)
 
 
 def turns_of(
@@ -66,7 +76,10 @@ def _turn_of(
         return problem
     if turn.api != "chat_completions":
         return f"{problem}; a tokenizer is used for chat completions only"
-    made = tokenize(request_of(recorded, index), turn.answer if isinstance(turn.answer, dict) else {})
+    try:
+        made = tokenize(request_of(recorded, index), turn.answer if isinstance(turn.answer, dict) else {})
+    except Exception as error:  # noqa: BLE001 - a chat template refuses conversations by errors of its own
+        return f"{problem}; the chat template failed: {type(error).__name__}: {error}"
     if made is None:
         return f"{problem}; the chat template writes the prompt anew when the answer follows"
     return SampledTurn(*made, None, steps, index, turn.policy_version, tokenizer)
@@ -77,8 +90,9 @@ def _problem(turn: ModelTurn) -> str | None:
     if len(turn.tokens) > 1:
         return f"the agent asked for {len(turn.tokens)} answers at once"
     tokens = turn.tokens[0] if turn.tokens else TurnTokens()
-    if tokens.ids is None or turn.prompt_ids is None:
-        missing = [what for what, ids in (("the prompt", turn.prompt_ids), ("the answer", tokens.ids)) if ids is None]
+    if not tokens.ids or turn.prompt_ids is None:
+        given = (("the prompt", turn.prompt_ids is not None), ("the answer", bool(tokens.ids)))
+        missing = [what for what, there in given if not there]
         return f"the endpoint gave no token ids of {' and '.join(missing)}"
     for what, ids, counted in (
         ("the answer", tokens.ids, None if turn.usage is None else turn.usage.output_tokens),
@@ -86,4 +100,6 @@ def _problem(turn: ModelTurn) -> str | None:
     ):
         if counted is not None and counted != len(ids):
             return f"the endpoint gave {len(ids)} of the {counted} tokens of {what}"
+    if tokens.logprobs is not None and len(tokens.logprobs) != len(tokens.ids):
+        return f"the endpoint gave {len(tokens.logprobs)} log-probabilities for {len(tokens.ids)} tokens"
     return None
