@@ -152,7 +152,7 @@ class Wanted:
     def _is_ours(self, value: Any) -> bool:
         if self._tasks is not None or (isinstance(value, Task) and not self._own.declares("task")):
             return True
-        return isinstance(value, Mapping) and not self._own.takes("task")
+        return (value is None or isinstance(value, Mapping)) and not self._own.takes("task")
 
     def _find(self) -> Task | None:
         if isinstance(self._task, Task):

@@ -246,6 +246,16 @@ def test_an_environment_and_its_client_have_the_same_methods_for_tasks(url: str)
         Bare.rows("train")
 
 
+@pytest.mark.parametrize("environment", [Bare, Quiz])
+def test_a_reset_whose_task_is_none_has_no_task(environment: type[MCPEnvironment]) -> None:
+    with serving(environment) as address, EnvClient(address).sync() as client:
+        assert client.reset(task=None).metadata.get("task") is None
+    with environment() as env:
+        assert "task" not in env.reset(task=None).metadata
+        with pytest.raises(InvalidMessage, match=r"unknown reset option 'task'|there is no task 'other'"):
+            env.reset(task="other")
+
+
 def test_the_client_reads_long_splits_a_page_at_a_time(many_url: str) -> None:
     client = EnvClient(many_url).sync()
     tasks = client.get_tasks("test")

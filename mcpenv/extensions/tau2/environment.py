@@ -37,7 +37,8 @@ KNOWLEDGE = ("grep", "full_kb", "no_knowledge")
 STOPS = ("###STOP###", "###TRANSFER###", "###OUT-OF-SCOPE###")
 """The texts with which tau2's user leaves."""
 
-_TRANSFER = "transfer_to_human_agents"
+_TRANSFER, _ASKS_FOR_TRANSFER = "transfer_to_human_agents", "request_human_agent_transfer"
+_UNLOCK, _CALL_UNLOCKED = "unlock_discoverable_agent_tool", "call_discoverable_agent_tool"
 
 _PROMPT = """You act for a customer, by the policy below. Do what the customer wants, as far as the policy allows it.
 
@@ -242,16 +243,30 @@ def _fields(domain: Domain, task_id: str, played_by: str) -> dict[str, Any]:
         "metadata": {"tau2": {"domain": domain.name, "reward_basis": _package().basis_of(task)}},
         "family": domain.name,
     }
-    if not communicated_in(task) and domain.pays_nothing(task):
-        fields["metadata"]["source_pays"] = "the reference actions change nothing, and nothing must be said"
-    elif "ACTION" in _package().basis_of(task) and {call.name for call in _package().references(task)} == {_TRANSFER}:
-        fields["metadata"]["source_pays"] = "a transfer to a human at once, for any reason, is all that is asked for"
+    if (why := _paid_wrongly(domain, task)) is not None:
+        fields["metadata"]["source_pays"] = why
     if (named := _TELECOM_ID.fullmatch(task_id)) is not None:
         faults = named[2].split("|")
         fields.update(level=len(faults), tags=[named[1], *faults, f"persona {named[3].lower()}"])
     if played_by != "model":
         fields["oracle"] = oracle_of(task, alone)
     return fields
+
+
+def _paid_wrongly(domain: Domain, task: Task) -> str | None:
+    """Return why tau2's own rule pays a task in full without the whole work; None if it does not."""
+    if not communicated_in(task) and domain.pays_nothing(task):
+        return "the reference actions change nothing, and nothing must be said"
+    calls, by_actions = _package().references(task), "ACTION" in _package().basis_of(task)
+    names = {call.name for call in calls}
+    if by_actions and names == {_TRANSFER}:
+        return "a transfer to a human at once, for any reason, is all that is asked for"
+    if by_actions and names == {_TRANSFER, _ASKS_FOR_TRANSFER}:
+        return "a transfer to a human, for which the customer asks once and not eight times, is all that is asked for"
+    unlocked, called = (
+        {call.arguments["agent_tool_name"] for call in calls if call.name == name} for name in (_UNLOCK, _CALL_UNLOCKED)
+    )
+    return None if by_actions or unlocked <= called else "tools that are unlocked and not called count for nothing"
 
 
 def oracle_of(task: Task, alone: bool) -> list[dict[str, Any]]:

@@ -73,6 +73,10 @@ def solved(task: Task) -> list[Call]:
     return [(call.tool_name, call.arguments) for call in task.oracle or ()]
 
 
+PAID_IN_PART = {f"task_{number:03}" for number in (34, *range(77, 83), 84, 85, 86)}
+"""Tasks of banking that are paid in full without some of their reference actions."""
+
+
 def transferred(task: Task) -> bool:
     return {call.tool_name for call in task.oracle or ()} == {"transfer_to_human_agents", "respond"}
 
@@ -131,7 +135,8 @@ def test_oracles_score_1_and_every_agent_what_tau2s_own_code_gives_it(
     assert unsolved == []
     assert paid == {task.id for task in tasks} & PAID_IDLE.get(domain, set())
     said = {task.id for task in tasks if "source_pays" in task.metadata}
-    assert said == paid | {task.id for task in tasks if domain in ("telecom", "banking") and transferred(task)}
+    transfers = {task.id for task in tasks if domain in ("telecom", "banking") and transferred(task)}
+    assert said == paid | transfers | {task.id for task in tasks if domain == "banking" and task.id in PAID_IN_PART}
     assert {each for each in differs if each[0] not in DIFFERS.get(domain, ()) or each[2:] != (1.0, 0.0)} == set()
     assert {task for task, agent, *_ in differs if agent == "oracle"} == {t.id for t in tasks} & DIFFERS.get(
         domain, set()

@@ -104,12 +104,11 @@ def test_a_refusal_whose_verifier_allows_changes_or_pays_nothing_is_unsound() ->
 
 def test_what_the_source_of_a_task_pays_for_nothing_is_named_and_no_fault_of_the_environment() -> None:
     lax = {"kind": "expect_only", "changes": {"**": {"$any": True}}}
-    paid = altered(
-        PAY, id="paid", verifier=lax, oracle=(PAY.oracle or [])[:1], metadata={"source_pays": "it asks for nothing"}
-    )
+    paid = altered(PAY, id="paid", verifier=lax, metadata={"source_pays": "it asks for nothing"})
     (report,) = validate(Office, [paid], random_seeds=1).tasks
     said = "full score without the work, by the rule of the task's source: it asks for nothing"
     assert report.problems == [] and report.known[0] == "doing nothing scores 1, which is full"
+    assert any(each.startswith("the oracle without call 1 (") for each in report.known)
     assert report.to_plain()["known"] == report.known
     wrong = altered(paid, oracle=[OracleCall(tool_name="no_such_tool")], verifier=PAY.verifier)
     assert "the oracle scores 0" in problems(Office, wrong, random_seeds=0)

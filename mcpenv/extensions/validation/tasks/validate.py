@@ -291,7 +291,7 @@ class _Trial:
 
     def _problem(self, text: str, remedy: str) -> None:
         why = self._task.metadata.get(SOURCE_PAYS)
-        if why is not None and remedy in (_REMEDY_OF_NOTHING, _REMEDY_OF_FULL):
+        if why is not None and remedy in (_REMEDY_OF_NOTHING, _REMEDY_OF_FULL, _REMEDY_OF_SHORTENED):
             self._report.known.append(text)
             return
         if text not in self._report.problems:
