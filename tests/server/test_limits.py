@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
-import re
 import sys
 from collections.abc import Callable, Coroutine
-from pathlib import Path
 from typing import Any
 
 import fastmcp
 import pytest
+from limits_page import Numbers, assert_has
 from mcp.client import Client
 from mcp.shared.exceptions import MCPError
 from websockets.sync.client import connect
@@ -19,14 +19,16 @@ from websockets.sync.client import connect
 from mcpenv import Evidence, MCPEnvironment, ObjectWorld, failures
 from mcpenv.execution import episode, scoring, subscriptions
 from mcpenv.execution.notifications import MAX_STREAMS
+from mcpenv.rewards.verifiers import specs
 from mcpenv.server.config import MANY_SESSIONS, ServerConfig
 from mcpenv.server.control import concurrent_frames, connection, task_routes
-from mcpenv.server.http import file_limits, http_protocol
+from mcpenv.server.http import file_limits, http_protocol, open_connections, websocket_protocol
 from mcpenv.server.mcp import connections
 from mcpenv.server.metrics import counters
 from mcpenv.server.security import control_auth
 from mcpenv.server.serve import serving
 from mcpenv.server.sessions import handles, idempotency
+from mcpenv.server.sessions.capacity import CapacityLimiter
 from mcpenv.server.sessions.idempotency import Answer, IdempotencyCache
 from mcpenv.server.sessions.pool import LINGER_S
 from mcpenv.server.uvicorn_server import KEEP_ALIVE_S
@@ -41,12 +43,13 @@ from mcpenv_client.types.values import MAX_NESTING
 from mcpenv_client.wire import faults
 from mcpenv_client.wire.protocol import MAX_REASON, MAX_TRACE_FIELD, decode_frame
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "limits.md"
 MIB, KIB = 1 << 20, 1 << 10
 CONFIG = ServerConfig()
+ANSWER: int = inspect.signature(EnvClient).parameters["max_message_bytes"].default
 
-NUMBERS: dict[str, list[tuple[str, float | None]]] = {
+NUMBERS: Numbers = {
     "a frame or request body": [("{} MiB", CONFIG.max_message_bytes / MIB)],
+    "an answer on `/ws`": [("{} MiB", ANSWER / MIB)],
     "the head of a request": [("{} KiB", http_protocol.MAX_HEAD_BYTES / KIB)],
     "nesting of lists": [("{}", MAX_NESTING)],
     "sessions": [("{}", MANY_SESSIONS)],
@@ -73,6 +76,12 @@ NUMBERS: dict[str, list[tuple[str, float | None]]] = {
         ("{} MiB", idempotency.MAX_REPLY_BYTES / MIB),
         ("{} ids", idempotency.MAX_IDS),
     ],
+    "unfinished bodies": [("{} times", open_connections.UNFINISHED_BODIES)],
+    "frames of a socket": [
+        ("{} KiB", websocket_protocol.PIECE / KIB),
+        ("; {}", connection.FRAMES_IN_A_ROW),
+    ],
+    "the world before and after": [("{} MiB", specs.MAX_WORLD / MIB), ("{} levels", specs.MAX_DEPTH)],
     "handles of episodes": [("{} s", handles.GRACE_S), ("{} of them", handles.MAX_PAST)],
     "records of steps that an episode keeps": [
         ("{}", MCPEnvironment.max_kept_steps),
@@ -98,21 +107,18 @@ NUMBERS: dict[str, list[tuple[str, float | None]]] = {
     "text of an exception": [("{} characters", failures.MAX_MESSAGE)],
     "warnings of refused credentials": [("one a minute", control_auth.WARN_EVERY_S)],
 }
-"""By the beginning of a row, what its limit says and where the code has the number."""
-
-
-def rows() -> dict[str, str]:
-    """Return the limits of the page by what they limit."""
-    cells = [line.split(" | ") for line in PAGE.read_text().splitlines() if line.startswith("| ")]
-    return {what.removeprefix("| "): limit for what, limit, *_ in cells[1:]}
 
 
 @pytest.mark.parametrize("beginning", NUMBERS)
 def test_the_page_has_the_numbers_of_the_code(beginning: str) -> None:
-    limit = next(limit for what, limit in rows().items() if re.match(re.escape(beginning) + r"(?!\w)", what))
-    for form, number in NUMBERS[beginning]:
-        assert number is not None
-        assert form.format(f"{number:,.0f}") in limit
+    assert_has(beginning, NUMBERS[beginning])
+
+
+@pytest.mark.parametrize(("sessions", "of_agents"), [(1, 1), (2, 1), (3, 2), (4, 3), (1024, 768)])
+def test_agents_may_have_all_sessions_but_a_quarter(sessions: int, of_agents: int) -> None:
+    assert (
+        CapacityLimiter(lambda: sessions, queue_timeout_s=0, max_quarantined=0, reserves=True).agents_limit == of_agents
+    )
 
 
 # -- names and ids

@@ -22,9 +22,9 @@ MAX_BYTES = 1 << 30
 """Maximum bytes of all files that are captured or saved."""
 
 MAX_TREE = 128 << 20
-"""Maximum bytes of a captured tree: the texts, and `_EACH` for each file."""
+"""Maximum bytes of a captured tree: the texts, and `EACH` for each file."""
 
-_EACH = 512
+EACH = 512
 _CHUNK = 1 << 20
 _OF_PATH = frozenset({errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP})
 """The errors of a file that come from its permissions or its path, which an agent may choose."""
@@ -78,7 +78,7 @@ class FilesWorld:
         for path, _ in self._walk(without=self._ignore):
             content = look(self.folder / path, budget)
             if content:
-                kept.take(_EACH + len(content.get("text", "")))
+                kept.take(EACH + len(content.get("text", "")))
                 tree[free_key(_utf8(path), tree)] = content
         return tree
 

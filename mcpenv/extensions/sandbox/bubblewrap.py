@@ -31,7 +31,7 @@ TMPFS_MB = "MCPENV_SANDBOX_TMPFS_MB"
 _TRIES = 2
 """bubblewrap fails if another program, such as a container engine, unmounts a folder while it mounts the root."""
 
-_DEFAULT_TMPFS_MB, _MAX_TMPFS_MB = 1024, 1 << 30
+DEFAULT_TMPFS_MB, _MAX_TMPFS_MB = 1024, 1 << 30
 
 READ_ONLY_ROOT = ("--ro-bind", "/", "/")
 """The root folder of a sandbox that reads all files of the system."""
@@ -126,7 +126,7 @@ def tmpfs(bwrap: str) -> tuple[str, ...]:
     Raises:
         ConfigurationError: bubblewrap does not answer, or `TMPFS_MB` is no number of MiB.
     """
-    text = os.environ.get(TMPFS_MB) or str(_DEFAULT_TMPFS_MB)
+    text = os.environ.get(TMPFS_MB) or str(DEFAULT_TMPFS_MB)
     if not (text.isascii() and text.isdecimal() and 0 < int(text) <= _MAX_TMPFS_MB):
         raise ConfigurationError(f"{TMPFS_MB} must be a whole number of MiB from 1 to {_MAX_TMPFS_MB}, not {text!r}")
     return _level(bwrap).tmpfs(int(text))

@@ -21,7 +21,7 @@ BUSY_S = 30.0
 MAX_BYTES = 128 << 20
 """Maximum bytes of a capture: texts, blobs, and 16 for each value."""
 
-_EACH = 16
+EACH = 16
 
 _SIZED = (str, bytes)
 
@@ -209,7 +209,7 @@ class _Reader:
         with closing(self._connection.cursor()) as cursor:
             cursor.row_factory = None
             for row in cursor.execute(query):
-                size += sum([len(each) for each in row if type(each) in _SIZED]) + _EACH * len(row)
+                size += sum([len(each) for each in row if type(each) in _SIZED]) + EACH * len(row)
                 if size > _COUNTED:
                     self._budget.take(size)
                     size = 0
