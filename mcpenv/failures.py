@@ -50,7 +50,7 @@ _UNKNOWN = frozenset({"unexpected_keyword_argument", "extra_forbidden"})
 
 _PATH = re.compile(
     r"""
-      (?P<quote>['"`]) (?:~|[A-Za-z]:)? [\\/] [^'"`\n]* [\\/] [^'"`\n]* (?P=quote)   # in quotes, also with spaces
+      (?P<quote>['"`]) (?:~|[A-Za-z]:)? [\\/] [^\\/'"`\n]* [\\/] [^'"`\n]* (?P=quote)   # in quotes, also with spaces
     | file:/+ \S+                                                                   # as a URL of this machine
     | ~ (?: / [^\s/'",;:()<>]+ )+ /?                                                # below a home folder
     | \\\\ [^\s\\'",;()<>]+ (?: \\ [^\s\\'",;()<>]+ )+                               # on another machine
@@ -325,7 +325,8 @@ def _without_paths(text: str, error: BaseException | None = None) -> str:
     if isinstance(error, OSError):
         for file in (error.filename, error.filename2):
             text = text if file is None else text.replace(repr(file), "<path>")
-    return _PATH.sub("<path>", " ".join(without_known(text).split()))[:MAX_MESSAGE]
+    text = without_known(text)[: MAX_MESSAGE * 16]  # an agent's arguments of megabytes may be in it
+    return _PATH.sub("<path>", " ".join(text.split()))[:MAX_MESSAGE]
 
 
 def _text_of(error: BaseException) -> str:

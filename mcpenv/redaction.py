@@ -24,6 +24,9 @@ MIN_SECRET = 4
 MAX_NAME = 100
 """Maximum characters of a name in a log. An agent may ask for a tool of any name."""
 
+MAX_TEXT = 32_768
+"""Maximum characters of a message or a traceback in a log. An agent's arguments may be in it."""
+
 _PLACES = [
     # Header lines, and the pairs of names and values in which ASGI and HTTP clients keep headers.
     (
@@ -34,7 +37,7 @@ _PLACES = [
         rf"\1\2{HIDDEN}",
     ),
     (re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9\-._~+/]{6,}=*"), rf"\1 {HIDDEN}"),
-    (re.compile(r"\beyJ[\w-]+\.[\w-]+\.[\w-]*"), HIDDEN),  # a JSON Web Token
+    (re.compile(r"\beyJ[\w-]{1,1000}\.[\w-]+\.[\w-]*"), HIDDEN),  # a JSON Web Token
     (re.compile(r"\bmcpenv\.token\.[\w=-]+"), f"mcpenv.token.{HIDDEN}"),
     (re.compile(r"/episodes/[^/\s\"'?#\\]+"), f"/episodes/{HIDDEN}"),
     (re.compile(r"://[^/\s@\"']+@"), f"://{HIDDEN}@"),
@@ -46,8 +49,8 @@ _PLACES = [
         rf"\1{HIDDEN}",
     ),
     (re.compile(r"(?i)(session(?: id)?:? )[\w-]{16,}"), rf"\1{HIDDEN}"),
-    # The messages of a WebSocket, which its library may cut in the middle of a secret.
-    (re.compile(r"(?s)([<>] (?:TEXT|BINARY|CONT)) .*(?= \[)"), r"\1"),
+    # A message of a WebSocket, which its library may cut in a secret. Searched for elsewhere, it takes quadratic time.
+    (re.compile(r"(?s)\A([<>] (?:TEXT|BINARY|CONT)) .*(?= \[)"), r"\1"),
 ]
 """The places of secrets that are not known beforehand: tokens of requests, handles, ids that let a client join."""
 
@@ -65,9 +68,8 @@ class Secrets:
         if len(secret) < MIN_SECRET:
             return
         data = secret.encode(errors="surrogatepass")
-        encoded = (urlsafe_b64encode(data), b64encode(data))
         forms = {secret, quote(secret, safe=""), json.dumps(secret)[1:-1], repr(secret)[1:-1]}
-        forms.update(form.decode().rstrip("=") for form in encoded)
+        forms.update(encode(data).decode().rstrip("=") for encode in (urlsafe_b64encode, b64encode))
         with self._lock:
             if forms <= self._forms:
                 return
@@ -82,8 +84,11 @@ class Secrets:
         return text if self._known is None else self._known.sub(HIDDEN, text)
 
     def redact(self, text: str) -> str:
-        """Return the text without secrets."""
+        """Return the text without secrets; of more than `MAX_TEXT` characters, the beginning and the end."""
         text = self.without_known(text)
+        if (left_out := len(text) - MAX_TEXT) > 0:
+            half = MAX_TEXT // 2  # the end begins with a whole line, because a part of a secret is not recognised
+            text = f"{text[:half]} ... ({left_out} characters or more) ... " + text[-half:].partition("\n")[2]
         for place, instead in _PLACES:
             if place.search(text) is not None:  # `sub` takes twice as long to find nothing
                 text = place.sub(instead, text)
@@ -220,8 +225,6 @@ class RedactedRecord(logging.LogRecord):
 class Redacting(logging.Filter):
     """The filter that removes secrets from messages and tracebacks. It belongs on handlers, which see all loggers."""
 
-    _formatter = logging.Formatter()
-
     def filter(self, record: logging.LogRecord) -> bool:
         """Rewrite the record, and let it pass."""
         if isinstance(record, RedactedRecord):
@@ -232,9 +235,7 @@ class Redacting(logging.Filter):
             message = f"{record.msg} {record.args!r}"
         record.msg, record.args = redact(message), None
         if record.exc_info and not record.exc_text:
-            record.exc_text = self._formatter.formatException(record.exc_info)
-        if record.exc_text:
-            record.exc_text = redact(record.exc_text)
-        if record.stack_info:
-            record.stack_info = redact(record.stack_info)
+            record.exc_text = logging.Formatter().formatException(record.exc_info)
+        record.exc_text = record.exc_text and redact(record.exc_text)
+        record.stack_info = record.stack_info and redact(record.stack_info)
         return True

@@ -4,6 +4,7 @@ import asyncio
 import dataclasses
 import logging
 import re
+import time
 import traceback
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
@@ -446,6 +447,15 @@ def test_invariant_8_no_form_of_a_path_is_read_by_an_agent(text: str) -> None:
     said = own_words(ValueError(text))
     assert "secret" not in said
     assert "<path>" in said
+
+
+@pytest.mark.parametrize("text", ["/" * 50_000 + '"', "'/" * 500_000, "/a" * 500_000, "~/a" * 500_000])
+def test_paths_are_found_in_linear_time_whatever_an_agent_writes(text: str) -> None:
+    from mcpenv.failures import own_words
+
+    began = time.monotonic()
+    assert own_words(KeyError(text)).startswith("KeyError: ")
+    assert time.monotonic() - began < 5  # quadratic: 15 s for the first text
 
 
 @pytest.mark.parametrize("text", ["http://example.com/a/b", "a/b/c", "1/2 of it", "and/or"])

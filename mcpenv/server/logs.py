@@ -130,9 +130,7 @@ class JSONFormatter(logging.Formatter):
             "process": record.process,
             **getattr(record, "fields", {}),
         }
-        if record.exc_info and not record.exc_text:
-            record.exc_text = self.formatException(record.exc_info)
-        if record.exc_text:
+        if record.exc_text:  # `Redacting` sets it
             line["exception"] = record.exc_text
         return json.dumps(line, ensure_ascii=False, default=str)
 

@@ -10,6 +10,7 @@ import logging
 import re
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,7 +23,7 @@ from fastmcp import Client
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
-from mcpenv.redaction import HIDDEN, Redacting, Secrets, redact, redacted_name
+from mcpenv.redaction import HIDDEN, MAX_TEXT, Redacting, Secrets, redact, redacted_name
 from mcpenv_client import EnvClient
 
 CONTROL, ADA, WRONG = "control-secret-Q7", "ada's=secret/Q8", "wrong-secret-Q9-of-somebody"
@@ -196,6 +197,27 @@ def test_lines_of_json_logs_are_json(tmp_path: Path) -> None:
 def test_a_secret_is_found_by_the_place_where_it_stands(text: str) -> None:
     secret = "unknownSecret0123456789"
     assert secret not in redact(text.format(secret))
+
+
+@pytest.mark.parametrize("text", ["> TEXT ", "eyJ-", "token: ", "/episodes/"])
+def test_a_long_text_of_an_agent_is_redacted_at_once_and_cut(text: str) -> None:
+    began = time.monotonic()
+    redacted = redact("the beginning " + text * 500_000 + "\nand the end")
+    assert time.monotonic() - began < 5  # quadratic: 8 s for 8,000 of the first text
+    assert len(redacted) < MAX_TEXT + 100
+    assert redacted.startswith("the beginning ")
+    assert redacted.endswith(" ... and the end")
+
+
+def test_of_a_secret_at_the_cut_nothing_is_left() -> None:
+    secrets = Secrets()
+    secrets.add("a-known-secret-Q15")
+    for before in range(MAX_TEXT // 2 - 40, MAX_TEXT // 2 + 10):
+        for secret in ("a-known-secret-Q15", "Bearer unknownSecret0123456789"):
+            text = "x" * (before - 1) + f" {secret} " + "y" * MAX_TEXT
+            assert "ecret" not in secrets.redact(text), (before, secret)
+            text = "y" * MAX_TEXT + f" {secret} " + "x" * before + "\nz"
+            assert not re.search("ecret|012345", secrets.redact(text)), (before, secret)
 
 
 def test_a_message_that_does_not_fit_its_arguments_fails_no_caller() -> None:

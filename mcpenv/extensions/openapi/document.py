@@ -128,6 +128,20 @@ _Loader.add_implicit_resolver(
 )
 
 
+def _answered(url: str, headers: Mapping[str, str]) -> str:
+    """Return the text at an address. A redirect to another origin is followed without the operator's headers."""
+    with httpx2.Client(timeout=READ_TIMEOUT_S) as http:
+        answer = http.get(url, headers=headers)
+        for _ in range(http.max_redirects):
+            if (request := answer.next_request) is None:
+                break
+            if (request.url.scheme, request.url.netloc) != (answer.url.scheme, answer.url.netloc):
+                request = http.build_request("GET", request.url)
+            answer = http.send(request)
+        answer.raise_for_status()
+        return answer.text
+
+
 class _Files:
     """The files of a document: the first one, and those beside it or below its folder that it refers to."""
 
@@ -142,12 +156,7 @@ class _Files:
         """Return the content of a file, which is read once."""
         if place not in self._contents:
             try:
-                if is_url(place):
-                    answer = httpx2.get(place, headers=self._headers, timeout=READ_TIMEOUT_S, follow_redirects=True)
-                    answer.raise_for_status()
-                    text = answer.text
-                else:
-                    text = Path(place).read_text(encoding="utf-8")
+                text = _answered(place, self._headers) if is_url(place) else Path(place).read_text(encoding="utf-8")
                 text = text.lstrip("\ufeff \t\r\n")
                 self._contents[place] = json.loads(text) if text.startswith("{") else yaml.load(text, _Loader)
             except (OSError, httpx2.HTTPError, ValueError, yaml.YAMLError) as error:

@@ -15,7 +15,7 @@ import uvicorn
 import yaml  # type: ignore[import-untyped]
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, RedirectResponse
 from starlette.routing import Route
 
 from mcpenv.errors import TargetError
@@ -186,6 +186,29 @@ def test_a_header_of_the_operator_that_cannot_be_sent_is_refused(api: str, monke
     with pytest.raises(TargetError, match="header Authorization: the value begins or ends with a blank") as caught:
         load_target(f"openapi:{api}/openapi.json", ['headers={"Authorization": "Bearer ${COUNTER_TOKEN}"}'])
     assert "the-token" not in str(caught.value)
+
+
+def test_a_redirect_of_the_document_takes_no_header_to_another_origin(api: str) -> None:
+    seen: dict[str, str | None] = {}
+
+    async def here(request: Request) -> RedirectResponse:
+        seen["here"] = request.headers.get("x-api-key")
+        return RedirectResponse("/moved")
+
+    async def moved(request: Request) -> RedirectResponse:
+        seen["moved"] = request.headers.get("x-api-key")
+        return RedirectResponse(f"{elsewhere}/there")
+
+    async def there(request: Request) -> JSONResponse:
+        seen["there"] = request.headers.get("x-api-key")
+        return JSONResponse({**DOCUMENT, "servers": [{"url": f"{api}/v1"}]})
+
+    with served_by(Starlette(routes=[Route("/there", there)])) as elsewhere:
+        routes = [Route("/openapi.json", here), Route("/moved", moved)]
+        with served_by(Starlette(routes=routes)) as url:
+            with made(f"openapi:{url}/openapi.json", 'headers={"X-API-Key": "the-key"}') as env:
+                assert [tool.name for tool in env.list_tools()] == ["add"]
+    assert seen == {"here": "the-key", "moved": "the-key", "there": None}
 
 
 def test_operations_are_tools_and_headers_come_from_variables(api: str, monkeypatch: pytest.MonkeyPatch) -> None:
