@@ -1,4 +1,4 @@
-"""Run Python programs in forks of one interpreter that has imported mcpenv, which takes a second each time."""
+"""Run Python programs in forks of one interpreter that has imported what they need, which takes a second each time."""
 
 from __future__ import annotations
 
@@ -80,14 +80,17 @@ class Forks:
 
 
 @contextmanager
-def forks(folder: Path) -> Iterator[Forks]:
-    """Start the interpreter that forks, and end it. Outputs are kept in ``folder``."""
-    with subprocess.Popen(FORKING, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+def forks(folder: Path, *imported: str) -> Iterator[Forks]:
+    """Start the interpreter that forks, and end it. Outputs are kept in ``folder``.
+
+    It imports ``imported``, or mcpenv and what that needs.
+    """
+    with subprocess.Popen([*FORKING, *imported], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         yield Forks(process, folder)  # Popen closes its input, which ends it
 
 
 def _serve() -> None:
-    for name in IMPORTED:
+    for name in sys.argv[1:] or IMPORTED:
         __import__(name)
     _freeze()
     orders, answers = os.dup(0), os.dup(1)

@@ -13,9 +13,11 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from forked import Forks, forks
 
 import mcpenv
 import mcpenv_client
@@ -151,14 +153,23 @@ def run(folder: Path, *arguments: str, timeout_s: float = 100) -> str:
     return ended.stdout
 
 
+@pytest.fixture(scope="module")
+def no_mcpenv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
+    """Run programs after what mcpenv imports, without mcpenv."""
+    with forks(tmp_path_factory.mktemp("forks"), "fastmcp", "starlette.testclient", "uvicorn", "cyclopts") as running:
+        yield running
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("name", EXTENSIONS)
-def test_the_kernel_works_without_an_extension(name: str, tmp_path: Path) -> None:
+def test_the_kernel_works_without_an_extension(name: str, no_mcpenv: Forks, tmp_path: Path) -> None:
     install(tmp_path, without(name))
     (tmp_path / "counter.py").write_text(WORLD)
-    printed = run(tmp_path, "-c", PROGRAM, str(tmp_path))
-    assert "run" in printed and printed.splitlines()[-1] == "2"
+    (tmp_path / "program.py").write_text(PROGRAM)
+    ended = no_mcpenv.run(tmp_path / "program.py", str(tmp_path), cwd=tmp_path)
+    assert ended.returncode == 0, ended.stdout[-9000:] + ended.stderr[-3000:]
+    assert "run" in ended.stdout and ended.stdout.splitlines()[-1] == "2"
 
 
 @pytest.mark.slow

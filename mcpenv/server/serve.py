@@ -311,8 +311,7 @@ def address_of(host: str, port: int) -> str:
 
 
 def _port(listening: socket.socket) -> int:
-    port: int = listening.getsockname()[1]
-    return port
+    return int(listening.getsockname()[1])
 
 
 def _refuse_exposed(host: str, *needed: tuple[str, bool | None]) -> None:

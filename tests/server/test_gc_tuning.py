@@ -57,6 +57,13 @@ def test_it_is_left_as_it_was(imported: int) -> None:
     assert gc.get_freeze_count() == 0
 
 
+def test_what_the_program_has_frozen_stays_frozen(imported: int) -> None:
+    gc.freeze()
+    with tuned_gc(), tuned_gc():
+        pass
+    assert gc.get_freeze_count() > imported / 2
+
+
 @pytest.mark.parametrize("own", [(0, 10, 10), (0, 0, 0)])
 def test_a_collector_that_is_off_stays_off(own: tuple[int, int, int]) -> None:
     before = gc.get_threshold()

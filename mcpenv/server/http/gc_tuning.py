@@ -15,12 +15,12 @@ scanned. Full collections, which grow with the number of sessions, are a tenth a
 def tuned_gc() -> Iterator[None]:
     """Tune the garbage collector of this process while a server runs, and restore it.
 
-    A collector that the program has disabled by a threshold of 0 stays disabled. Thresholds that it sets meanwhile
-    stay.
+    A disabled collector (threshold 0), thresholds set meanwhile, and objects that the program has frozen stay so.
     """
-    before = gc.get_threshold()
-    gc.collect()
-    gc.freeze()  # imported objects are never garbage
+    before, frozen = gc.get_threshold(), gc.get_freeze_count()
+    if not frozen:
+        gc.collect()
+        gc.freeze()  # imported objects are never garbage
     if before[0]:
         gc.set_threshold(*THRESHOLDS)
     try:
@@ -28,4 +28,5 @@ def tuned_gc() -> Iterator[None]:
     finally:
         if before[0] and gc.get_threshold() == THRESHOLDS:
             gc.set_threshold(*before)
-        gc.unfreeze()
+        if not frozen:
+            gc.unfreeze()
