@@ -286,8 +286,11 @@ def test_an_error_of_the_policy_ends_the_rollout_and_the_pool_works_on(kind: Any
         async with kind() as pool:
             with pytest.raises(PolicyFailed, match="a mistake of the policy"):
                 await pool.rollout(wrong, TASKS)
-            with pytest.raises(InvalidMessage, match="there is no task 'none'"):
-                await pool.rollout(five_rolls, ["none"])
+            with pytest.raises(PoolError, match=r"cannot be played: .*there is no task 'none'") as refused:
+                await pool.rollout(five_rolls, ["t1", "none"], group=4)
+            assert isinstance(refused.value.__cause__, InvalidMessage)
+            left = [*(each.assignment for each in refused.value.finished), *refused.value.unfinished]
+            assert sorted(each.number for each in left) == [*range(len(left))] and len(left) > 4
             assert len(await pool.rollout(five_rolls, TASKS)) == 6
 
     run(play)

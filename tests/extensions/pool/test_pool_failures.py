@@ -11,7 +11,7 @@ from pool_worlds import Dice, five_rolls, five_rolls_async
 from trainer_worlds import FullDisk
 
 from mcpenv.server.serve import serving
-from mcpenv_client import ConnectionFailed, StatusCode
+from mcpenv_client import ConnectionFailed, InvalidMessage, StatusCode
 from mcpenv_client.pool import BlockingEpisode, EnvPool, Episode, Played, PolicyFailed, PoolError
 from mcpenv_client.pool.remote_errors import RemoteTraceback
 
@@ -100,10 +100,11 @@ def test_an_error_that_cannot_be_sent_arrives_as_its_traceback() -> None:
 def test_a_refusal_of_a_worker_has_the_traceback_of_its_process() -> None:
     async def play() -> None:
         async with EnvPool(Dice, 1, backend="process") as pool:
-            with pytest.raises(Exception, match="nowhere") as failed:
+            with pytest.raises(PoolError, match="nowhere") as failed:
                 await pool.rollout(five_rolls, ["nowhere"])
-        assert isinstance(failed.value.__cause__, RemoteTraceback)
-        assert "play_blocking" in str(failed.value.__cause__)
+        refusal = failed.value.__cause__
+        assert isinstance(refusal, InvalidMessage) and isinstance(refusal.__cause__, RemoteTraceback)
+        assert "play_blocking" in str(refusal.__cause__)
 
     run(play())
 
@@ -168,4 +169,4 @@ def test_samples_begin_such_an_episode_again_unless_they_are_told_otherwise(full
     assert (sample.usable, sample.reward) == (True, 1.0)
     assert run(play(retries=0)).usable is False
     kept = run(play(mask_failed_steps=False))
-    assert (kept.usable, kept.reward, kept.advantage) == (True, 1.0, 0.0)
+    assert (kept.usable, kept.reward, kept.advantage) == (True, 1.0, None)

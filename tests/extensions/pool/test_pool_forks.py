@@ -100,8 +100,11 @@ def test_a_group_that_is_lost_is_begun_again_as_a_whole(tmp_path: Path) -> None:
 @pytest.mark.parametrize("backend", ["local", "process", "remote"])
 def test_a_fork_after_one_whose_policy_failed_is_played(backend: Any) -> None:
     async def play() -> None:
-        with pytest.raises(PolicyFailed, match="a mistake of the policy"):
+        with pytest.raises(PolicyFailed, match="a mistake of the policy") as failed:
             await rollout(backend, Wild, wrong_at_three, forks=True)
+        finished = [each.assignment.number for each in failed.value.finished]
+        assert {0, 1, 2} <= set(finished)  # the rest of its group
+        assert 3 in [each.number for each in failed.value.unfinished]
         played = await rollout(backend, Wild, wrong_at_three, forks=True, policy_errors="record")
         assert [each.assignment.number for each in played if not each.status.usable] == [3]
 

@@ -13,7 +13,7 @@ import pytest
 from pool_worlds import Dice
 
 from mcpenv import MCPEnvironment, TaskSet
-from mcpenv_client.pool import EnvPool, MixedPool, TaskSampler, mixed
+from mcpenv_client.pool import EnvPool, MixedPool, PolicyFailed, TaskSampler, mixed
 from mcpenv_client.samples import Sample, SampledTurn
 
 
@@ -255,14 +255,8 @@ def test_what_a_play_of_a_slow_world_leaves_is_begun_again_once(taken: int) -> N
             assert sorted([*left, *(each.assignment.number for each in played)]) == list(range(2 * source.read))
             assert asyncio.all_tasks() == before  # nothing reads on
 
-            async def rest() -> AsyncIterator[Any]:
-                for each in stream.unfinished:
-                    yield each
-                async for row in source:
-                    yield row
-
             source.may_go_on.set()
-            async with pool.play(by_world, rest(), group=2, seed=1) as again:
+            async with pool.play(by_world, source, group=2, seed=1, unfinished=stream.unfinished) as again:
                 played += [each async for each in again]
             assert sorted(each.assignment.number for each in played) == list(range(120))
             groups = Counter((each.assignment.group, each.assignment.row["task"]) for each in played)
@@ -363,6 +357,50 @@ def test_a_sampler_draws_from_several_worlds_and_is_told() -> None:
     asyncio.run(body())
 
 
+def test_forks_of_several_worlds_are_groups() -> None:
+    async def body() -> list[list[Any]]:
+        async with MixedPool({"dice": Dice, "coin": Coin}, size=2) as pool:
+            return [group async for group in pool.groups(by_world, rows(), group=2, seed=1, forks=True)]
+
+    found = asyncio.run(body())
+    assert len(found) == 6 and {each.status.usable for group in found for each in group} == {True}
+    assert all(group[1].trajectory.forked_from is not None for group in found)
+
+
+@pytest.mark.parametrize("stops", [0, 1])
+def test_what_had_finished_in_the_other_worlds_is_yielded_before_an_error_of_one(stops: int) -> None:
+    async def body() -> None:
+        done, fail = asyncio.Semaphore(0), asyncio.Event()
+
+        async def fails(episode: Any) -> None:
+            await fail.wait()
+            raise KeyError("a mistake of the policy")
+
+        async def ends(episode: Any) -> None:
+            await by_world(episode)
+            done.release()
+
+        source = [{"world": "coin", "task": "t1"}, *({"world": "dice", "task": "t1"} for _ in range(4))]
+        async with MixedPool({"dice": Dice, "coin": Coin}, size=4) as pool:
+            async with pool.play({"dice": ends, "coin": fails}, source) as stream:
+                played = [await anext(stream) for _ in range(stops)]
+                coming = asyncio.ensure_future(anext(stream)) if not stops else None
+                for _ in range(4):
+                    await done.acquire()
+                await pool.pools["dice"].rollout(by_world, ["t1"] * 20)  # meanwhile their ends are answered
+                fail.set()
+                if coming is not None:
+                    played.append(await coming)
+                with pytest.raises(PolicyFailed):
+                    async for each in stream:
+                        played.append(each)
+            left = [each.number for each in stream.unfinished]
+        assert sorted([each.assignment.number for each in played] + left) == [0, 1, 2, 3, 4]
+        assert left == [0]
+
+    asyncio.run(asyncio.wait_for(body(), 60))
+
+
 @pytest.mark.parametrize(
     ("worlds", "tasks", "options", "problem"),
     [
@@ -370,7 +408,7 @@ def test_a_sampler_draws_from_several_worlds_and_is_told() -> None:
         ({"dice": Dice}, None, {}, "needs tasks"),
         ({"dice": Dice}, [{"world": "dyce", "task": "t1"}], {}, "'dyce'.*one of: dice"),
         ({"dice": Dice}, [{"task": "t1"}], {}, "world None"),
-        ({"dice": Dice}, [], {"forks": True}, "takes no forks"),
+        ({"dice": Dice}, [], {"forks": True}, "forks=True needs groups"),
     ],
 )
 def test_what_a_mixed_pool_cannot_play_is_refused(worlds: Any, tasks: Any, options: Any, problem: str) -> None:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from pool_worlds import Dice, rolls_at_once
 from test_env_pool import KINDS, TASKS
 
-from mcpenv_client.pool import EnvPool
+from mcpenv_client.pool import EnvPool, PolicyFailed
 from mcpenv_client.samples import Sample, SampledTurn
 from mcpenv_client.types.model_turns import ModelTurn, TurnCall, TurnTokens
 
@@ -62,6 +64,44 @@ def test_calls_at_once_belong_to_the_answer_that_made_them(kind: Callable[[], An
         assert [span.steps for span in sample.spans] == [(1, 2, 3), (4,)] and (sample.pieces, sample.gap) == (1, None)
         earned = [span.reward for span in sample.spans if span.reward is not None]
         assert sample.reward == pytest.approx(sum(earned) + (sample.end_reward or 0.0)) and len(earned) == 2
+
+
+@pytest.mark.parametrize("kind", [np.array, tuple])
+def test_tokens_may_be_arrays_of_any_kind(kind: Callable[[Any], Any]) -> None:
+    async def policy(episode: Any) -> None:
+        episode.wrote(kind([1, 2]), kind([3, 4]), kind([-0.5, -0.25]))
+        await episode.call_tool("roll")
+
+    async def body() -> list[Sample]:
+        async with EnvPool(Dice, 2) as pool:
+            return [sample async for sample in pool.samples(policy, TASKS[:1], seed=1)]
+
+    (sample,) = asyncio.run(body())
+    assert (sample.tokens, sample.logprobs) == ([1, 2, 3, 4], [0.0, 0.0, -0.5, -0.25])
+    assert json.loads(json.dumps([sample.tokens, sample.logprobs])) == [sample.tokens, sample.logprobs]
+    assert sample.advantage is None  # it is alone in its group
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        (([1], [0.5]), "wrote: ids must be a sequence of integers"),
+        (([1], np.array([[1, 2]])), "wrote: ids must be a sequence of integers"),
+        ((7, [1]), "wrote: prompt_ids must be a sequence of integers"),
+        (([1], [2], [None]), "wrote: logprobs must be a sequence of numbers"),
+    ],
+)
+def test_what_is_no_sequence_of_tokens_is_refused_by_name(given: Any, problem: str) -> None:
+    async def policy(episode: Any) -> None:
+        episode.wrote(*given)
+
+    async def body() -> None:
+        async with EnvPool(Dice, 1) as pool:
+            await pool.rollout(policy, ["t1"])
+
+    with pytest.raises(PolicyFailed) as failed:
+        asyncio.run(body())
+    assert isinstance(failed.value.__cause__, TypeError) and problem in str(failed.value.__cause__)
 
 
 def values(make: Callable[[], Any]) -> list[Sample]:

@@ -143,7 +143,7 @@ def test_a_generator_of_many_tasks_is_not_read_before_its_first_episode() -> Non
 
 
 class Forgetful(Source):
-    """A source that fails at its third task, or at the second result that it is told."""
+    """A source that fails at its ninth task, or at the second result that it is told."""
 
     def __init__(self, fails: str) -> None:
         super().__init__()
@@ -151,7 +151,7 @@ class Forgetful(Source):
 
     def __iter__(self) -> Iterator[str]:
         for task in super().__iter__():
-            if self.fails == "iter" and self.read == 3:
+            if self.fails == "iter" and self.read == 9:
                 raise KeyError("no more tasks")
             yield task
 
@@ -162,15 +162,23 @@ class Forgetful(Source):
 
 
 @pytest.mark.parametrize("fails", ["iter", "record"])
-def test_episodes_that_had_finished_when_the_source_failed_are_yielded_before(fails: str) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_finished_episode_is_lost_to_a_source_that_fails(kind: Any, fails: str) -> None:
     async def play() -> None:
         played = []
-        async with EnvPool(Dice, 1) as pool:
+        async with kind() as pool:
             stream = pool.play(five_rolls, Forgetful(fails))
-            with pytest.raises(KeyError, match="no more tasks"):
+            with pytest.raises(PoolError, match="the source of tasks failed: KeyError: 'no more tasks'") as failed:
                 async for each in stream:
                     played.append(each.assignment.number)
-            assert played == [0, 1] and len(await pool.rollout(five_rolls, TASKS)) == 6
+            assert isinstance(failed.value.__cause__, KeyError) and failed.value.unfinished == stream.unfinished
+            found = [*played, *(each.number for each in stream.unfinished)]
+            assert len(played) >= 2 and sorted(found) == [*range(len(found))]
+            with pytest.raises(PoolError, match="the source of tasks failed: KeyError") as failed:
+                await pool.rollout(five_rolls, Forgetful(fails))
+            left = [*(each.assignment for each in failed.value.finished), *failed.value.unfinished]
+            assert len(failed.value.finished) >= 2 and sorted(each.number for each in left) == [*range(len(left))]
+            assert len(await pool.rollout(five_rolls, TASKS)) == 6
 
     run(play)
 
@@ -182,7 +190,7 @@ def test_an_error_of_the_source_ends_the_play() -> None:
 
     async def play() -> None:
         async with EnvPool(Dice, 2) as pool:
-            with pytest.raises(KeyError, match="no more tasks"):
+            with pytest.raises(PoolError, match="no more tasks"):
                 await pool.rollout(five_rolls, broken())
             with pytest.raises(ValueError, match="a row needs 'task'"):
                 pool.play(five_rolls, ["t1", {"wrong": 1}])  # a list is checked at once
@@ -203,10 +211,88 @@ def test_unfinished_episodes_are_begun_again_by_the_next_play(kind: Any, policy:
             assert stream.unfinished
             begun = {each.assignment.number for each in played} | {each.number for each in stream.unfinished}
             assert begun == set(range(len(begun)))  # nothing that was read is lost
-            played += await pool.rollout(policy, itertools.chain(stream.unfinished, rest), group=2, seed=3)
+            played += await pool.rollout(policy, rest, group=2, seed=3, unfinished=stream.unfinished)
             played.sort(key=lambda each: each.assignment.number)
             assert digests(played) == expected
             assert [each.assignment.number for each in played] == list(range(12))
+
+    run(play)
+
+
+@pytest.mark.parametrize("forks", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_whole_groups_are_begun_again_after_groups_and_samples_were_left(kind: Any, forks: bool) -> None:
+    async def play() -> None:
+        source, numbers = Source(), list[int]()
+        async with kind() as pool:
+            options: dict[str, Any] = {"group": 3, "seed": 3, "forks": forks}
+            async with pool.groups(five_rolls, source, **options) as groups:
+                numbers += [each.assignment.number for _ in range(2) for each in await anext(groups)]
+            assert sorted([*numbers, *(each.number for each in groups.unfinished)]) == [*range(3 * source.read)]
+            async with pool.samples(writes, source, **options, unfinished=groups.unfinished) as samples:
+                first = [await anext(samples) for _ in range(4)]
+            assert len({sample.group for sample in first}) == 2
+            assert {3 * sample.group + number for sample in first[:3] for number in range(3)}.isdisjoint(
+                each.number for each in samples.unfinished
+            )
+            left = sorted(each.number for each in samples.unfinished)
+            assert first[3].group in [each.group for each in samples.unfinished]  # not all of its samples were yielded
+            assert sorted([*numbers, *(3 * (first[0].group or 0) + number for number in range(3)), *left]) == [
+                *range(3 * source.read)
+            ]
+            rest = pool.groups(five_rolls, [], **options, unfinished=samples.unfinished)
+            assert sorted([each.assignment.number for group in [g async for g in rest] for each in group]) == left
+            assert len(source.told) == len({id(each) for each in source.told}) >= 10
+
+    run(play)
+
+
+async def writes(episode: Any) -> None:
+    episode.wrote([1], [2])
+    await episode.call_tool("roll")
+
+
+def test_the_rest_of_a_group_of_which_a_part_was_yielded_is_a_group() -> None:
+    async def play() -> None:
+        async with EnvPool(Dice, 1) as pool:
+            async with pool.play(five_rolls, TASKS, group=3, seed=3) as stream:
+                assert [(await anext(stream)).assignment.number for _ in range(2)] == [0, 1]
+            groups = pool.groups(five_rolls, ["t9"], group=3, seed=3, unfinished=stream.unfinished)
+            found = [[each.assignment.number for each in group] async for group in groups]
+        assert found[0] == [2] and [len(group) for group in found[1:]] == [3] * (len(found) - 1)
+
+    run(play)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_had_finished_of_a_group_is_in_the_error_that_ends_its_play(kind: Any) -> None:
+    async def play() -> None:
+        async with kind() as pool:
+            groups = pool.groups(five_rolls, Forgetful("record"), group=5, seed=3)
+            with pytest.raises(PoolError, match="no more tasks") as failed:
+                await anext(groups)
+        done = {each.assignment.number for each in failed.value.finished}
+        assert len(done) >= 2 and done <= {each.number for each in groups.unfinished}
+        assert failed.value.unfinished == groups.unfinished
+
+    run(play)
+
+
+@pytest.mark.parametrize("policy", [Counts, CountsBlocking])
+@pytest.mark.parametrize("backend", ["local", "process", "remote"])
+def test_a_pause_before_the_first_play_holds(backend: Any, policy: Any, tmp_path: Path) -> None:
+    async def play() -> None:
+        with serving(Dice) as url:
+            pool = EnvPool(url if backend == "remote" else Dice, 2, backend=backend)
+            pool.pause()
+            async with pool:
+                playing = asyncio.ensure_future(pool.rollout(policy(tmp_path), ["t1"], trajectories=False))
+                await asyncio.wait([playing], timeout=1.0)
+                assert not (tmp_path / "calls").exists()
+                (tmp_path / "stop").touch()
+                pool.resume()
+                (played,) = await playing
+                assert played.status.code is StatusCode.COMPLETED
 
     run(play)
 
@@ -275,7 +361,7 @@ def test_without_trajectories_a_server_is_not_asked_for_them() -> None:
         with serving(Dice) as url:
             async with EnvPool(url, 2, backend="remote", connect=NoRecords) as pool:
                 assert len(await pool.rollout(five_rolls, TASKS, trajectories=False)) == 6
-                with pytest.raises(AssertionError, match="a trajectory was fetched"):
+                with pytest.raises(PoolError, match="a trajectory was fetched"):
                     await pool.rollout(five_rolls, TASKS)
 
     run(play)

@@ -4,7 +4,7 @@ from .assignment import Assignment, Limits, Played
 from .backend import PoolError
 from .env_pool import EnvPool, SyncEnvPool
 from .episode import BlockingEpisode, Episode, OutOfTime, Policy, PolicyFailed
-from .mixed import MixedPool, MixedStream
+from .mixed import MixedPool
 from .sampler import TaskSampler
 from .stream import PolicyErrors, Stream
 
@@ -15,7 +15,6 @@ __all__ = [
     "Episode",
     "Limits",
     "MixedPool",
-    "MixedStream",
     "OutOfTime",
     "Played",
     "Policy",

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from mcpenv_client.errors import McpenvError
 from mcpenv_client.samples import Sample, SampledTurn
 from mcpenv_client.scores import score_of
 from mcpenv_client.types.model_turns import ModelTurn
@@ -103,6 +104,19 @@ class Played:
         rewards = [*(step.reward for step in trajectory.steps), trajectory.end_reward]
         parts = components_of(each for each in rewards if each is not None)
         return cls(assignment, status, trajectory, reward, parts=parts, **more)
+
+
+class PlayError(McpenvError):
+    """The base of the errors that end a play.
+
+    Attributes:
+        finished: what had finished and was not yielded: of `EnvPool.rollout` all episodes, in order; of groups those of
+            groups that were not whole.
+        unfinished: as of `Stream`.
+    """
+
+    finished: Sequence[Played] = ()
+    unfinished: Sequence[Assignment] = ()
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar, cast
 
-from mcpenv_client.errors import ConnectionFailed, McpenvError, WireError
+from mcpenv_client.errors import ConnectionFailed, WireError
 from mcpenv_client.types.observations import Observation
 from mcpenv_client.types.records import StepResult
 from mcpenv_client.types.status import Status, StatusCode
 
-from .assignment import Played, Share
+from .assignment import PlayError, Share
 from .episode import Begin, Outcome
 
 T = TypeVar("T")
@@ -22,14 +22,15 @@ LOST = Status(StatusCode.TRANSPORT_LOST, None, True)
 CLOSED = "the pool was closed while it played"
 
 
-class PoolError(McpenvError):
-    """Raised if a pool cannot be created, or cannot be used as requested. ``__cause__`` is the reason, if there is one.
+class PoolError(PlayError):
+    """Raised if a pool cannot be created or used as requested, or a play cannot go on.
+
+    ``__cause__`` is the reason, if there is one: for example the error of the source of tasks, or the `WireError` of a
+    task that an environment refuses.
 
     Attributes:
-        finished: the finished episodes of the `EnvPool.rollout` that raised it, in order.
+        finished, unfinished: the episodes of the play that it ended, as of `PolicyFailed`.
     """
-
-    finished: Sequence[Played] = ()
 
 
 class Rollout(Protocol):

@@ -53,6 +53,11 @@ class Clock:
             if not future.done():
                 future.set_result(None)
 
+    @property
+    def stopped(self) -> bool:
+        """True from `stop` to `start`."""
+        return not self._going.is_set()
+
     def end(self) -> None:
         """Let all deadlines have passed, for ever, so that what runs in threads ends at its next call."""
         with self._lock:

@@ -15,18 +15,18 @@ class Part:
 
     Attributes:
         at_once: returns the number of shares that would fill the pool.
+        woken: set when it may be possible to begin another share, or there is something else to do.
         running: its running shares.
         waits: True while it has a share to begin, and waits for a place.
         closing: True while its running shares are stopped.
         gone: set when it has ended.
-        woken: set when it may be possible to begin another share, or there is something else to do.
     """
 
     at_once: Callable[[], int]
+    woken: asyncio.Event
     running: int = 0
     waits: bool = False
     closing: bool = False
-    woken: asyncio.Event = field(default_factory=asyncio.Event)
     gone: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
@@ -44,9 +44,9 @@ class Division:
     def __init__(self) -> None:
         self._parts: set[Part] = set()
 
-    def join(self, at_once: Callable[[], int]) -> Part:
+    def join(self, at_once: Callable[[], int], woken: asyncio.Event) -> Part:
         """Return the part of a new play, which is empty."""
-        part = Part(at_once)
+        part = Part(at_once, woken)
         self._parts.add(part)
         return part
 

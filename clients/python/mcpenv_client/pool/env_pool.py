@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from mcpenv_client.client import EnvClient
@@ -12,10 +12,10 @@ from mcpenv_client.rows import reset_options_of
 from mcpenv_client.types.records import StepResult
 from mcpenv_client.types.tasks import Task
 
-from .assignment import Limits, Played
+from .assignment import Assignment, Limits, Played, PlayError
 from .backend import Backend, PoolError, Rollout
 from .division import Division
-from .episode import Begin, Policy, PolicyFailed
+from .episode import Begin, Policy
 from .instances import Target
 from .local import LocalBackend
 from .plan import Plan, Tasks
@@ -23,7 +23,7 @@ from .plays import Plays
 from .processes import ProcessBackend
 from .remote import RemoteBackend
 from .servers import Listed
-from .stream import PolicyErrors, Repeats, Stream
+from .stream import Part, PolicyErrors, Repeats, Source, Stream, episodes_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -135,7 +135,8 @@ class EnvPool(Plays):
         self._started = True
 
     async def close(self) -> None:
-        """End the pool and everything that it started. Safe to call twice. A running rollout raises an error."""
+        """End the pool with all that it started, and its pause. Safe to call twice. A running play raises an error."""
+        super().resume()
         self._started = False
         self._begun.clear()
         await self._backend.close()
@@ -168,6 +169,7 @@ class EnvPool(Plays):
         trajectories: bool = True,
         mask_failed_steps: bool = False,
         progress: bool = False,
+        unfinished: Iterable[Assignment] = (),
     ) -> list[Played]:
         """Play episodes and return them in the order of their assignments.
 
@@ -190,13 +192,14 @@ class EnvPool(Plays):
                 full disk, has the status of that step, is retried if that status allows it, and has no reward. In
                 `samples` it is the default.
             progress: draw a bar; needs ``tqdm``.
+            unfinished: the episodes that an earlier play left. They are begun again, before the tasks.
 
         Raises:
             PolicyFailed: the policy raised, and `policy_errors` is "raise". The other episodes are cancelled.
-            PoolError: the policy cannot be used here, no place can play, or the environment cannot be saved for forks.
-                It and `PolicyFailed` have the episodes that had finished in ``finished``.
+            PoolError: the policy cannot be used here, no place can play, the environment cannot be saved for forks, the
+                source of the tasks raised, or a task cannot be played, for example because its id is unknown. It and
+                `PolicyFailed` have the episodes that had finished in ``finished``, and the others in ``unfinished``.
             ValueError: an argument is invalid.
-            WireError: a task cannot be played, for example because its id is unknown.
         """
         options: dict[str, Any] = {
             "n": n,
@@ -207,13 +210,13 @@ class EnvPool(Plays):
             "retries": retries,
         }
         options |= {"policy_errors": policy_errors, "trajectories": trajectories}
-        options["mask_failed_steps"] = mask_failed_steps
-        async with self.play(policy, tasks, progress=progress, **options) as stream:
-            played: list[Played] = []
+        options |= {"mask_failed_steps": mask_failed_steps, "progress": progress, "unfinished": unfinished}
+        played: list[Played] = []
+        async with self.play(policy, tasks, **options) as stream:
             try:
                 async for each in stream:
                     played.append(each)
-            except (PoolError, PolicyFailed) as error:
+            except PlayError as error:
                 error.finished = _in_order(played)
                 raise
         return _in_order(played)
@@ -233,7 +236,8 @@ class EnvPool(Plays):
         trajectories: bool = True,
         mask_failed_steps: bool = False,
         progress: bool = False,
-    ) -> Stream:
+        unfinished: Iterable[Assignment] = (),
+    ) -> Stream[Played]:
         """Play episodes and yield each as soon as it is done. Arguments and errors are the same as for `rollout`.
 
         Several plays may run at once, each with its own policy, also one inside the loop over another. They share the
@@ -243,25 +247,38 @@ class EnvPool(Plays):
         ``tasks`` has a method ``record``, it is called with each `Played` before that is yielded, so that the source
         can choose the next tasks by the results. Unlike a list, such tasks are checked as they are read.
         """
+        plan = Plan(tasks, n=n, group=group, seed=seed, forks=forks, unfinished=unfinished)
+        options: dict[str, Any] = {"limits": limits, "retries": retries, "policy_errors": policy_errors}
+        options |= {"trajectories": trajectories, "mask_failed_steps": mask_failed_steps}
+        part = self.part(plan, policy, **options)
+        told, bar = getattr(tasks, "record", None), bar_of(plan.total) if progress else None
+        return Stream(lambda left: episodes_of([part], plan.close, told, bar, left))
+
+    def part(
+        self,
+        source: Source,
+        policy: Policy,
+        *,
+        limits: Limits | None = None,
+        retries: int = 2,
+        policy_errors: PolicyErrors = "raise",
+        trajectories: bool = True,
+        mask_failed_steps: bool = False,
+    ) -> Part:
+        """Return the part of a play that this pool plays. Arguments are the same as for `rollout`."""
         if policy_errors not in ("raise", "record"):
             raise ValueError(f'policy_errors is {policy_errors!r}; use "raise" or "record"')
-        if forks and group < 2:
-            raise ValueError(f"forks=True needs groups: group is {group}; give 2 or more")
-        plan = Plan(tasks, n=n, group=group, seed=seed, forks=forks)
         begin = Begin(policy, limits or Limits(), trajectories, mask_failed_steps)
-        return Stream(
-            plan,
-            lambda: self._open(begin),
-            self._division,
-            Repeats(retries, policy_errors, lambda: self.policy_version),
-            told=getattr(tasks, "record", None),
-            bar=_bar(plan.total) if progress else None,
-        )
+        repeats = Repeats(retries, policy_errors, lambda: self.policy_version)
+        return Part(source, lambda: self._open(begin), self._division, repeats)
 
     async def _open(self, begin: Begin) -> Rollout:
         async with self._busy:
             await self._start()
-            return await self._backend.begin(begin)
+            rollout = await self._backend.begin(begin)
+            if self.paused:
+                self._backend.pause(True)  # it tells only those places that it has
+            return rollout
 
     def pause(self) -> None:
         """Let the starts and the calls of all episodes wait until `resume`, and stop their time limits.
@@ -404,7 +421,12 @@ def _in_order(played: list[Played]) -> list[Played]:
     return sorted(played, key=lambda each: each.assignment.number)
 
 
-def _bar(total: int | None) -> Any:
+def bar_of(total: int | None) -> Any:
+    """Return a bar of episodes.
+
+    Raises:
+        PoolError: the package ``tqdm`` is missing.
+    """
     try:
         from tqdm.auto import tqdm  # type: ignore[import-untyped]
     except ModuleNotFoundError as error:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+import operator
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -17,7 +18,7 @@ from mcpenv_client.types.records import StepResult, summed
 from mcpenv_client.types.status import Status
 from mcpenv_client.types.tools import Tool
 
-from .assignment import Assignment, Limits, Played
+from .assignment import Assignment, Limits, Played, PlayError
 from .clock import Clock
 from .remote_errors import arrived_error, pickled_error
 from .sessions import BlockingSession, Session
@@ -32,7 +33,7 @@ class OutOfTime(McpenvError):
     """Raised in a policy that calls a tool after the episode's time limit. It ends the policy."""
 
 
-class PolicyFailed(McpenvError):
+class PolicyFailed(PlayError):
     """Raised if a policy raised. ``__cause__`` is its error.
 
     From another process the error comes with its own cause, a `RemoteTraceback`. An error that cannot be pickled does
@@ -40,10 +41,10 @@ class PolicyFailed(McpenvError):
 
     Attributes:
         played: the unfinished episode, with the traceback in ``error``.
-        finished: the finished episodes of the `EnvPool.rollout` that raised it, in order.
+        finished: what had finished and was not yielded: of `EnvPool.rollout` all episodes, in order; of groups those of
+            groups that were not whole.
+        unfinished: the other episodes, as of `Stream`.
     """
-
-    finished: Sequence[Played] = ()
 
     def __init__(self, played: Played) -> None:
         super().__init__(played.error)
@@ -66,6 +67,19 @@ def _arrived(played: Played, cause: bytes) -> PolicyFailed:
 
 Outcome = Played | PolicyFailed
 """The outcome of an episode: `PolicyFailed` if its policy raised."""
+
+
+def _numbers(name: str, given: Iterable[Any], kind: Callable[[Any], T]) -> list[T]:
+    """Return plain numbers for a list, an array or a tensor.
+
+    Raises:
+        TypeError: it has something else.
+    """
+    try:
+        return [kind(each) for each in given]
+    except (TypeError, ValueError) as error:
+        what = "integers" if kind is operator.index else "numbers"
+        raise TypeError(f"wrote: {name} must be a sequence of {what}: {error}") from error
 
 
 class RunningEpisode:
@@ -114,18 +128,19 @@ class RunningEpisode:
         """Keep an answer of the model as tokens, for `EnvPool.samples`. The steps that follow are its own.
 
         Args:
-            prompt_ids: all tokens that the model was given.
-            ids: the sampled tokens.
-            logprobs: the log-probability of each sampled token.
+            prompt_ids: all tokens that the model was given; a list, or an array or tensor of one dimension.
+            ids: the sampled tokens, as such.
+            logprobs: the log-probability of each sampled token, as such; None if they are unknown.
             policy_version: the version of the weights that sampled it.
 
         Raises:
             ValueError: there is not one log-probability for each token.
+            TypeError: an argument has something else than numbers.
         """
-        index = len(self.turns)
-        self.turns.append(
-            SampledTurn([*prompt_ids], [*ids], None if logprobs is None else [*logprobs], [], index, policy_version)
-        )
+        prompt = _numbers("prompt_ids", prompt_ids, operator.index)
+        sampled = _numbers("ids", ids, operator.index)
+        known = None if logprobs is None else _numbers("logprobs", logprobs, float)
+        self.turns.append(SampledTurn(prompt, sampled, known, [], len(self.turns), policy_version))
 
     @property
     def parts(self) -> dict[str, float]:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .assignment import Assignment, Played, world_of
-from .env_pool import EnvPool
+from .assignment import Assignment, Played, Share, world_of
+from .env_pool import EnvPool, bar_of
 from .episode import Policy
 from .instances import Target
 from .plan import Plan, Tasks
 from .plays import Plays
-from .stream import Episodes, Stream
+from .stream import Stream, episodes_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -55,6 +55,7 @@ class MixedPool(Plays):
         return self
 
     async def __aexit__(self, *exc: object) -> None:
+        super().resume()
         await self._stack.aclose()
 
     def play(
@@ -65,34 +66,39 @@ class MixedPool(Plays):
         n: int = 1,
         group: int = 1,
         seed: int | None = None,
+        forks: bool = False,
+        progress: bool = False,
+        unfinished: Iterable[Assignment] = (),
         **options: Any,
-    ) -> MixedStream:
+    ) -> Stream[Played]:
         """Play episodes and yield each as soon as it is done.
 
         Args:
             policy: one for all worlds, or one for each by name.
             tasks: rows with ``world``. They may be endless. A row is read when a place in any world is free; a world
                 whose rows are rare is looked for until `AHEAD` episodes of the others wait.
-            n, group, seed: as for `EnvPool.rollout`.
-            options: further arguments of `EnvPool.play`, except ``forks`` and ``progress``.
+            n, group, seed, forks, progress, unfinished: as for `EnvPool.rollout`.
+            options: further arguments of `EnvPool.play`.
 
         Raises:
-            ValueError: there are no tasks, a world has no policy, or, while it plays, a row names no world.
+            ValueError: there are no tasks, a world has no policy, or a row of a list names no world.
         """
         if tasks is None:
             raise ValueError('a mixed pool needs tasks, each a row with "world"')
-        for name in ("forks", "progress"):
-            if name in options:
-                raise ValueError(f"a mixed pool takes no {name}")
         policies = policy if isinstance(policy, Mapping) else dict.fromkeys(self.pools, policy)
         missing = [name for name in self.pools if name not in policies]
         if missing:
             raise ValueError(f"there is no policy for {', '.join(missing)}")
-        router = _Router(Plan(tasks, n=n, group=group, seed=seed), list(self.pools))
-        streams = [
-            pool.play(policies[name], router.assignments_of(name), **options) for name, pool in self.pools.items()
-        ]
-        return MixedStream(streams, router, getattr(tasks, "record", None))
+        plan = Plan(tasks, n=n, group=group, seed=seed, forks=forks, unfinished=unfinished, check=self._check)
+        router = _Router(plan, list(self.pools))
+        parts = [pool.part(_Source(router, name), policies[name], **options) for name, pool in self.pools.items()]
+        told, bar = getattr(tasks, "record", None), bar_of(plan.total) if progress else None
+        return Stream(lambda left: episodes_of(parts, router.close, told, bar, left))
+
+    def _check(self, row: Any) -> None:
+        name = world_of(row)
+        if name not in self.pools:
+            raise ValueError(f'a row has the world {name!r}; "world" is one of: {", ".join(self.pools)}')
 
     def pause(self) -> None:
         """Let the episodes of all worlds wait, as `EnvPool.pause`."""
@@ -108,95 +114,41 @@ class MixedPool(Plays):
 
 
 class _Router:
-    """Gives each world the episodes of its rows, which it reads in their order when a world needs the next one."""
+    """Gives each world the shares of its rows, which it reads in their order when a world needs the next one."""
 
     def __init__(self, plan: Plan, worlds: list[str]) -> None:
-        self._plan = plan
-        self._waiting: dict[str, deque[Assignment]] = {world: deque() for world in worlds}
-        self._woken = {world: asyncio.Event() for world in worlds}
+        self.plan = plan
+        self.waiting: dict[str | None, deque[Share]] = {world: deque() for world in worlds}
 
-    async def assignments_of(self, world: str) -> AsyncIterator[Assignment]:
-        """Yield the episodes of a world.
-
-        Raises:
-            ValueError: a row names no world.
-        """
-        own, woken = self._waiting[world], self._woken[world]
-        while True:
-            woken.clear()
-            if own:
-                self._wake()  # those that wait until fewer are ahead
-                yield own.popleft()
-            elif self._plan.ended:
-                return
-            elif self._read():
-                await asyncio.sleep(0)  # other tasks run while a rare world is looked for
-            else:
-                await woken.wait()
-
-    def _read(self) -> bool:
-        """Read the next share. Return False if there is none now, or `AHEAD` episodes wait."""
-        if sum(map(len, self._waiting.values())) >= AHEAD:
-            return False
-        share = self._plan.next(self._wake)
-        for each in share or ():
-            name = world_of(each.row)
-            if name not in self._waiting:
-                known = ", ".join(self._waiting)
-                raise ValueError(f'a row has the world {name!r}; "world" is one of: {known}')
-            self._waiting[name].append(each)
-            self._woken[name].set()
-        if self._plan.ended:
-            self._wake()
-        return share is not None
-
-    def _wake(self) -> None:
-        for woken in self._woken.values():
-            woken.set()
+    def next(self, world: str, wake: Callable[[], None]) -> Share | None:
+        """Return the next share of a world, as `Plan.next`. It reads one row, or none if `AHEAD` episodes wait."""
+        own, ahead = self.waiting[world], sum(len(share) for own in self.waiting.values() for share in own)
+        again = bool(own) and ahead >= AHEAD  # those that wait until fewer are ahead
+        if not own and ahead < AHEAD and not self.plan.ended:
+            share = self.plan.next(wake)
+            if share is not None:
+                self.waiting[world_of(share[0].row)].append(share)
+            again = self.plan.ended or (share is not None and not own)
+        if again:  # at once, no other task would run while a rare world is looked for
+            asyncio.get_running_loop().call_soon(wake)
+        return own.popleft() if own else None
 
     async def close(self) -> list[Assignment]:
-        """Stop the reading of an async iterator, and return the episodes that were read and not taken."""
-        return [*itertools.chain(*self._waiting.values()), *await self._plan.close()]
+        """Stop the reading of an async iterator, and return the episodes that were read and not begun."""
+        waiting = [each for own in self.waiting.values() for share in own for each in share]
+        return [*waiting, *await self.plan.close()]
 
 
-class MixedStream(Episodes):
-    """The episodes of a play of several worlds, as `Stream` has those of one.
+@dataclass(frozen=True)
+class _Source:
+    """The shares of one world."""
 
-    Attributes:
-        unfinished: as of `Stream`.
-    """
+    router: _Router
+    world: str
 
-    def __init__(self, streams: list[Stream], router: _Router, told: Callable[[Played], None] | None) -> None:
-        self.unfinished: list[Assignment] = []
-        self._episodes = _episodes(streams, router, told, self.unfinished)
+    @property
+    def ended(self) -> bool:
+        return self.router.plan.ended and not self.router.waiting[self.world]
 
-
-async def _episodes(
-    streams: list[Stream],
-    router: _Router,
-    told: Callable[[Played], None] | None,
-    unfinished: list[Assignment],
-) -> AsyncGenerator[Played, None]:
-    coming = {asyncio.ensure_future(anext(stream)): stream for stream in streams}
-    try:
-        while coming:
-            done, _ = await asyncio.wait(coming, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                stream = coming.pop(task)
-                try:
-                    played = task.result()
-                except StopAsyncIteration:
-                    continue
-                if told is not None:
-                    told(played)
-                yield played
-                coming[asyncio.ensure_future(anext(stream))] = stream
-    finally:
-        for task in coming:
-            task.cancel()
-        ended = await asyncio.gather(*coming, return_exceptions=True)
-        unfinished += [each.assignment for each in ended if isinstance(each, Played)]
-        for stream in streams:
-            await stream.aclose()
-            unfinished += stream.unfinished
-        unfinished += await router.close()
+    def next(self, wake: Callable[[], None]) -> Share | None:
+        return self.router.next(self.world, wake)

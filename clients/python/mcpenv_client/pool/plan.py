@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping
 from typing import Any, cast
@@ -33,6 +34,8 @@ class Plan:
         seed: the seed of a task's first group; the following groups count up from it. None: the tasks' own seeds;
             without tasks 0.
         forks: one share for each group; False: for each episode.
+        unfinished: episodes of an earlier play, which come before the tasks.
+        check: raises a ValueError for a row that the pool does not take.
 
     Attributes:
         total: the number of episodes; None if it is not known.
@@ -42,22 +45,38 @@ class Plan:
         ValueError: a number is too small, or a row of a list names no task.
     """
 
-    def __init__(self, tasks: Tasks | None, *, n: int, group: int, seed: int | None, forks: bool = False) -> None:
+    def __init__(
+        self,
+        tasks: Tasks | None,
+        *,
+        n: int,
+        group: int,
+        seed: int | None,
+        forks: bool = False,
+        unfinished: Iterable[Assignment] = (),
+        check: Callable[[Any], None] = lambda _: None,
+    ) -> None:
         for name, value in (("n", n), ("group", group)):
             if value < 1:
                 raise ValueError(f"{name} is {value}; it must be 1 or more")
-        self._n, self._group, self._forks = n, group, forks
+        if forks and group < 2:
+            raise ValueError(f"forks=True needs groups: group is {group}; give 2 or more")
+        self._n, self._group, self._forks, self._check = n, group, forks, check
         self._seed = 0 if tasks is None and seed is None else seed
         self._number = self._groups = 0
         given: Any = [None] if tasks is None else tasks
         if isinstance(given, list | tuple):  # an error in the last row should not end a play that has run for hours
             for row in given:
                 self._first_of(row)
-        self.total = len(given) * n * group if hasattr(given, "__len__") else None
+        left = sorted(unfinished, key=lambda each: each.number)
+        self.total = len(given) * n * group + len(left) if hasattr(given, "__len__") else None
         self.ended = False
         self._rows: Iterator[Row] | AsyncIterator[Row] = aiter(given) if hasattr(given, "__aiter__") else iter(given)
         self._reading: asyncio.Future[Row] | None = None
         self._shares: deque[Share] = deque()
+        for _, group_of in itertools.groupby(left, key=lambda each: each.group):
+            shares = [share for each in group_of for share in self._shares_of(each)]
+            self._shares.extend([tuple(each for share in shares for each in share)] if forks else shares)
 
     def next(self, wake: Callable[[], None]) -> Share | None:
         """Return the next share. Return None if there is none now: call again after ``wake`` was called, or `ended`."""
@@ -93,6 +112,7 @@ class Plan:
 
     def _first_of(self, row: Row) -> tuple[int | None, dict[str, Any]]:
         """Return the first seed of a row, and the other options of its reset."""
+        self._check(row.row if isinstance(row, Assignment) else row)
         if isinstance(row, Assignment):
             return row.seed, {}
         options = reset_options_of(row)
@@ -103,10 +123,10 @@ class Plan:
         return first, options
 
     def _shares_of(self, row: Row) -> list[Share]:
+        first, options = self._first_of(row)
         if isinstance(row, Assignment):
             self._number, self._groups = max(self._number, row.number + 1), max(self._groups, row.group + 1)
             return [(row,)]
-        first, options = self._first_of(row)
         shares: list[Share] = []
         for repeat in range(self._n):
             its = None if first is None else first + repeat

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import math
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections import Counter
+from collections.abc import AsyncGenerator, Iterable
 from typing import Any
 
 from mcpenv_client.samples import Sample
 
-from .assignment import Played
+from .assignment import Assignment, Played
 from .clock import Clock
 from .groups import groups_of
 from .plan import Tasks
 from .samples import GroupSamples
+from .stream import Stream
 
 
 class Plays(ABC):
@@ -30,6 +31,11 @@ class Plays(ABC):
     def __init__(self) -> None:
         self._clock = Clock()
 
+    @property
+    def paused(self) -> bool:
+        """True from `pause` to `resume`."""
+        return self._clock.stopped
+
     def pause(self) -> None:
         """Stop the time limits of groups."""
         self._clock.stop()
@@ -41,18 +47,19 @@ class Plays(ABC):
         self._clock.start()
 
     @abstractmethod
-    def play(self, *arguments: Any, **options: Any) -> Any:
+    def play(self, *arguments: Any, **options: Any) -> Stream[Played]:
         """Play episodes, and yield each as soon as it is done."""
 
-    async def groups(
+    def groups(
         self,
         policy: Any,
         tasks: Tasks | None = None,
         *,
         group: int,
         group_timeout_s: float | None = None,
+        unfinished: Iterable[Assignment] = (),
         **options: Any,
-    ) -> AsyncGenerator[list[Played], None]:
+    ) -> Stream[list[Played]]:
         """Play episodes and yield those of each group, in the order of their numbers, as soon as all are done.
 
         Args:
@@ -60,24 +67,24 @@ class Plays(ABC):
             group_timeout_s: the seconds after the end of a group's first episode, after which the group is yielded
                 without the others; None: they are waited for. The others play on to their own limits and are dropped.
                 They do not pass during a `pause`.
+            unfinished: as for `play`. If the earlier play yielded a part of a group, the rest is a group.
             options: further arguments of `play`.
         """
-        found = groups_of(self.play(policy, tasks, group=group, **options), group, group_timeout_s, self._clock)
-        async with contextlib.aclosing(found) as groups:
-            async for played in groups:
-                yield played
+        left = [*unfinished]
+        rests = Counter(each.group for each in left)
+        stream = self.play(policy, tasks, group=group, unfinished=left, **options)
+        return Stream(lambda left: groups_of(stream, group, rests, group_timeout_s, self._clock, left))
 
-    async def samples(
+    def samples(
         self,
         policy: Any,
         tasks: Tasks | None = None,
         *,
         group: int = 1,
-        group_timeout_s: float | None = None,
         max_staleness: int | None = None,
         tokenizer: str | None = None,
         **options: Any,
-    ) -> AsyncIterator[Sample]:
+    ) -> Stream[Sample]:
         """Play episodes and yield the samples of each group as soon as all of its episodes are done.
 
         The policy gives the model's tokens: to `RunningEpisode.wrote` for each answer, or as its value: a `Sample`,
@@ -87,12 +94,12 @@ class Plays(ABC):
         False and the reason in ``left_out``; it is logged.
 
         Args:
-            policy, tasks, group, group_timeout_s: as for `groups`.
+            policy, tasks, group: as for `play`.
             max_staleness: samples with a part of more than so many versions before `policy_version`, or of an
                 unknown one, have ``usable`` False; None: no limit, and versions need not be known.
             tokenizer: the name of a tokenizer of transformers, for recorded turns of chat completions without token
                 ids; such samples have its name. None: such turns are left out.
-            options: further arguments of `play`; ``mask_failed_steps`` is True by default.
+            options: further arguments of `groups`; ``mask_failed_steps`` is True by default.
 
         Raises:
             ValueError: ``trajectories`` is False, or ``max_staleness`` is given and `policy_version` is unknown.
@@ -102,14 +109,30 @@ class Plays(ABC):
             raise ValueError("samples() reads the steps of the episodes; leave trajectories=False out")
         if max_staleness is not None and self.policy_version is None:
             raise ValueError("max_staleness: the present version is unknown; call resume(policy_version=...) before")
-        options = {"mask_failed_steps": True, **options}
-        samples = GroupSamples(tokenizer)
-        found = self.groups(policy, tasks, group=group, group_timeout_s=group_timeout_s, **options)
-        async with contextlib.aclosing(found) as groups:
-            async for played in groups:
-                for sample in samples.of(played):
+        made = GroupSamples(tokenizer)
+        groups = self.groups(policy, tasks, group=group, **{"mask_failed_steps": True, **options})
+        return Stream(lambda left: self._samples(groups, made, max_staleness, left))
+
+    async def _samples(
+        self,
+        groups: Stream[list[Played]],
+        made: GroupSamples,
+        max_staleness: int | None,
+        unfinished: list[Assignment],
+    ) -> AsyncGenerator[Sample, None]:
+        group: list[Played] = []
+        try:
+            async for group in groups:
+                samples = [*made.of(group)]
+                for number, sample in enumerate(samples, 1):
                     stale = max_staleness is not None and self._age_of(sample) > max_staleness
+                    if number == len(samples):
+                        group = []
                     yield dataclasses.replace(sample, usable=False) if stale else sample
+                group = []
+        finally:
+            await groups.aclose()
+            unfinished += [*(each.assignment for each in group), *groups.unfinished]
 
     def _age_of(self, sample: Sample) -> float:
         """Return the number of versions between the oldest part of a sample and the present weights.

@@ -13,7 +13,7 @@ from mcpenv_client.samples.rendered import ChatTokens
 from mcpenv_client.scores import advantages_of_scores
 from mcpenv_client.types.model_turns import ModelTurn
 
-from .assignment import Played, world_of
+from .assignment import Played
 
 logger = logging.getLogger("mcpenv")
 
@@ -36,9 +36,9 @@ class GroupSamples:
         """Yield the samples of the episodes of a group, with their advantages.
 
         Args:
-            group: episodes of one task and seed.
+            group: episodes of one task and seed. One that is alone has no advantage, as in the exports of records.
         """
-        values = advantages_of_scores([each.reward for each in group])
+        values = advantages_of_scores([each.reward for each in group]) if len(group) > 1 else [None]
         for each, value in zip(group, values, strict=True):
             samples = self._samples(each, value)
             left_out = samples[0].left_out if samples else ()
@@ -50,7 +50,6 @@ class GroupSamples:
     def _samples(self, played: Played, advantage: float | None) -> list[Sample]:
         about: dict[str, Any] = {
             "group": played.assignment.group,
-            "environment": world_of(played.assignment.row),
             "advantage": advantage,
             "reward": played.reward,
             "status": played.status.code.value,

@@ -10,17 +10,18 @@ from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
 
-from .assignment import Assignment, Played, Share
-from .backend import Rollout
+from .assignment import Assignment, Played, PlayError, Share
+from .backend import PoolError, Rollout
 from .division import Division
 from .episode import Outcome, PolicyFailed
-from .plan import Plan
-from .playing import played_of
+from .playing import changed, played_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+T = TypeVar("T")
 
 logger = logging.getLogger("mcpenv")
 
@@ -42,18 +43,20 @@ class Repeats:
     policy_errors: PolicyErrors
     policy_version: Callable[[], int | None]
 
-    async def play(self, rollout: Rollout, share: Share) -> list[Played]:
+    async def play(self, rollout: Rollout, share: Share) -> list[Outcome]:
         """Play a share, and retry it while an episode's status shows that another attempt may end otherwise.
 
-        Raises:
-            PolicyFailed: the policy raised, and `policy_errors` is "raise".
+        An outcome is `PolicyFailed` only if `policy_errors` is "raise". Then there was no retry.
         """
         attempts = 0
         for attempt in range(1, self.retries + 2):
             version = self.policy_version()
             outcomes = await rollout.play(share)
-            if self.policy_errors == "raise":
-                _raise_first(outcomes)
+            if self.policy_errors == "raise" and any(isinstance(each, PolicyFailed) for each in outcomes):
+                return [
+                    changed(each, attempts=attempts + played_of(each).attempts, pool_version=version)
+                    for each in outcomes
+                ]
             played = [played_of(each) for each in outcomes]
             attempts += max(each.attempts for each in played)
             bad = [each for each in played if not each.status.usable and each.status.retryable]
@@ -67,121 +70,144 @@ class Repeats:
         return [dataclasses.replace(each, attempts=attempts, pool_version=version) for each in played]
 
 
-def _raise_first(outcomes: Sequence[Outcome]) -> None:
-    for outcome in outcomes:
-        if isinstance(outcome, PolicyFailed):
-            raise outcome
+class Source(Protocol):
+    """The shares of a play that one pool plays, such as a `Plan`."""
+
+    @property
+    def ended(self) -> bool:
+        """True if there are no more."""
+        ...
+
+    def next(self, wake: Callable[[], None]) -> Share | None:
+        """Return the next share. Return None if there is none now: call again after ``wake`` was called, or `ended`."""
+        ...
 
 
-class Running:
-    """The running and the finished shares of a play.
+@dataclass(frozen=True)
+class Part:
+    """The part of a play that one pool plays.
 
-    Args:
-        rollout: plays them.
+    Attributes:
+        source: its shares.
+        begin: starts the pool, and returns the rollout.
         division: the plays of the pool.
         repeats: when an episode is played again.
     """
 
-    def __init__(self, rollout: Rollout, division: Division, repeats: Repeats) -> None:
-        self._rollout, self._division, self._repeats = rollout, division, repeats
-        self._part = division.join(lambda: rollout.at_once)
-        self._shares: dict[asyncio.Task[list[Played]], Share] = {}
-        self._done: deque[asyncio.Task[list[Played]]] = deque()
-        self._played: deque[Played] = deque()
-        self._failure: Exception | None = None
+    source: Source
+    begin: Callable[[], Awaitable[Rollout]]
+    division: Division
+    repeats: Repeats
 
-    def begin_from(self, plan: Plan, *, wait: bool) -> bool:
+
+class Running:
+    """The running and the finished shares of a part of a play.
+
+    Args:
+        part: the part.
+        rollout: plays it.
+        woken: set when a share has ended, or another may begin.
+    """
+
+    def __init__(self, part: Part, rollout: Rollout, woken: asyncio.Event) -> None:
+        self._rollout, self._division, self._repeats, self._source = rollout, part.division, part.repeats, part.source
+        self._use = part.division.join(lambda: rollout.at_once, woken)
+        self._shares: dict[asyncio.Task[list[Outcome]], Share] = {}
+        self._done: deque[asyncio.Task[list[Outcome]]] = deque()
+
+    def begin(self, *, wait: bool) -> bool:
         """Begin the next shares while there are places for them. Return False if nothing more is to come.
 
         Finished shares that were not taken count as running, so that a slow caller has no backlog of old episodes.
 
         Args:
-            plan: the shares.
             wait: True to wait for the next place, before plays with a larger part.
-        """
-        self._part.woken.clear()
-        waits = False
-        while self._failure is None and len(self._shares) < self._part.at_once():
-            if not self._division.may_begin(self._part):
-                waits = wait and not plan.ended
-                break
-            share = plan.next(self._part.woken.set)
-            if share is None:
-                break
-            task = asyncio.ensure_future(self._repeats.play(self._rollout, share))
-            self._shares[task] = share
-            self._part.running += 1
-            task.add_done_callback(self._ended)
-        self._division.wait(self._part, waits)
-        return bool(self._shares) or not plan.ended
-
-    def _ended(self, task: asyncio.Task[list[Played]]) -> None:
-        self._part.running -= 1
-        self._done.append(task)
-        self._part.woken.set()
-        self._division.changed()
-
-    def take(self) -> Played | None:
-        """Return the next finished episode; None if there is none now.
 
         Raises:
-            Exception: an episode could not be played, or the source failed. All episodes that had finished by then are
-                returned before.
+            Exception: the source failed.
         """
-        while not self._played and self._done:
-            task = self._done.popleft()
-            try:
-                played = task.result()
-            except Exception as error:  # noqa: BLE001 - raised below
-                self.fail(error)
-                continue
-            del self._shares[task]
-            self._played.extend(played)
-        if not self._played and self._failure is not None:
-            raise self._failure
-        return self._played.popleft() if self._played else None
+        waits = False
+        try:
+            while len(self._shares) < self._use.at_once():
+                if not self._division.may_begin(self._use):
+                    waits = wait and not self._source.ended
+                    break
+                share = self._source.next(self._use.woken.set)
+                if share is None:
+                    break
+                task = asyncio.ensure_future(self._repeats.play(self._rollout, share))
+                self._shares[task] = share
+                self._use.running += 1
+                task.add_done_callback(self._ended)
+        finally:
+            self._division.wait(self._use, waits)
+        return bool(self._shares) or not self._source.ended
 
-    @property
-    def failed(self) -> bool:
-        """True if `take` will raise once it has returned what has finished."""
-        return self._failure is not None
+    def begin_nothing(self) -> None:
+        """Leave the free places to other plays."""
+        self._division.wait(self._use, False)
 
-    def fail(self, error: Exception) -> None:
-        """Begin nothing more, and let `take` raise an error. The first one counts."""
-        self._failure = self._failure or error
+    def _ended(self, task: asyncio.Task[list[Outcome]]) -> None:
+        self._use.running -= 1
+        self._done.append(task)
+        self._use.woken.set()
+        self._division.changed()
 
-    async def changed(self) -> None:
-        """Wait until a share has ended, or another may begin."""
-        await self._part.woken.wait()
+    def take(self) -> tuple[Share, list[Outcome] | Exception] | None:
+        """Return the next finished share, and its outcomes or the error of playing it; None if there is none now."""
+        if not self._done:
+            return None
+        task = self._done.popleft()
+        share = self._shares.pop(task)
+        try:
+            return share, task.result()
+        except Exception as error:  # noqa: BLE001 - raised by the caller
+            return share, error
 
     async def close(self) -> list[Assignment]:
         """Stop the running shares, and return the episodes that were not taken."""
-        self._part.closing = True
+        self._use.closing = True
         for task in self._shares:
             task.cancel()
         await asyncio.gather(*self._shares, return_exceptions=True)
         await self._rollout.close()
-        self._division.leave(self._part)
-        return [
-            *(each.assignment for each in self._played),
-            *(each for share in self._shares.values() for each in share),
-        ]
+        self._division.leave(self._use)
+        return [each for share in self._shares.values() for each in share]
 
 
-class Episodes:
-    """The episodes of a play, as an async iterator. Leaving ``async with``, or `aclose`, ends the play."""
+class Stream(Generic[T]):
+    """Yields the episodes of a play, their groups, or their samples. The play begins with the first ``async for``.
 
-    _episodes: AsyncGenerator[Played, None]
+    The end of ``async with``, `aclose` and the loss of the last reference end the play; the first two wait for that.
+    Until then the running episodes go on between two loops.
+
+    Args:
+        begin: returns the iterator, which adds to a list, when it is closed, what is unfinished. It must not refer to
+            the stream: the event loop closes it when the last reference to the stream is lost.
+
+    Attributes:
+        unfinished: the episodes that the play read and did not yield, once it is closed. A group, and its samples,
+            count as yielded when all of it was. As ``unfinished`` of another play they are begun again, each with its
+            number, task and seed.
+    """
+
+    def __init__(self, begin: Callable[[list[Assignment]], AsyncGenerator[T, None]]) -> None:
+        self.unfinished: list[Assignment] = []
+        self._items = begin(self.unfinished)
 
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> Played:
-        return await anext(self._episodes)
+    async def __anext__(self) -> T:
+        try:
+            return await anext(self._items)
+        except PlayError as error:
+            error.unfinished = self.unfinished
+            raise
 
     async def aclose(self) -> None:
         """End the play. Running episodes are stopped. Safe to call twice."""
-        await self._episodes.aclose()
+        await self._items.aclose()
 
     async def __aenter__(self) -> Self:
         return self
@@ -192,70 +218,94 @@ class Episodes:
         await self.aclose()
 
 
-class Stream(Episodes):
-    """The episodes of a play, as an async iterator. The episodes begin with the first ``async for``.
-
-    The end of ``async with``, `aclose` and the loss of the last reference end the play; the first two wait for that.
-    Until then the running episodes go on between two loops.
-
-    Args:
-        plan: the episodes.
-        begin: starts the pool, and returns the rollout.
-        division: the plays of the pool.
-        repeats: when an episode is played again.
-        told: called with each episode before it is yielded; None: no call.
-        bar: updated with each episode; None: no bar.
-
-    Attributes:
-        unfinished: the episodes that the play read and did not yield, once it is closed. As tasks of another play they
-            are begun again, each with its number, task and seed.
-    """
-
-    def __init__(
-        self,
-        plan: Plan,
-        begin: Callable[[], Awaitable[Rollout]],
-        division: Division,
-        repeats: Repeats,
-        *,
-        told: Callable[[Played], None] | None = None,
-        bar: Any = None,
-    ) -> None:
-        self.unfinished: list[Assignment] = []
-        # The generator must not refer to the stream: the event loop closes it when the last reference to it is lost.
-        self._episodes = _episodes(plan, begin, division, repeats, told, bar, self.unfinished)
-
-
-async def _episodes(
-    plan: Plan,
-    begin: Callable[[], Awaitable[Rollout]],
-    division: Division,
-    repeats: Repeats,
+async def episodes_of(
+    parts: Sequence[Part],
+    close: Callable[[], Awaitable[list[Assignment]]],
     told: Callable[[Played], None] | None,
     bar: Any,
     unfinished: list[Assignment],
 ) -> AsyncGenerator[Played, None]:
-    running = Running(await begin(), division, repeats)
+    """Yield the episodes of a play, each as soon as it is done.
+
+    Args:
+        parts: the part of each pool.
+        close: ends the sources, and returns the episodes that were read and not begun.
+        told: called with each episode before it is yielded; None: no call.
+        bar: updated with each episode; None: no bar.
+        unfinished: gets the episodes that were not yielded.
+
+    Raises:
+        PlayError: an episode could not be played, or the source failed. All episodes that had finished by then are
+            yielded before.
+    """
+    woken, failure = asyncio.Event(), None
+    running: list[Running] = []
+    ready: deque[Played] = deque()
     try:
+        for part in parts:
+            running.append(Running(part, await part.begin(), woken))
         while True:
-            played = running.take()
+            woken.clear()
+            for taken in [] if ready else [each.take() for each in running]:
+                if taken is not None:
+                    share, outcomes = taken
+                    failed = _sort(share, outcomes, ready, unfinished)
+                    failure = failure or failed
+            played = ready.popleft() if ready else None
+            more = False
             try:
-                more = running.begin_from(plan, wait=played is None)
                 if told is not None and played is not None:
                     told(played)
-            except Exception as error:  # noqa: BLE001 - an error of the source, raised after what has finished
-                running.fail(error)
-                more = False
+                if failure is None:
+                    more = sum(each.begin(wait=played is None) for each in running) > 0
+            except Exception as error:  # noqa: BLE001 - raised after what has finished
+                failure = failure or _caused("the source of tasks failed", error)
+            if failure is not None:
+                for each in running:
+                    each.begin_nothing()
             if played is not None:
                 if bar is not None:
                     bar.update()
                 yield played
+            elif failure is not None:
+                raise failure
             elif more:
-                await running.changed()
-            elif not running.failed:
+                await woken.wait()
+            else:
                 return
     finally:
-        unfinished += await running.close()
-        unfinished += await plan.close()
+        unfinished += [each.assignment for each in ready]
+        for left in await asyncio.gather(*(each.close() for each in running)):
+            unfinished += left
+        unfinished += await close()
         if bar is not None:
             bar.close()
+
+
+def _sort(
+    share: Share, outcomes: list[Outcome] | Exception, ready: deque[Played], unfinished: list[Assignment]
+) -> PlayError | None:
+    """Add the outcomes of a share to those that are ready or unfinished. Return the error that ends the play, if any.
+
+    After an error of its policy, what would have been begun again is unfinished.
+    """
+    if isinstance(outcomes, Exception):
+        unfinished += share
+        return _caused("an episode cannot be played", outcomes)
+    failure = next((each for each in outcomes if isinstance(each, PolicyFailed)), None)
+    for each in outcomes:
+        played = played_of(each)
+        if isinstance(each, PolicyFailed) or (failure is not None and not each.status.usable):
+            unfinished.append(played.assignment)
+        else:
+            ready.append(played)
+    return failure
+
+
+def _caused(what: str, error: Exception) -> PlayError:
+    """Return the error of a play for an error of any kind."""
+    if isinstance(error, PlayError):
+        return error
+    failure = PoolError(f"{what}: {type(error).__name__}: {error}")
+    failure.__cause__ = error
+    return failure
