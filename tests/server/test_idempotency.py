@@ -137,3 +137,10 @@ def test_a_frame_sent_again_is_known_by_its_text_without_its_trace_context() -> 
         assert first["data"]["observation"]["result"]["data"] == 1
         assert answer(step + ', "traceparent": "00-2"}') == first == answer(step + "}")
         assert answer(step + " }")["data"]["code"] == "VALIDATION_ERROR"
+
+
+def test_a_trace_context_among_blanks_is_found_in_linear_time() -> None:
+    frame = '{"type": "reset", "request_id": "r", "traceparent": "00-1"' + " " * 1_000_000 + "}"
+    with serving(Counter) as url, connect(url.replace("http", "ws") + "/ws") as socket:
+        socket.send(frame)
+        assert json.loads(socket.recv(20))["type"] == "observation"  # quadratic: 190 s for 200,000 blanks

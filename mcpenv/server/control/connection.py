@@ -32,7 +32,7 @@ logger = logging.getLogger("mcpenv")
 
 T = TypeVar("T")
 
-_TRACE_FIELDS = re.compile(r',?\s*"(?:traceparent|tracestate)"\s*:\s*"(?:[^"\\]|\\.)*"')
+_TRACE_FIELDS = re.compile(r'(?:,\s*)?"(?:traceparent|tracestate)"\s*:\s*"(?:[^"\\]|\\.)*"')
 
 MAX_BACKLOG = 256
 """Maximum frames in the queue. Above it, the socket is not read."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import re
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from websockets.sync.client import connect
 from websockets.typing import Origin, Subprotocol
 from worlds import World
 
+from mcpenv import Mode
 from mcpenv.server.app import EnvServer
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.mcp.server_card import PATHS as CARDS
@@ -145,3 +147,34 @@ def test_no_page_that_the_server_answers_can_be_framed_by_another_site(served: t
                     policy = answer.headers.get("content-security-policy", "")
                     assert re.search(r"frame-ancestors '(none|self)'(;|$)", policy), (route, policy)
     assert {"/docs", "/console/frame.html", "/console/{path:path}"} <= set(pages)
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_with_a_control_port_the_agents_address_has_nothing_of_the_control_plane(mode: Mode) -> None:
+    config = ServerConfig(mode=mode, control_token=CONTROL, console=True, metrics_token="of-the-metrics")
+    server = EnvServer(World, config=config, auth=AgentTokens({"ada": AGENT}))
+
+    async def answers() -> tuple[dict[str, int], ...]:
+        async with server.running():
+            of_agents, of_control = server.applications(split=True)
+            paths = sorted({path for app in (of_agents, of_control) for *_, path in requests(app.routes)})
+            paths.remove("/sessions/events") if mode is Mode.SIMULATION else None
+            found: list[dict[str, int]] = []
+            for app in (of_agents, of_control):
+                transport = httpx.ASGITransport(app)
+                async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1", timeout=20) as client:
+                    found.append({path: (await client.get(path)).status_code for path in paths})
+            return tuple(found)
+
+    agents, control = asyncio.run(answers())
+    described = {"/metadata", "/schema", "/openapi.json", "/docs"}
+    # Every caller; with a token of an agent; and nobody else has anything here.
+    assert {path for path, status in agents.items() if status == 200} == {"/", *PROBES, *CARDS}
+    assert {path for path, status in agents.items() if status == 401} <= {
+        "/mcp",
+        "/mcp/",
+        "/episodes/x/mcp",
+        "/episodes/x/mcp/",
+    }
+    assert {path for path, status in control.items() if status == 200} >= {"/", *PROBES, *described}
+    assert "/metrics" in {path for path, status in control.items() if status == 401}

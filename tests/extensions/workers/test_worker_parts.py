@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import time
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from http import HTTPStatus
@@ -88,6 +89,15 @@ def head(line: str, *fields: str) -> bytes:
 def test_the_head_of_a_request_says_whose_it_is(sent: bytes, kind: Kind, value: str) -> None:
     belongs = destination_of_head(sent)
     assert (belongs.kind, belongs.value) == (kind, value)
+
+
+@pytest.mark.parametrize("field", [b"a" * 16_000, b"X: x" + b" " * 16_000 + b"y"])
+def test_the_head_of_an_attacker_is_read_in_linear_time(field: bytes) -> None:
+    sent = b"GET /ws HTTP/1.1\r\n%s\r\nMcpenv-Session-Id:  session-number-0001 \r\n\r\n" % field
+    began = time.monotonic()
+    for _ in range(20):
+        assert destination_of_head(sent).value == "session-number-0001"
+    assert time.monotonic() - began < 5  # quadratic: up to 7 s for each
 
 
 def test_an_id_says_whose_it_is_and_cannot_be_guessed() -> None:
