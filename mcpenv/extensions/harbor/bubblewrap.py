@@ -114,6 +114,7 @@ class Template:
         timeout_s: maximum seconds of the build.
         slirp: the path of slirp4netns; None if it cannot be used, so that no box has a network.
         keep: system paths that are carried over to the box of the tests.
+        tests_env: the variables of the tests of each step.
         fresh: False to run the tests with all files of the agent, the system's too.
     """
 
@@ -128,6 +129,7 @@ class Template:
         *,
         slirp: str | None = None,
         keep: Sequence[str] = (),
+        tests_env: Sequence[Mapping[str, str]] = (),
         fresh: bool = True,
     ) -> None:
         self.bwrap = bwrap
@@ -135,7 +137,7 @@ class Template:
         self.slirp = slirp
         self.env = {**VARIABLES, **recipe.env, **env}
         self.workdir = workdir or recipe.workdir
-        self.carried = Carried.of(self.env, self.workdir, keep)
+        self.carried = Carried.of(self.env, self.workdir, keep, tests_env)
         self.fresh = fresh
         self._recipe = recipe
         self._context = context

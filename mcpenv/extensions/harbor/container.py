@@ -121,7 +121,7 @@ class Image:
         config = json.loads(told)[0]["Config"] or {}
         variables = dict(word.partition("=")[::2] for word in config.get("Env") or ())
         workdir = self.task.config.environment.workdir or config.get("WorkingDir") or "/"
-        return Carried.of({**variables, **self.task.env}, workdir, self.task.keep)
+        return Carried.of({**variables, **self.task.env}, workdir, self.task.keep, self.task.tests_env)
 
     def _new(self, networks: Mapping[str, bool]) -> ContainerBox:
         return ContainerBox(self, networks)

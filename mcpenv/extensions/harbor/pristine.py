@@ -89,23 +89,32 @@ class Carried:
     in_root: bool = False
 
     @classmethod
-    def of(cls, env: Mapping[str, str], workdir: str, keep: Sequence[str] = ()) -> Carried:
+    def of(
+        cls,
+        env: Mapping[str, str],
+        workdir: str,
+        keep: Sequence[str] = (),
+        tests_env: Sequence[Mapping[str, str]] = (),
+    ) -> Carried:
         """Return what is carried over in an image.
 
         Args:
             env: the variables of the image and the task.
             workdir: the working folder.
             keep: further paths that the task names.
+            tests_env: the variables of the tests of each step.
         """
         kept = [PurePosixPath(path) for path in (workdir, *keep) if path.startswith("/")]
         named = {PurePosixPath(path) for path in keep}
         servers = (PurePosixPath("/etc", name) for name in SERVERS)
         folders = dict.fromkeys((*LOGS, *servers, *(path for path in kept if path != _ROOT)))
         work = PurePosixPath("/", workdir)
-        words = (work / word.lstrip("@") for name in _SEARCHED for word in _SEPARATOR.split(env.get(name, "")))
+        values = (each[name] for each in (env, *tests_env) for name in _SEARCHED if name in each)
+        words = (work / word.lstrip("@") for value in values for word in _SEPARATOR.split(value))
         programs = dict.fromkeys(path for word in words for path in _programs(word, kept))
         managed = _PACKAGES if _USR not in named else ()
-        further = (*managed, *_settings(PurePosixPath(env.get("HOME", "/root")), work))
+        homes = dict.fromkeys((env.get("HOME", "/root"), *(each["HOME"] for each in tests_env if "HOME" in each)))
+        further = (*managed, *(path for home in homes for path in _settings(PurePosixPath(home), work)))
         programs |= dict.fromkeys(path for path in further if not named & {path, *path.parents})
         return cls(tuple(folders), tuple(programs), in_root=_ROOT in kept)
 

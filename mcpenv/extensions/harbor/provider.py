@@ -157,7 +157,8 @@ def _log_without_effect(tasks: Sequence[HarborTask], *, in_containers: bool) -> 
     """Log each key that has no effect, once for all tasks."""
     found: dict[str, list[str]] = {}
     for task in tasks:
-        limited = in_containers and task.config.environment.storage_mb is not None
+        judges = (step.judge.environment for step in task.steps if step.judge is not None)
+        limited = in_containers and any(each.storage_mb is not None for each in (task.config.environment, *judges))
         for key in (*task.without_effect, *(("[environment] storage_mb",) if limited else ())):
             found.setdefault(key, []).append(task.name)
     for key, names in found.items():
@@ -250,6 +251,7 @@ def _template(bwrap: str, slirp: str | None, task: HarborTask, fresh: bool) -> T
         timeout_s=environment.build_timeout_sec,
         slirp=slirp,
         keep=task.keep,
+        tests_env=task.tests_env,
         fresh=fresh,
     )
 

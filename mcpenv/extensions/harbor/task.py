@@ -91,10 +91,11 @@ class HarborTask:
     def without_effect(self) -> Iterator[str]:
         """The keys of its configuration that have no effect."""
         yield from unknown_keys(self.config)
-        if self.config.environment.skills_dir is not None:
-            yield "[environment] skills_dir"
-        if self.config.environment.gpu_types:
-            yield "[environment] gpu_types"
+        verifiers = [("", self.config.verifier), *(("steps.", own.verifier) for own in self.config.steps or ())]
+        apart = [(f"{place}verifier.environment", each.environment) for place, each in verifiers if each.environment]
+        yield from (f"[{place}] healthcheck" for place, environment in apart if environment.healthcheck is not None)
+        for place, environment in (("environment", self.config.environment), *apart):
+            yield from (f"[{place}] {key}" for key in ("skills_dir", "gpu_types") if getattr(environment, key))
         if self.config.multi_step_reward_strategy is not None and not self.config.steps:
             yield "multi_step_reward_strategy"
         if all(step.judge is None for step in self.steps) and any(
@@ -330,7 +331,7 @@ def _resolved(task: str, section: str, name: str, value: str) -> str:
         raise ConfigurationError(
             f"task {task!r}: [{section}.env] {name} needs the environment variable {match[1]}, which is not set"
         )
-    if _SECRET.search(name) and not found.isdecimal():
+    if _SECRET.search(f"{name} {match[1]}") and not found.isdecimal():
         hide(found)
     return found
 

@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from mcpenv.errors import VerifierFailed
+from mcpenv.redaction import without_known
 from mcpenv_client.scores import reaches
 from mcpenv_client.types.records import Reward
 
@@ -126,9 +127,10 @@ async def _written(box: Box) -> Reward:
 
 
 async def _printed(box: Box) -> list[str]:
-    """Return the end of the tests' output as a sentence; nothing if there is none."""
+    """Return the end of the tests' output as a sentence, without secrets; nothing if there is none."""
     done = await box.run(f"tail -c {4 * KEPT_OUTPUT} -- {_OUTPUT}", timeout_s=KILLED_WITHIN_S)
-    lines = " | ".join(line for line in done.stdout.decode("utf-8", "replace").splitlines() if line.strip())
+    printed = without_known(done.stdout.decode("utf-8", "replace"))
+    lines = " | ".join(line for line in printed.splitlines() if line.strip())
     return [f"the tests' output ends with: {lines[-KEPT_OUTPUT:]}"] if lines else []
 
 

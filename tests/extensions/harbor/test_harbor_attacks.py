@@ -53,12 +53,14 @@ class Way:
         dockerfile: lines that are added to the task's.
         workdir: the working folder of the task.
         cd: the test's command before all others.
+        verifier: lines that are added to ``[verifier]``.
     """
 
     command: str
     dockerfile: str = ""
     workdir: str = "/app"
     cd: str = "cd /tests"
+    verifier: str = ""
 
 
 HOMES = {
@@ -143,6 +145,16 @@ WAYS = {
     "ld_audit": Way(
         f"{LIBRARY} -o /srv/p/a.so", f"RUN mkdir /srv/p; {HARMLESS} /srv/p/a.so\nENV LD_AUDIT=/srv/p/a.so\n"
     ),
+    "ld_preload-of-the-tests": Way(
+        f"{LIBRARY} -o /app/a.so", f"RUN {HARMLESS} /app/a.so\n", verifier='env.LD_PRELOAD = "/app/a.so"'
+    ),
+    "bash_env-of-the-tests": Way(
+        "cp /tmp/own/evil.sh /srv/rc", "RUN touch /srv/rc\n", verifier='env.BASH_ENV = "/srv/rc"'
+    ),
+    "home-of-the-tests": Way("cp /tmp/own/evil.sh h/.bashrc", "RUN mkdir h\n", verifier='env.HOME = "/app/h"'),
+    "path-of-the-tests": Way(
+        "cp /tmp/own/evil.sh b/tool", "RUN mkdir b\n", verifier='env.PATH = "/app/b:/usr/bin:/bin"'
+    ),
     "ld_library_path": Way(
         f"{LIBRARY} -o /srv/p/libtinfo.so.6", "RUN mkdir /srv/p\nENV LD_LIBRARY_PATH=/srv/p\n"
     ),
@@ -181,7 +193,7 @@ WAYS = {
 
 def played(folder: Path, way: Way, command: str) -> float:
     dockerfile = DOCKERFILE.format(image="a") + way.dockerfile
-    config = CONFIG + f'workdir = "{way.workdir}"\n'
+    config = CONFIG.replace("[verifier]\n", f"[verifier]\n{way.verifier}\n") + f'workdir = "{way.workdir}"\n'
     files: dict[str, str | None] = {
         "environment/Dockerfile": dockerfile,
         "tests/test.sh": TEST.format(cd=way.cd),

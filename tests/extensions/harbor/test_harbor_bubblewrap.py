@@ -162,6 +162,16 @@ def test_variables_of_the_tests_are_not_the_agents(begin: Begin) -> None:
     assert env.end().reward == 0.25
 
 
+@pytest.mark.parametrize(("name", "source"), [("JUDGE", "A_JUDGES_API_KEY"), ("JUDGES_TOKEN", "A_JUDGE")])
+def test_a_secret_that_the_tests_print_is_in_no_problem(
+    begin: Begin, monkeypatch: pytest.MonkeyPatch, name: str, source: str
+) -> None:
+    monkeypatch.setenv(source, "the-judges-secret")
+    write = f'echo "with ${name}"; echo 0 > /logs/verifier/reward.txt'
+    env = begin(script_that(write), CONFIG + f'[verifier.env]\n{name} = "${{{source}}}"\n')
+    assert env.end().info["problems"] == ["the tests' output ends with: with ***"]
+
+
 def test_rewards_by_name_become_components(begin: Begin) -> None:
     write = """echo '{"reward": 0.5, "style": 2}' > /logs/verifier/reward.json; echo 1 > /logs/verifier/reward.txt"""
     observation = begin(script_that(write)).end()

@@ -48,3 +48,11 @@ def test_files_that_run_in_programs_are_pristine_and_work_is_carried_over(
     carried = Carried.of(env, workdir, keep)
     assert [path for path in pristine if is_carried(carried, path)] == []
     assert [path for path in work if not is_carried(carried, path)] == []
+
+
+def test_variables_of_the_tests_count_like_those_of_the_image() -> None:
+    of_tests = [{"LD_PRELOAD": "/app/a.so", "PATH": "/srv/p/bin:/bin", "HOME": "/app/h"}, {"PYTHONPATH": "/srv/q"}]
+    carried = Carried.of({"PATH": "/srv/i/bin", "HOME": "/srv/me"}, "/app", [], of_tests)
+    pristine = ["/app/a.so", "/srv/p/bin/a", "/app/h/.bashrc", "/srv/q/a.py", "/srv/i/bin/a", "/srv/me/.bashrc"]
+    assert [path for path in pristine if is_carried(carried, path)] == []
+    assert [path for path in ("/app/b", "/app/h/a", "/srv/p/a") if not is_carried(carried, path)] == ["/srv/p/a"]

@@ -105,6 +105,16 @@ def test_keys_without_effect_are_logged_once_for_all_tasks(tmp_path: Path, caplo
     assert list(read_task(harbor_task(tmp_path / "x", config=server)).without_effect) == [
         "[environment.mcp_servers] colour"
     ]
+    judges = '[verifier.environment]\nskills_dir = "/s"\n[verifier.environment.healthcheck]\ncommand = "true"\n'
+    judges += '[[steps]]\nname = "a"\n[steps.verifier.environment]\ngpu_types = ["H100"]\n'
+    task = harbor_task(
+        tmp_path / "y", {f"steps/a/{name}": "" for name in ("instruction.md", "tests/test.sh")}, config=CONFIG + judges
+    )
+    assert list(read_task(task).without_effect) == [
+        "[verifier.environment] healthcheck",
+        "[verifier.environment] skills_dir",
+        "[steps.verifier.environment] gpu_types",
+    ]
 
 
 @pytest.mark.parametrize(
