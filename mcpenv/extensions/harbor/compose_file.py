@@ -36,11 +36,12 @@ SERVICE_KEYS = frozenset({
 
 _TOP_KEYS = frozenset({"version", "name", "services", "networks", "volumes", "configs", "secrets"})
 _HARMLESS_CAPABILITIES = frozenset({
-    "AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "DAC_READ_SEARCH", "FOWNER", "FSETID", "IPC_LOCK", "KILL", "MKNOD",
-    "NET_ADMIN", "NET_BIND_SERVICE", "NET_RAW", "SETFCAP", "SETGID", "SETPCAP", "SETUID", "SYS_CHROOT", "SYS_NICE",
-    "SYS_PTRACE", "SYS_RESOURCE",
+    "AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "IPC_LOCK", "KILL", "MKNOD", "NET_ADMIN",
+    "NET_BIND_SERVICE", "NET_RAW", "SETFCAP", "SETGID", "SETPCAP", "SETUID", "SYS_CHROOT", "SYS_NICE", "SYS_PTRACE",
+    "SYS_RESOURCE",
 })  # fmt: skip
-"""Capabilities that stay within the namespaces of a container."""
+"""Capabilities that stay within the namespaces of a container. With DAC_READ_SEARCH, `open_by_handle_at` opens the root
+folder of this machine."""
 
 _HARMLESS_OPTIONS = re.compile(r"no-new-privileges([:=]true)?|label[:=].*")
 _LOGS = frozenset({"/logs/agent", "/logs/artifacts", "/logs/verifier"})

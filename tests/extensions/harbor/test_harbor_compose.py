@@ -7,6 +7,7 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from cluster_bench import until
 from command_line import started
 from harbor_tasks import CONFIG, harbor_task
 from podman_engine import BASE, SETTINGS, import_base, podman, podman_settings
+from test_harbor_attacks import EVIL, LIBRARY, WAYS
+from test_harbor_attacks import TEST as TEST_OF_WAYS
 
 from mcpenv import ExecutionError
 from mcpenv.extensions.harbor.environment import HarborEnvironment
@@ -209,3 +212,41 @@ def test_a_task_is_refused_where_services_have_no_names_and_others_are_served(
     assert list(cls.sources) == ["hello"]
     said = "task 'shop' has several services (environment/docker-compose.yaml): podman has networks of CNI without"
     assert said in caplog.text and "install netavark and aardvark-dns" in caplog.text
+
+
+# -- attacks
+
+WAYS_OF_TESTS = f"""
+FROM {BASE}
+WORKDIR /app
+RUN mkdir -p /srv/p bin && touch /srv/rc
+ENV PATH=/app/bin:$PATH PYTHONPATH=/srv/p
+"""
+
+
+@pytest.mark.parametrize(
+    ("services", "fresh", "reward"),
+    [
+        (f"services: {{main: {{}}, other: {{image: {BASE}, command: [sleep, infinity]}}}}", True, 0.0),
+        (None, True, 0.0),
+        (None, False, 1.0),  # in the agent's own container they run
+    ],
+)
+def test_no_file_of_an_agent_runs_in_the_tests_of_a_container(
+    tmp_path: Path, services: str | None, fresh: bool, reward: float
+) -> None:
+    ways = [way.command for way in WAYS.values() if way == replace(WAYS["bashrc-of-the-system"], command=way.command)]
+    own = ["cp /tmp/own/evil.sh /app/bin/tool", "cp /tmp/own/evil.sh /srv/rc", "echo 'x(' > /srv/p/sitecustomize.py"]
+    script = "\n".join(f"( {way} )" for way in (*ways, *own) if LIBRARY not in way)
+    files: dict[str, str | None] = {
+        "environment/Dockerfile": WAYS_OF_TESTS,
+        "environment/docker-compose.yaml": services,
+        "tests/test.sh": TEST_OF_WAYS.format(cd="python3 -c 0 || touch /tmp/evil"),
+    }
+    config = CONFIG.replace("[verifier]\n", '[verifier]\nenv.BASH_ENV = "/srv/rc"\n')
+    folder, before = harbor_task(tmp_path / "shop", files, config=config), left()
+    with HarborEnvironment.from_folder(folder, provider="podman", fresh=fresh)() as env:
+        env.reset()
+        execute(env, f"{EVIL}{script}\nrm -f /tmp/evil")
+        assert env.end().reward == reward
+    assert left() == before

@@ -105,6 +105,7 @@ def test_an_episode_has_names_networks_and_volumes_of_its_own_and_publishes_noth
         ('pid: "host"', "services.main.pid: host"),
         ("ipc: host", "services.main.ipc: host"),
         ("cap_add: [SYS_ADMIN]", "services.main.cap_add: SYS_ADMIN"),
+        ("cap_add: [CAP_DAC_READ_SEARCH]", "services.main.cap_add: CAP_DAC_READ_SEARCH"),
         ("security_opt: ['seccomp:unconfined']", "services.main.security_opt: seccomp:unconfined"),
         ("devices: [/dev/kvm]", "services.main.devices"),
         (
