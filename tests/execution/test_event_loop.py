@@ -336,3 +336,23 @@ def test_environments_of_many_threads_never_wait_for_each_other() -> None:
     assert {met for met, _, _ in played} == {"met"}
     assert all(first == second for _, first, second in played)
     assert len({first for _, first, _ in played}) == many
+
+
+def test_freeing_a_runner_runs_no_python_code_in_which_ctrl_c_would_be_dropped() -> None:
+    async def nothing() -> None:
+        pass
+
+    called: list[str] = []
+    runners = [BlockingRunner() for _ in range(3)]
+    for runner in runners:
+        runner.run(nothing())
+    loop = runners[-1].loop
+    sys.setprofile(lambda frame, event, _: called.append(frame.f_code.co_name) if event == "call" else None)
+    runners.clear()
+    del runner
+    sys.setprofile(None)
+    assert called == []
+    again = [BlockingRunner() for _ in range(3)]
+    for runner in again:
+        runner.run(nothing())
+    assert any(runner.loop is loop for runner in again)  # it was freed for others

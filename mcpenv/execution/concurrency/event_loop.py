@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
@@ -113,8 +114,10 @@ class _Loops:
         self._mutex = threading.Lock()
         self._all: list[PrivateLoop] = []
         self._free: list[PrivateLoop] = []
-        # Filled without the mutex: the garbage collector may free a runner in the thread that holds it.
-        self._left: deque[PrivateLoop] = deque()
+        self._uses: set[_Use] = set()
+        # Filled without the mutex: the garbage collector may free a runner in the thread that holds it. As the callback
+        # of a weak reference this is no Python code, in which a `KeyboardInterrupt` would be printed and dropped.
+        self._left: deque[_Use] = deque()
         self._of_thread = threading.local()
 
     def assign(self, runner: BlockingRunner) -> PrivateLoop:
@@ -123,12 +126,18 @@ class _Loops:
             # Another thread may have assigned one since the caller looked.
             if runner.loop is None:
                 has_room = self._free_one() or len(self._all) < self.MAX_OWN
-                runner.loop = self._take() if has_room else self._shared()
+                self._give(runner, self._take() if has_room else self._shared())
+            assert runner.loop is not None
             return runner.loop
 
-    def release(self, loop: PrivateLoop) -> None:
-        """Mark a loop as left by a runner. Callable from finalizers, as it acquires no lock."""
-        self._left.append(loop)
+    def _give(self, runner: BlockingRunner, loop: PrivateLoop) -> None:
+        runner.use = _Use(runner, self._left.append)
+        runner.use.loop = runner.loop = loop
+        self._uses.add(runner.use)
+
+    def release(self, use: _Use) -> None:
+        """Mark a loop as left by its runner."""
+        self._left.append(use)
 
     @contextmanager
     def borrowed(self) -> Iterator[PrivateLoop]:
@@ -139,7 +148,8 @@ class _Loops:
         try:
             yield loop
         finally:
-            self.release(loop)
+            with self._mutex:
+                self._leave(loop)
 
     def close(self) -> None:
         """Close the loops that no thread runs."""
@@ -158,32 +168,32 @@ class _Loops:
 
     def _shared(self) -> PrivateLoop:
         """Return this thread's loop, which environments share if this thread makes their first call."""
-        own: _ThreadLoop | None = getattr(self._of_thread, "thread_loop", None)
-        if own is None:
-            own = self._of_thread.thread_loop = _ThreadLoop(self._take(), self._left)
-        own.loop.users += 1
-        return own.loop
+        if getattr(self._of_thread, "runner", None) is None:
+            self._of_thread.runner = BlockingRunner()  # freed when the thread ends
+            self._give(self._of_thread.runner, self._take())
+        loop: PrivateLoop = self._of_thread.runner.loop
+        loop.users += 1
+        return loop
 
     def _free_one(self) -> bool:
         """Collect the loops that were left, and return True if one is free."""
         while self._left:
-            left = self._left.popleft()
-            left.users -= 1
-            if left.users == 0:
-                self._free.append(left)
+            use = self._left.popleft()
+            if use in self._uses:  # else `release` was called, and the runner was freed later
+                self._uses.discard(use)
+                self._leave(use.loop)
         return bool(self._free)
 
+    def _leave(self, loop: PrivateLoop) -> None:
+        loop.users -= 1
+        if loop.users == 0:
+            self._free.append(loop)
 
-class _ThreadLoop:
-    """The use of a shared loop by its thread. It ends with the thread."""
 
-    def __init__(self, loop: PrivateLoop, left: deque[PrivateLoop]) -> None:
-        self.loop = loop
-        self._left = left
+class _Use(weakref.ref["BlockingRunner"]):
+    """The use of a loop by a runner."""
 
-    def __del__(self) -> None:
-        # `threading.local` drops this object when its thread ends.
-        self._left.append(self.loop)
+    loop: PrivateLoop
 
 
 class BlockingRunner:
@@ -193,10 +203,11 @@ class BlockingRunner:
         loop: None until the first call.
     """
 
-    __slots__ = ("loop",)
+    __slots__ = ("__weakref__", "loop", "use")
 
     def __init__(self) -> None:
         self.loop: PrivateLoop | None = None
+        self.use: _Use | None = None
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine and return its result."""
@@ -209,13 +220,9 @@ class BlockingRunner:
 
     def release(self) -> None:
         """Free the loop for others. A later call takes another one."""
-        # Cleared first: `__del__` must not release the loop a second time.
-        loop, self.loop = self.loop, None
-        if loop is not None:
-            _LOOPS.release(loop)
-
-    def __del__(self) -> None:
-        self.release()
+        use, self.use, self.loop = self.use, None, None
+        if use is not None:
+            _LOOPS.release(use)
 
 
 _LOOPS = _Loops()

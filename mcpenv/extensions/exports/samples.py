@@ -14,7 +14,7 @@ from mcpenv.cli.output import note, number_of
 from mcpenv.errors import ConfigurationError
 from mcpenv.trajectories.episode import RecordedEpisode
 from mcpenv_client.samples import Sample, samples_of_recorded
-from mcpenv_client.samples.formats import ROWS, atropos
+from mcpenv_client.samples.formats import ROWS, atropos, longest_of
 from mcpenv_client.samples.rendered import ChatTokens
 from mcpenv_client.scores import advantages_of_scores, score_of, whole_status
 
@@ -100,11 +100,12 @@ class _Samples:
             yield number, samples
 
     def of_groups(self) -> Iterator[list[Sample]]:
-        """Yield the usable samples of each group."""
+        """Yield the usable samples of each group, the longest one of each episode."""
         waiting: dict[int, list[list[Sample]]] = {}
         for number, samples in self.of_episodes():
             members = waiting.setdefault(number, [])
-            members.append([sample for sample in samples if sample.usable])
+            usable = [sample for sample in samples if sample.usable]
+            members.append([longest_of(usable)] if usable else [])
             if len(members) == self._groups.sizes[number]:
                 yield [sample for each in waiting.pop(number) for sample in each]
 
@@ -149,4 +150,4 @@ VERL, SLIME, NEMO, TRL = _rows_of("verl"), _rows_of("slime"), _rows_of("nemo"), 
 """JSONL of the usable samples in the fields of a trainer."""
 
 ATROPOS = _format(lambda found: (atropos(group) for group in found.of_groups() if len(group) > 1))
-"""JSONL of groups with at least two usable samples."""
+"""JSONL of groups with at least two usable episodes."""

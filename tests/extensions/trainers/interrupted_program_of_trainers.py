@@ -86,7 +86,7 @@ async def tinker(url: str, by: str) -> None:
     dataset = await asyncio.to_thread(
         McpenvDataset, url, get_renderer("qwen3", tokenizer), split=None, num_tasks=1, group_size=2
     )
-    await do_group_rollout(dataset.groups[0], Asked())
+    await do_group_rollout(dataset.get_batch(0)[0], Asked())
 
 
 async def atropos(url: str, by: str, api: str) -> None:

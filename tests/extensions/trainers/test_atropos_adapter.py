@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,10 @@ from interrupted import ends_at_ctrl_c
 from trainer_worlds import Diary, Doors, FullDisk, Shop
 
 from mcpenv_client import ConnectionFailed
-from mcpenv_client.pool import EnvPool
+from mcpenv_client.pool import EnvPool, Played
+from mcpenv_client.samples import SampledTurn
 from mcpenv_client.trainers.atropos import AtroposGroups, Sample
+from mcpenv_client.types.model_turns import ModelTurn, TurnTokens
 
 pytestmark = [pytest.mark.world, pytest.mark.timeout(120)]
 
@@ -166,6 +168,55 @@ def test_a_group_that_nothing_scored_is_not_sent(api: str, caplog: pytest.LogCap
     assert asyncio.run(play()) == 0
     assert httpx.get(f"{api}/status").json()["queue_size"] == 0
     assert caplog.text.count("its status is completed, nothing scored it") == 4
+
+
+def test_tokens_are_given_as_for_samples_and_an_episode_of_several_pieces_is_sent_once(
+    api: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def policy(episode: Any) -> Any:
+        await episode.call_tool("open_door", {"colour": "red"})
+        number = episode.assignment.sample
+        if number == 0:
+            episode.wrote([1], [2], [-0.5])
+            episode.wrote([9], [8, 7], [-0.25, -0.125])  # its prompt has not what was before
+        elif number == 1:
+            return SampledTurn([1], [3], [-1.0])
+        elif number == 2:
+            return [ModelTurn("messages", "/v1", {}, status=200, prompt_ids=[1], tokens=[TurnTokens([4], [-2.0])])]
+        return "nothing"
+
+    async def play() -> int:
+        async with asyncio.timeout(TIMEOUT_S), EnvPool(Doors, 4) as pool, groups(api, group_size=4) as sender:
+            first = await sender.run(pool, policy, ["red"])
+            return first + await sender.run(pool, policy, ["red"])
+
+    start_trainer(api, batch_size=3)
+    assert asyncio.run(play()) == 6
+    assert caplog.text.count("left episode 3 of group 0 out: the policy returned str") == 2
+    assert httpx.get(f"{api}/status").json()["queue_size"] == 0  # groups of three wait for a whole one
+
+
+def test_a_group_is_sent_without_its_straggler(api: str) -> None:
+    async def play() -> int:
+        sent = asyncio.Event()
+
+        class Watched(AtroposGroups):
+            async def send(self, group: Sequence[Played]) -> int:
+                number = await super().send(group)
+                sent.set()
+                return number
+
+        async def policy(episode: Any) -> Sample:
+            if episode.assignment.sample == 3:
+                await sent.wait()
+            return await open_a_door(episode)
+
+        sender = Watched(api, name="doors", group_size=4, max_token_length=512)
+        async with asyncio.timeout(TIMEOUT_S), EnvPool(Doors, 4) as pool, sender:
+            return await sender.run(pool, policy, ["red"], group_timeout_s=0.2)
+
+    start_trainer(api)
+    assert asyncio.run(play()) == 3
 
 
 def test_playing_waits_while_too_many_groups_wait_at_the_api(api: str) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from interrupted import ends_at_ctrl_c
 from served import served
-from trainer_worlds import Booth, Diary, Doors, Shop
+from trainer_worlds import Booth, Diary, Doors, Many, Shop
 
 from mcpenv.server.app import create_app
 from mcpenv_client import EnvClient
@@ -30,8 +30,10 @@ def found() -> dict[str, Any]:
         served(create_app(Shop)) as shop,
         served(create_app(Diary)) as diary,
         served(create_app(Booth)) as booth,
+        served(create_app(Many)) as many,
     ):
-        command = [python, str(program), *(address.removesuffix("/mcp") for address in (doors, shop, diary, booth))]
+        urls = [address.removesuffix("/mcp") for address in (doors, shop, diary, booth, many)]
+        command = [python, str(program), *urls]
         environ = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
         done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=500, check=False)
         assert done.returncode == 0, done.stderr[-3000:]
@@ -45,6 +47,12 @@ def test_groups_that_were_pickled_get_the_verifiers_reward(found: dict[str, Any]
     assert found["batches"] == [2, 1]
     assert found["groups"]["red"]["rewards"] == [1.25, 1.25]
     assert [metrics["parts/verified"] for metrics in found["groups"]["red"]["metrics"]] == [1.0, 1.0]
+
+
+def test_the_tasks_of_a_batch_are_read_when_it_is_taken(found: dict[str, Any]) -> None:
+    assert found["many"] == {"batches": 250_000, "tasks": [f"train-{index}" for index in range(999_996, 1_000_000)]}
+    made = set(Many.made)
+    assert made >= set(range(999_996, 1_000_000)) and len(made) < 50
 
 
 def test_a_call_that_the_renderer_cannot_read_is_answered_and_the_episode_goes_on(found: dict[str, Any]) -> None:

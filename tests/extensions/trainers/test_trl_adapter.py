@@ -5,18 +5,17 @@ from __future__ import annotations
 import inspect
 import json
 import pickle
-import random
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import jinja2
 import pytest
 from served import served
-from trainer_worlds import Clicks, Diary, Doors, Screen, Shop
+from trainer_worlds import Clicks, Diary, Doors, Many, Screen, Shop
 
-from mcpenv import Task, TaskSet
+from mcpenv import Task
 from mcpenv.server.app import create_app
 from mcpenv_client import InvalidMessage, ToolNotExpressible
 from mcpenv_client.rows import Rows
@@ -210,23 +209,6 @@ def test_the_lines_of_the_page_are_at_most_ten_and_name_what_the_adapter_has() -
     spec, beside = re.findall(r"^```py\n(from trl import.*?)^```$", page, re.MULTILINE | re.DOTALL)
     assert all(len(list(filter(None, lines.splitlines()))) <= 10 for lines in (spec, beside))
     assert all(hasattr(McpenvSpec, name) for name in re.findall(r"=spec\.(\w+)", spec))
-
-
-class Many(Doors):
-    """The doors, with a million generated tasks.
-
-    Attributes:
-        made: the indices of those that were made.
-    """
-
-    made: ClassVar[list[int]] = []
-
-    @staticmethod
-    def make(rng: random.Random, index: int) -> dict[str, Any]:
-        Many.made.append(index)
-        return {"prompt": f"Number {index}.", "options": {"door": "red"}, "level": 1 + index % 5}
-
-    tasks = TaskSet.generate(make.__func__, seed=1, sizes={"train": 1_000_000})  # type: ignore[attr-defined]
 
 
 def test_a_row_of_the_dataset_is_read_when_it_is_taken_and_columns_of_ones_own_are_kept() -> None:

@@ -110,15 +110,33 @@ def test_in_rollouts_the_model_writes_to_the_user(scored: dict[str, Any]) -> Non
     assert "<|im_start|>user\nTwo.<|im_end|>\n<|im_start|>assistant\n" in scored["spoken"]["text"]
 
 
+def test_an_answer_without_an_end_is_cut_and_one_that_just_fits_is_not(scored: dict[str, Any]) -> None:
+    assert scored["cut"] == [True, True, False, False]
+
+
+def test_rollouts_of_two_worlds_are_one_batch_each_with_its_own_tools(scored: dict[str, Any]) -> None:
+    found = scored["mixed rollouts"]
+    assert sorted({(world, task) for world, task, _ in found["seen"]}) == [("booth", "two"), ("coin", "throw")]
+    assert found["batches"][0] == 4  # one generation for the episodes of both
+    assert_own_tools(found["prompts"])
+    (step,) = [entry for entry in found["logged"] if "reward" in entry]
+    assert "rewards/booth/mean" in step and "rewards/coin/mean" in step
+
+
+def assert_own_tools(prompts: list[str]) -> None:
+    """Assert that half of the prompts are of `Coin`, half of `Booth`, and none has a tool of the other."""
+    assert sum("Throw." in prompt for prompt in prompts) == 2 == len(prompts) // 2
+    for prompt in prompts:
+        tools = ('"name": "throw"', '"name": "sell"') if "Throw." in prompt else ('"name": "sell"', '"name": "throw"')
+        assert tools[0] in prompt and tools[1] not in prompt
+
+
 def test_rows_of_two_worlds_are_trained_on_in_one_batch_each_with_its_own_tools(scored: dict[str, Any]) -> None:
     found = scored["mixed"]
     played = sorted({(world, name, task) for world, name, _, task in found["seen"]})
     assert played == [("booth", "booth", "two"), ("coin", "coin", "throw")]
     assert [reward for world, _, reward, _ in found["seen"] if world == "booth"] == [0.0, 0.0]
-    assert sum("Throw." in prompt for prompt in found["prompts"]) == 2 == len(found["prompts"]) // 2
-    for prompt in found["prompts"]:
-        tools = ('"name": "throw"', '"name": "sell"') if "Throw." in prompt else ('"name": "sell"', '"name": "throw"')
-        assert tools[0] in prompt and tools[1] not in prompt
+    assert_own_tools(found["prompts"])
     (step,) = [entry for entry in found["logged"] if "reward" in entry]
     assert step["rewards/booth/mean"] == 0.0 and "rewards/coin/mean" in step
 

@@ -40,7 +40,7 @@ def main(disk: str) -> None:
     policy, renderer = SavesOnce(tokenizer), get_renderer("qwen3", tokenizer)
     found: list[Any] = []
     for mask, retries in ((True, 1), (False, 1), (True, 0)):
-        (group,) = McpenvDataset(disk, renderer, group_size=2, episode={"mask_failed_steps": mask}).groups
+        (group,) = McpenvDataset(disk, renderer, group_size=2, episode={"mask_failed_steps": mask}).get_batch(0)
         try:
             found.append(asyncio.run(do_group_rollout(group, policy, RetryOnFailure(retries))).get_total_rewards())
         except EpisodeFailed as error:

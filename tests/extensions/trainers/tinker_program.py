@@ -59,7 +59,7 @@ class Names(Qwen3Renderer):
         return [{"role": "system", "content": " ".join(tool["name"] for tool in tools)}]
 
 
-def main(doors: str, shop: str, diary: str, booth: str) -> None:
+def main(doors: str, shop: str, diary: str, booth: str, many: str) -> None:
     """Play all groups."""
     tokenizer = tokenizer_of()
     register_tokenizer("test/tokenizer", lambda: tokenizer)
@@ -80,18 +80,21 @@ def main(doors: str, shop: str, diary: str, booth: str) -> None:
             metrics = [trajectory.transitions[-1].metrics for trajectory in played.trajectories_G]
             found["groups"][copied.row["task_id"]] = {"rewards": played.get_total_rewards(), "metrics": metrics}
     renderer = get_renderer("qwen3", tokenizer)
-    (group,) = McpenvDataset(shop, renderer, group_size=1).groups
+    (group,) = McpenvDataset(shop, renderer, group_size=1).get_batch(0)
     found["bought"] = asyncio.run(do_group_rollout(group, policy)).get_total_rewards()
     bought = policy.prompts[-1]
-    (group,) = McpenvDataset(booth, renderer, group_size=2).groups
+    (group,) = McpenvDataset(booth, renderer, group_size=2).get_batch(0)
     played = asyncio.run(do_group_rollout(group, policy))
     turns = [len(trajectory.transitions) for trajectory in played.trajectories_G]
     found["booth"] = {"rewards": played.get_total_rewards(), "turns": turns, "last": policy.prompts[-1]}
-    (group,) = McpenvDataset(diary, renderer, group_size=1).groups
+    (group,) = McpenvDataset(diary, renderer, group_size=1).get_batch(0)
     try:
         asyncio.run(do_group_rollout(group, policy))
     except EpisodeFailed as error:
         found["unscored"] = str(error)
+    dataset = McpenvDataset(many, renderer, batch_size=4, group_size=2)
+    last = [group.row["task_id"] for group in dataset.get_batch(len(dataset) - 1)]
+    found["many"] = {"batches": len(dataset), "tasks": last}
     found["tool"] = json.loads(bought.split("<tools>\n")[1].split("\n</tools>")[0])
     try:
         McpenvDataset(shop, Names(tokenizer))

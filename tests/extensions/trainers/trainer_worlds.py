@@ -66,6 +66,23 @@ class Doors(MCPEnvironment):
         return float(self.opened == self.door)
 
 
+class Many(Doors):
+    """The doors, with a million generated tasks.
+
+    Attributes:
+        made: the indices of those that were made.
+    """
+
+    made: ClassVar[list[int]] = []
+
+    @staticmethod
+    def make(rng: random.Random, index: int) -> dict[str, Any]:
+        Many.made.append(index)
+        return {"prompt": f"Number {index}.", "options": {"door": "red"}, "level": 1 + index % 5}
+
+    tasks = TaskSet.generate(make.__func__, seed=1, sizes={"train": 1_000_000})  # type: ignore[attr-defined]
+
+
 class Jammed(Doors):
     """The doors, of which some resets fail.
 

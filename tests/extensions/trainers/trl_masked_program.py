@@ -19,6 +19,7 @@ from trl_program import tokenizer_of
 
 from mcpenv_client.trainers.trl import McpenvSpec, masked
 from mcpenv_client.trainers.trl_rollouts import McpenvRollouts
+from mcpenv_client.trainers.trl_world_rollouts import MixedRollouts
 from mcpenv_client.trainers.trl_worlds import MixedSpec
 
 
@@ -60,6 +61,45 @@ def spoken(url: str, trainer: Any, tokenizer: Any) -> dict[str, Any]:
     given = rollouts([row["prompt"] for row in rollouts.train_dataset], trainer)
     (ids,) = given["completion_ids"]
     return {"rewards": given["episode_reward"], "text": tokenizer.decode(ids)}
+
+
+def cut(url: str, trainer: Any, tokenizer: Any) -> list[Any]:
+    """Return if episodes with one answer are truncated: cut at the limit, cut before, as long as the limit, short."""
+    limit = trainer.max_completion_length
+    word, end = tokenizer("a")["input_ids"], [tokenizer.eos_token_id]
+    answers = [word * limit, word * 5, [*word * (limit - 1), *end], [*word, *end]]
+    rollouts = McpenvRollouts(url, generate=lambda trainer, prompts: [answer for _ in prompts])
+    ends = []
+    for answer in answers:
+        given = rollouts([row["prompt"] for row in rollouts.train_dataset], trainer)
+        assert given["completion_ids"] == [answer]
+        ends.append(rollouts.slots(1)[0].ending.truncated)
+    return ends
+
+
+def mixed_rollouts(coin: str, booth: str, **trained: Any) -> dict[str, Any]:
+    """Train on two worlds at once by rollouts; return what a reward function sees of each episode, and the logs."""
+    seen: list[list[Any]] = []
+    batches: list[int] = []
+    tokenizer = trained["processing_class"]
+
+    def look(world: list[str], task_id: list[str], episode_reward: list[Any], **columns: Any) -> list[float]:
+        seen.extend([*each] for each in zip(world, task_id, episode_reward, strict=True))
+        return [0.0] * len(world)
+
+    def stop(trainer: Any, prompts: list[list[int]]) -> list[list[int]]:
+        batches.append(len(prompts))
+        return [tokenizer("Done.<|im_end|>")["input_ids"]] * len(prompts)
+
+    rollouts = MixedRollouts({"coin": coin, "booth": booth}, generate=stop, max_turns=2)
+    trainer = Recording(
+        train_dataset=rollouts.train_dataset,
+        rollout_func=rollouts,
+        reward_funcs=[*rollouts.reward_funcs, masked(look)],
+        **trained,
+    )
+    trainer.train()
+    return {"seen": seen, "prompts": trainer.prompts, "logged": trainer.state.log_history, "batches": batches}
 
 
 def mixed(coin: str, booth: str, **trained: Any) -> dict[str, Any]:
@@ -131,8 +171,10 @@ def main(coin: str, booth: str) -> None:
         trainer.train()
         found[f"{name}, rollouts"] = [[each.ending.reward for each in rollouts._slots], trainer.advantages]
     arguments.num_generations, arguments.logging_steps = 2, 1
-    both = mixed(coin, booth, model=model, args=arguments, processing_class=tokenizer)
-    print(json.dumps({"batches": found, "spoken": spoken(booth, trainer, tokenizer), "mixed": both}))
+    trained = {"model": model, "args": arguments, "processing_class": tokenizer}
+    both = {"mixed": mixed(coin, booth, **trained), "mixed rollouts": mixed_rollouts(coin, booth, **trained)}
+    ends = {"spoken": spoken(booth, trainer, tokenizer), "cut": cut(coin, trainer, tokenizer)}
+    print(json.dumps({"batches": found, **ends, **both}))
 
 
 if __name__ == "__main__":

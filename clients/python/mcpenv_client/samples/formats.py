@@ -122,11 +122,16 @@ def trl(sample: Sample) -> dict[str, Any]:
     }
 
 
+def longest_of(samples: Sequence[Sample]) -> Sample:
+    """Return the sample of an episode that has most tokens of the model."""
+    return max(samples, key=lambda sample: sum(sample.mask))
+
+
 def atropos(group: Sequence[Sample]) -> dict[str, Any]:
     """Return a group as Atropos 0.4's ``/scored_data`` takes it, without the environment's number.
 
     Args:
-        group: samples of one group with rewards.
+        group: samples of one group with rewards, one of each episode: Atropos compares sequences.
     """
     unknown = any(sample.logprobs is None for sample in group)
     return {

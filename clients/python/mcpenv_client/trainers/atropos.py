@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
+import contextlib
 import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -12,11 +12,12 @@ import httpx
 
 from mcpenv_client.errors import ConnectionFailed
 from mcpenv_client.pool.assignment import Played
-from mcpenv_client.pool.env_pool import EnvPool
 from mcpenv_client.pool.episode import Policy
 from mcpenv_client.pool.plan import Tasks
+from mcpenv_client.pool.plays import Plays
+from mcpenv_client.pool.samples import GroupSamples
 from mcpenv_client.samples import Sample
-from mcpenv_client.samples.formats import atropos
+from mcpenv_client.samples.formats import atropos, longest_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -33,6 +34,9 @@ class AtroposGroups:
     at the end. An episode with a status that is not about the agent is omitted from its group, and never sent with a
     score of 0. The API fills the gap with other groups of this environment.
 
+    Atropos compares sequences, so an episode is one: of an episode with several samples, the one with most tokens of
+    the model is sent.
+
     Args:
         url: the API.
         name: the name of the environment for the trainer.
@@ -41,6 +45,7 @@ class AtroposGroups:
         weight: the share of this environment in batches, relative to others.
         max_waiting: the maximum of groups waiting at the API; above it, playing pauses.
         poll_s: the seconds between checks if the trainer has started, or the API has room.
+        tokenizer: as for `EnvPool.samples`.
     """
 
     def __init__(
@@ -53,7 +58,9 @@ class AtroposGroups:
         weight: float = 1.0,
         max_waiting: int = 64,
         poll_s: float = 1.0,
+        tokenizer: str | None = None,
     ) -> None:
+        self._samples = GroupSamples(tokenizer)
         self._http = httpx.AsyncClient(base_url=url, timeout=60.0)
         self._environment = {
             "desired_name": name,
@@ -81,28 +88,27 @@ class AtroposGroups:
 
     async def run(
         self,
-        pool: EnvPool,
-        policy: Policy,
+        pool: Plays,
+        policy: Policy | Mapping[str, Policy],
         tasks: Tasks | None = None,
         *,
+        group_timeout_s: float | None = None,
         mask_failed_steps: bool = True,
         **options: Any,
     ) -> int:
         """Play a group of each task, and send each group as soon as it is played. Return the number of samples sent.
 
         Args:
-            pool: plays the episodes.
-            policy: plays one episode and returns a `Sample`.
-            tasks, mask_failed_steps, options: as for `EnvPool.play`.
+            pool: plays the episodes: an `EnvPool` or a `MixedPool`.
+            policy: plays one episode, and gives the model's tokens as for `EnvPool.samples`.
+            tasks, group_timeout_s, mask_failed_steps, options: as for `EnvPool.groups`.
         """
         options |= {"group": self.group_size, "mask_failed_steps": mask_failed_steps}
-        groups: dict[int, list[Played]] = {}
         sent = 0
-        async for played in pool.play(policy, tasks, **options):
-            group = groups.setdefault(played.assignment.group, [])
-            group.append(played)
-            if len(group) == self.group_size:
-                sent += await self.send(groups.pop(played.assignment.group))
+        found = pool.groups(policy, tasks, group_timeout_s=group_timeout_s, **options)
+        async with contextlib.aclosing(found) as groups:
+            async for group in groups:
+                sent += await self.send(group)
                 await self._wait_for_room()
         return sent
 
@@ -111,14 +117,13 @@ class AtroposGroups:
 
         Raises:
             ConnectionFailed: the API does not answer, or refuses.
-            TypeError: the policy returned no `Sample`.
         """
         kept = [(played, sample) for played in group if (sample := self._sample_of(played)) is not None]
         if len(kept) < min(2, self.group_size):
             return 0
         first = kept[0][0]
         body = {
-            **atropos([dataclasses.replace(sample, reward=played.reward) for played, sample in kept]),
+            **atropos([sample for _, sample in kept]),
             "group_overrides": {
                 "mcpenv": {"group": first.assignment.group, "seed": first.assignment.seed, **_task(first)}
             },
@@ -129,16 +134,14 @@ class AtroposGroups:
 
     def _sample_of(self, played: Played) -> Sample | None:
         """Return the sample of an episode with a reward about the agent."""
-        problem = None
-        if not played.status.usable or played.reward is None:
+        if played.reward is None:
             problem = f"its status is {played.status.code.value}, {played.error or 'nothing scored it'}"
-        elif not isinstance(played.value, Sample):
-            raise TypeError(f"the policy returned {type(played.value).__name__}; return a Sample")
-        elif len(played.value.tokens) > self.max_token_length:
-            problem = f"it has {len(played.value.tokens)} tokens, more than {self.max_token_length}"
-        if problem is None:
-            sample: Sample = played.value
-            return sample
+        else:
+            sample = longest_of([*self._samples.of([played])])
+            if sample.usable and len(sample.tokens) <= self.max_token_length:
+                return sample
+            problem = f"it has {len(sample.tokens)} tokens; the maximum is {self.max_token_length}"
+            problem = sample.left_out[0].reason if not sample.tokens else problem
         logger.warning(
             "left episode %d of group %d out: %s", played.assignment.sample, played.assignment.group, problem
         )

@@ -72,7 +72,7 @@ class McpenvGroup(EnvGroupBuilder):
 
 
 class McpenvDataset(RLDataset):
-    """Batches of groups, one group for each task of a split, or for each seed.
+    """Batches of groups, one group for each task of a split, or for each seed. A task is read with its batch.
 
     Args:
         url: the server.
@@ -112,15 +112,18 @@ class McpenvDataset(RLDataset):
         if problems:
             raise ToolNotExpressible(type(renderer).__name__, problems)
         episode = {**options.pop("episode", {}), "client": client}
-        self.groups = [McpenvGroup(url, row, renderer, group_size, episode=episode, **options) for row in rows]
+        self._rows = rows
+        self._url = url
+        self._given = {"renderer": renderer, "group_size": group_size, "episode": episode, **options}
         self._batch_size = batch_size
 
     def get_batch(self, index: int) -> Sequence[EnvGroupBuilder]:
         """Return a batch. The last may be smaller."""
-        return self.groups[index * self._batch_size : (index + 1) * self._batch_size]
+        rows = self._rows[index * self._batch_size : (index + 1) * self._batch_size]
+        return [McpenvGroup(self._url, row, **self._given) for row in rows]
 
     def __len__(self) -> int:
-        return math.ceil(len(self.groups) / self._batch_size)
+        return math.ceil(len(self._rows) / self._batch_size)
 
 
 @chz.chz

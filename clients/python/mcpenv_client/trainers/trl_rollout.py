@@ -13,21 +13,24 @@ from mcpenv_client.types.turns import NOT_BEGUN, Ending, Message
 
 from .attempts import begun
 from .failures import warn_of_mask
+from .sessions import Sessions
 
 FULL = "max_completion_length"
-"""The reason for the end of an episode without room for another turn."""
+"""The reason for the end of an episode without room for another turn, or after an answer that was cut."""
 
 
 class Rollout:
     """One episode, and the tokens of its model's turns.
 
     Attributes:
+        sessions: where it is played.
         prompt: all tokens before the model's next turn.
         done: True if the model's turns are over.
         ending: the end of the episode, after `end`.
     """
 
-    def __init__(self, conversation: Conversation, retries: int) -> None:
+    def __init__(self, sessions: Sessions, conversation: Conversation, retries: int) -> None:
+        self.sessions = sessions
         self._conversation = conversation
         self._retries = retries
         self._turns: list[SampledTurn] = []
@@ -64,7 +67,7 @@ class Rollout:
         before, kept = self.prompt, tokens[: self._room]
         self._turns.append(SampledTurn(before, kept, index=len(self._turns)))
         self._room -= len(kept)
-        if len(kept) < len(tokens):
+        if len(kept) < len(tokens) or not _complete(tokens, trainer):
             await self._stop()
             return
         tools = self._conversation.tools.listed
@@ -88,6 +91,15 @@ class Rollout:
     async def _stop(self) -> None:
         self.done = True
         self.ending = await self._conversation.end(truncated=True, reason=FULL)
+
+
+def _complete(tokens: Sequence[int], trainer: Any) -> bool:
+    """Return True if an answer has an end, as TRL sees it, or the model has none."""
+    marks = trainer.generation_config.eos_token_id
+    ends = {*marks} if isinstance(marks, list | tuple) else {marks}
+    ends |= {trainer.processing_class.eos_token_id}
+    ends.discard(None)
+    return not ends or (bool(tokens) and tokens[-1] in ends)
 
 
 def _tokens(trainer: Any, messages: Sequence[Any], tools: Any, prompt: bool = True) -> list[int]:

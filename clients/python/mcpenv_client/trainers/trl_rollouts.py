@@ -6,7 +6,7 @@ Needs the package trl.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -14,6 +14,7 @@ from datasets import Dataset
 from trl.models.utils import unwrap_model_for_generation
 
 from mcpenv_client.conversation import Conversation
+from mcpenv_client.pool.assignment import WORLD
 from mcpenv_client.samples.formats import trl
 
 from .sessions import Place, Sessions
@@ -22,7 +23,7 @@ from .trl_rewards import masked
 from .trl_rollout import Rollout
 
 Generate = Callable[[Any, list[list[int]]], list[list[int]]]
-"""Returns the tokens with which the trainer's model continues each prompt."""
+"""Returns the tokens with which the trainer's model continues each prompt. One without an end token was cut."""
 
 
 def generate(trainer: Any, prompts: list[list[int]]) -> list[list[int]]:
@@ -59,6 +60,9 @@ class McpenvRollouts:
         settings: settings of the target, in this process.
         client: arguments of `EnvClient`, for a URL.
 
+    Attributes:
+        rows: the tasks' columns, read when they are used.
+
     Raises:
         ValueError: there are no rows.
         WireError, ConnectionFailed, PoolError: the environment cannot list its tools or tasks.
@@ -82,13 +86,13 @@ class McpenvRollouts:
         self._mask_failed_steps = mask_failed_steps
         self._max_turns = max_turns
         self._generate = generate
-        self._rows, _ = self.sessions.listed(split, num_tasks)
+        self.rows, _ = self.sessions.listed(split, num_tasks)
         self._slots: list[Rollout] = []
 
     @property
     def train_dataset(self) -> Dataset:
         """One row for each task. Its ``prompt`` names the episode as JSON: a ``rollout_func`` gets no other data."""
-        return dataset_of(self._rows, _columns)
+        return dataset_of(self.rows, prompted)
 
     @property
     def reward_funcs(self) -> list[Callable[..., list[float | None]]]:
@@ -100,29 +104,50 @@ class McpenvRollouts:
 
     def __call__(self, prompts: list[Any], trainer: Any) -> dict[str, Any]:
         """Play one episode for each prompt, and return the data that TRL trains on."""
-        while len(self._slots) < len(prompts):
+        return play(self.slots(len(prompts)), rows_of(prompts), self._generate, trainer)
+
+    def slots(self, count: int) -> list[Rollout]:
+        """Return that many rollouts, which are used again for each batch."""
+        while len(self._slots) < count:
             conversation = Conversation(
                 self.sessions.open(),
                 tool_format="hf",
                 max_turns=self._max_turns,
                 mask_failed_steps=self._mask_failed_steps,
             )
-            self._slots.append(Rollout(conversation, self.retries))
-        rollouts = self._slots[: len(prompts)]
-        rows = [json.loads(prompt[-1]["content"]) for prompt in prompts]
-        self.sessions.run_all((rollout.begin(row, trainer) for rollout, row in zip(rollouts, rows, strict=True)))
-        while playing := [rollout for rollout in rollouts if not rollout.done]:
-            generated = self._generate(trainer, [rollout.prompt for rollout in playing])
-            self.sessions.run_all(
-                (rollout.act(tokens, trainer) for rollout, tokens in zip(playing, generated, strict=True))
-            )
-        self.sessions.run_all(rollout.end() for rollout in rollouts)
-        made = [trl(rollout.sample) for rollout in rollouts]
-        for sample in made:
-            if not sample["completion_ids"]:  # there is nothing to learn from, but TRL needs a token
-                sample["completion_ids"], sample["env_mask"] = [trainer.processing_class.eos_token_id], [0]
-        given = ("prompt_ids", "completion_ids", "env_mask", "episode_reward", "episode_status")
-        return {"logprobs": None} | {name: [sample[name] for sample in made] for name in given}
+            self._slots.append(Rollout(self.sessions, conversation, self.retries))
+        return self._slots[:count]
+
+
+def play(
+    rollouts: Sequence[Rollout], rows: Sequence[Mapping[str, Any]], generate: Generate, trainer: Any
+) -> dict[str, Any]:
+    """Play a row in each rollout, all of them in lockstep, and return the data that TRL trains on."""
+    _run(rollouts, (rollout.begin(row, trainer) for rollout, row in zip(rollouts, rows, strict=True)))
+    while playing := [rollout for rollout in rollouts if not rollout.done]:
+        generated = generate(trainer, [rollout.prompt for rollout in playing])
+        _run(playing, (rollout.act(tokens, trainer) for rollout, tokens in zip(playing, generated, strict=True)))
+    _run(rollouts, (rollout.end() for rollout in rollouts))
+    made = [trl(rollout.sample) for rollout in rollouts]
+    for sample in made:
+        if not sample["completion_ids"]:  # there is nothing to learn from, but TRL needs a token
+            sample["completion_ids"], sample["env_mask"] = [trainer.processing_class.eos_token_id], [0]
+    given = ("prompt_ids", "completion_ids", "env_mask", "episode_reward", "episode_status")
+    return {"logprobs": None} | {name: [sample[name] for sample in made] for name in given}
+
+
+def _run(rollouts: Sequence[Rollout], calls: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Run a call of each rollout: those on servers at once, then those in this process, which has another loop."""
+    of = [*zip(rollouts, calls, strict=True)]
+    for remote in (True, False):
+        mine = [(rollout, call) for rollout, call in of if rollout.sessions.remote == remote]
+        if mine:
+            mine[0][0].sessions.run_all(call for _, call in mine)
+
+
+def rows_of(prompts: Sequence[Any]) -> list[dict[str, Any]]:
+    """Return what the prompts of rows name."""
+    return [json.loads(prompt[-1]["content"]) for prompt in prompts]
 
 
 def episode_return(episode_reward: list[float | None], **columns: Any) -> list[float | None]:
@@ -130,8 +155,9 @@ def episode_return(episode_reward: list[float | None], **columns: Any) -> list[f
     return episode_reward
 
 
-def _columns(row: Mapping[str, Any]) -> dict[str, Any]:
-    named = {name: row[name] for name in ("split", "index", "seed") if name in row}
+def prompted(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row whose prompt names its episode."""
+    named = {name: row[name] for name in ("split", "index", "seed", WORLD) if name in row}
     return {**row, "prompt": [{"role": "user", "content": json.dumps(named)}]}
 
 

@@ -45,7 +45,7 @@ class MixedSpec:
     @property
     def train_dataset(self) -> Dataset:
         """The rows of all worlds, one world after the other; TRL shuffles them. A row is read when it is taken."""
-        return dataset_of(_Rows({name: spec.rows for name, spec in self.specs.items()}))
+        return dataset_of(WorldRows({name: spec.rows for name, spec in self.specs.items()}))
 
     @property
     def environment_factory(self) -> dict[str, Callable[[], TrainedEpisode]]:
@@ -58,7 +58,7 @@ class MixedSpec:
         return []
 
 
-class _Rows(Sequence[dict[str, Any]]):
+class WorldRows(Sequence[dict[str, Any]]):
     """The rows of several worlds, one world after the other."""
 
     def __init__(self, worlds: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
