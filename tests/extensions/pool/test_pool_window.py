@@ -11,6 +11,7 @@ from pool_worlds import Dice, five_rolls_async
 
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.serve import serving
+from mcpenv_client import EnvClient
 from mcpenv_client.pool import EnvPool, PoolError
 from mcpenv_client.pool.servers import read_servers
 from mcpenv_client.pool.window import Window
@@ -51,6 +52,61 @@ def test_a_server_of_small_capacity_plays_all_episodes() -> None:
         assert len(played) == 60 and all(each.status.usable and each.attempts == 1 for each in played)
 
     asyncio.run(asyncio.wait_for(play(), 120))
+
+
+class Holds:
+    """A policy that plays when it may go on, and counts those that began."""
+
+    def __init__(self) -> None:
+        self.began, self.may_go_on = 0, asyncio.Event()
+
+    async def __call__(self, episode: Any) -> Any:
+        self.began += 1
+        await self.may_go_on.wait()
+        return await five_rolls_async(episode)
+
+
+@pytest.mark.parametrize("paused", [False, True])
+def test_episodes_wait_for_room_as_long_as_others_of_the_pool_run(
+    paused: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def play() -> None:
+        with serving(Dice, ServerConfig(max_concurrent_envs=2)) as url:
+            async with EnvPool(url, 6, backend="remote") as pool:
+                backend: Any = pool._backend
+                backend._servers.wait_s = 0.2
+                policy = Holds()
+                if paused:
+                    pool.pause()
+                playing = asyncio.ensure_future(pool.rollout(policy, [f"t{number}" for number in range(6)], seed=0))
+                done, _ = await asyncio.wait([playing], timeout=2.0)  # ten times as long as it may wait in vain
+                assert not done and policy.began == (0 if paused else 2)
+                if paused:
+                    pool.resume()
+                policy.may_go_on.set()
+                assert all(each.status.usable and each.attempts == 1 for each in await playing)
+
+    asyncio.run(asyncio.wait_for(play(), 60))
+    said = [each.getMessage() for each in caplog.records if "have room" in each.getMessage()]
+    assert said == ["pool: the servers have room for 2 of 6 sessions; others wait"]
+
+
+def test_room_that_others_have_taken_is_not_waited_for_longer() -> None:
+    async def play() -> None:
+        with serving(Dice, ServerConfig(max_concurrent_envs=2)) as url:
+            async with EnvClient(url) as one, EnvPool(url, 6, backend="remote") as pool:
+                await one.reset()
+                backend: Any = pool._backend
+                backend._servers.wait_s = 0.5
+                assert len(await pool.rollout(five_rolls_async, [f"t{number}" for number in range(6)], seed=0)) == 6
+                for server in backend.servers:  # its sessions that are not used
+                    await asyncio.gather(*(client.close() for client in server.take_idle()))
+                async with EnvClient(url, capacity_timeout_s=30.0) as other:
+                    await other.reset()
+                    with pytest.raises(PoolError, match=r"has had room for 0\.5 s"):
+                        await pool.rollout(five_rolls_async, ["t1"], seed=0)
+
+    asyncio.run(asyncio.wait_for(play(), 60))
 
 
 def test_a_dns_name_stands_for_a_server_at_each_address() -> None:

@@ -93,7 +93,8 @@ class PooledSession:
             raise SessionLost(f"the episode was lost with its server; reset: {self._lost}")
         if self._held is None:
             try:
-                self._held = await self._servers.take(give_up or time.monotonic() + self._servers.wait_s)
+                limit = give_up or time.monotonic() + self._servers.wait_s
+                self._held = await self._servers.take(lambda: limit - time.monotonic())
             except PoolError as error:
                 raise ConnectionFailed("a server of the pool", str(error)) from error
         server, client = self._held

@@ -14,7 +14,7 @@ from mcpenv_client.connection.addresses import without_password
 from mcpenv_client.errors import CapacityReached, ConnectionFailed, WireError
 from mcpenv_client.types.records import StepResult
 
-from .assignment import Played, Share
+from .assignment import Share
 from .backend import LOST, DirectRollout, Rollout, lost_result, step_failed
 from .clock import Clock
 from .episode import LATE_S, Begin, Outcome
@@ -34,7 +34,8 @@ class RemoteBackend:
         size: the total number of sessions.
         connect: makes a client of a URL, with credentials and timeouts; None: `EnvClient`.
         warm: the number of sessions in addition to ``size`` to reset ahead of need.
-        wait_s: maximum seconds to wait for a healthy server with free capacity.
+        wait_s: maximum seconds to wait for a healthy server with free capacity. They do not pass while episodes of this
+            pool run, which will leave theirs, or during a pause.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class RemoteBackend:
         self._servers = Servers(servers, self.at_once, connect=connect, wait_s=wait_s)
         self._gate, self._thread_gate = asyncio.Semaphore(size), threading.Semaphore(size)
         self._clock = Clock()
+        self._playing, self._played_at = 0, 0.0
         self._held: list[tuple[Server, Client] | None] = [None] * size
         self._threads = DaemonThreads(size + warm)
 
@@ -88,19 +90,24 @@ class RemoteBackend:
 
     async def play(self, begin: Begin, share: Share) -> list[Outcome]:
         """Play one share."""
-        give_up = time.monotonic() + self._servers.wait_s
+        since = self._clock.now()
+
+        def left_s() -> float:
+            waited_s = 0.0 if self._playing else self._clock.now() - max(since, self._played_at)
+            return self._servers.wait_s - waited_s
+
         while True:
-            server, client = await self._servers.take(give_up, blocking=not begin.is_async)
+            server, client = await self._servers.take(left_s, blocking=not begin.is_async)
             outcomes: list[Outcome] | None = None
+            self._playing += 1
             try:
                 outcomes = await self._play(begin, client, share)
-            except CapacityReached as full:
+                self._played_at = self._clock.now()
+            except CapacityReached:
                 self._servers.full(server)
-                if time.monotonic() > give_up:
-                    where = without_password(server.url)
-                    return [Played(each, LOST, error=str(full), where=where) for each in share]
                 continue
             finally:
+                self._playing -= 1
                 finished = len(outcomes) if outcomes is not None and are_fit(outcomes) else None
                 lost = any(is_lost(each) and played_of(each).status == LOST for each in outcomes or ())
                 await self._servers.give_back(server, client, finished=finished, lost=lost)
@@ -125,7 +132,7 @@ class RemoteBackend:
             if given is None:
                 return None
             if self._held[index] is None:
-                self._held[index] = await self._servers.take(give_up)
+                self._held[index] = await self._servers.take(lambda: give_up - time.monotonic())
             return await self._ask(index, lambda client: client.reset(**given))
 
         return list(await asyncio.gather(*(one(index, given) for index, given in enumerate(options))))

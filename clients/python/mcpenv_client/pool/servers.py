@@ -76,10 +76,15 @@ class Server:
     looked_at: float = float("-inf")
 
     @property
+    def room(self) -> int:
+        """The maximum of the pool's clients there; 0 if it does not answer."""
+        limit = self.window.limit if self.limit is None else min(self.window.limit, self.limit)
+        return limit if self.ill is None else 0
+
+    @property
     def free(self) -> bool:
         """True if another session may be requested from it."""
-        limit = self.window.limit if self.limit is None else min(self.window.limit, self.limit)
-        return self.ill is None and self.sessions < limit
+        return self.ill is None and (bool(self.idle) or self.sessions < self.room)
 
     def take_idle(self) -> list[Client]:
         """Return its clients without an episode, and remove them here."""
@@ -172,7 +177,7 @@ class Servers:
         self._servers: dict[str, Server] = {}
         self._read_at = float("-inf")
         self._changed = asyncio.Event()
-        self._closed = False
+        self._closed = self._said_room = False
 
     @property
     def all(self) -> list[Server]:
@@ -205,11 +210,15 @@ class Servers:
         self._closed = True
         await asyncio.gather(*(client.close() for server in self.all for client in server.take_idle()))
 
-    async def take(self, give_up: float, *, blocking: bool = False) -> tuple[Server, Client]:
+    async def take(self, left_s: Callable[[], float], *, blocking: bool = False) -> tuple[Server, Client]:
         """Return a session of the server with the most free capacity.
 
+        Args:
+            left_s: returns the seconds for which it may still wait, of `wait_s`.
+            blocking: True for a client whose blocking form is used.
+
         Raises:
-            PoolError: no server had free capacity before ``give_up``, or the pool is closed.
+            PoolError: no server has had free capacity in that time, or the pool is closed.
         """
         while True:
             if self._closed:
@@ -224,11 +233,14 @@ class Servers:
                 server = min(free, key=lambda each: (each.sessions / each.weight, random.random()))
                 server.sessions += 1
                 return server, await self._client_of(server, blocking)
-            left_s = give_up - time.monotonic()
-            if left_s <= 0:
+            if left_s() <= 0:
                 why = f"no server has had room for {self.wait_s:g} s: {self._described()}"
                 raise PoolError(why) from self._cause()
-            await self._change(min(left_s, 0.2))  # an unhealthy server may have recovered by then
+            room = sum(server.room for server in self.all)
+            if 0 < room < self._most and not self._said_room:
+                self._said_room = True
+                logger.warning("pool: the servers have room for %d of %d sessions; others wait", room, self._most)
+            await self._change(min(left_s(), 0.2))  # an unhealthy server may have recovered by then
 
     async def _client_of(self, server: Server, blocking: bool) -> Client:
         """Return a client without an episode, or a new one. A new one takes the place of one of the other form."""
