@@ -461,8 +461,13 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
         The others are read when they are used. That blocks the thread; in a coroutine use ``async for``.
         """
 
+        async def ask(start: int, stop: int) -> list[Task]:
+            if stop == start + 1:  # one request; a range needs the size of the split, too
+                return [await self.get_task(split, start)]
+            return await self.get_tasks(split, start, stop)
+
         def read(start: int, stop: int) -> list[Task]:
-            return READING.call(lambda: self.get_tasks(split, start, stop))
+            return READING.call(lambda: ask(start, stop))
 
         rows = Rows(range(await self.num_tasks(split)), read, split)
         async for _ in rows[:PAGE]:

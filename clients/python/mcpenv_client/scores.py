@@ -26,6 +26,24 @@ def reaches(value: float, wanted: float) -> bool:
     return value >= wanted or equal(value, wanted)
 
 
+def passes(score: float | None, verified: float | None, full: float | None, threshold: float | None) -> bool | None:
+    """Return True if an episode passed, which is the rule of evaluations, pools and samplers.
+
+    Args:
+        score: the return; None if it was not scored.
+        verified: the value of its verification, which then decides, and not the return; None if there was none.
+        full: the worth of a solved task, the upper bound of its ``reward_range``; None without a task.
+        threshold: a return that passes, in place of the two before; None: none.
+
+    Returns:
+        None if it has no score, or nothing to reach.
+    """
+    wanted = full if threshold is None else threshold
+    if wanted is None or score is None:
+        return None
+    return reaches(score if threshold is not None or verified is None else verified, wanted)
+
+
 def score_of(trajectory: Trajectory) -> float | None:
     """Return the sum of an episode's rewards, or None (not 0) if nothing was scored or any scoring failed."""
     if trajectory.fault is not None or any(step.fault is not None for step in trajectory.steps):

@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from mcpenv.errors import ConfigurationError
-from mcpenv_client.scores import reaches
+from mcpenv_client.scores import passes
 from mcpenv_client.types.status import COMPLETED, Status, StatusCode
 from mcpenv_client.wire.faults import describe_faults
 
@@ -155,11 +155,7 @@ class EpisodeResult:
 
         Without a threshold, the verified value, or else the return, is compared with the task's full reward.
         """
-        wanted = self.full_reward if threshold is None else threshold
-        if wanted is None or self.score is None or self.unscored:
-            return None
-        worth = self.score if threshold is not None or self.verified is None else self.verified
-        return reaches(worth, wanted)
+        return passes(None if self.unscored else self.score, self.verified, self.full_reward, threshold)
 
     def to_plain(self) -> dict[str, Any]:
         """Return the result as plain JSON data, as in the file."""

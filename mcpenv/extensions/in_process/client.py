@@ -31,6 +31,11 @@ class InProcessClient:
     def __init__(self, env: MCPEnvironment) -> None:
         self.env = env
 
+    @property
+    def name(self) -> str:
+        """The environment's name for clients."""
+        return self.env.exposed_name()
+
     async def connect(self) -> None:
         """Do nothing."""
 
@@ -105,6 +110,11 @@ class SyncInProcessClient:
 
     def __init__(self, env: MCPEnvironment) -> None:
         self.env = env
+
+    @property
+    def name(self) -> str:
+        """The environment's name for clients."""
+        return self.env.exposed_name()
 
     def close(self) -> None:
         """Close the environment."""

@@ -48,7 +48,7 @@ def test_samples_come_in_groups_with_advantages(kind: Callable[[], Any]) -> None
         assert [span.steps for span in sample.spans] == [(1,), (2,)]
         assert [span.policy_version for span in sample.spans] == [4, 5]
         assert sample.policy_version == 4
-        assert sample.usable and sample.reward is not None
+        assert sample.usable and sample.reward is not None and sample.environment == "Dice"
         assert len(sample.logprobs or []) == len(sample.tokens)
 
 

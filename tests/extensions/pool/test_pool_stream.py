@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import threading
 from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +29,9 @@ from test_env_pool import KINDS, TASKS, digests, run
 
 from mcpenv.server.serve import serving
 from mcpenv_client import EnvClient, StatusCode
-from mcpenv_client.pool import EnvPool, Played, PolicyFailed, PoolError
+from mcpenv_client.pool import EnvPool, Played, PolicyFailed, PoolError, TaskSampler
 from mcpenv_client.pool.clock import Clock
+from mcpenv_client.rows import Rows
 from mcpenv_client.types.records import Trajectory
 
 
@@ -127,6 +130,57 @@ def test_tasks_are_read_as_places_become_free_and_the_source_is_told(kind: Any) 
             async with pool.play(five_rolls, later(), group=2, seed=1) as stream:
                 groups = [(await anext(stream)).assignment.group for _ in range(8)]
         assert max(groups) < 8
+
+    run(play)
+
+
+def test_a_slow_draw_of_a_sampler_does_not_hold_the_play_of_the_others() -> None:
+    read, asked, go_on = list[int](), threading.Event(), threading.Event()
+
+    def slow(start: int, stop: int) -> list[Any]:
+        read.append(start)
+        if len(read) == 4:
+            asked.set()
+            assert go_on.wait(60), "the event loop is blocked by the read of a row"
+        return [Dice.tasks.find(f"t{number % 20}") for number in range(start, stop)]
+
+    async def play() -> None:
+        sampler = TaskSampler(Rows(range(20), slow, "train"))
+        async with EnvPool(Dice, 2) as pool, pool.play(five_rolls, sampler, seed=1) as stream:
+            coming = asyncio.ensure_future(_take(stream, 6))
+            while not asked.is_set():
+                await asyncio.sleep(0.01)
+            assert len(await pool.rollout(five_rolls, TASKS)) == 6
+            go_on.set()
+            assert len(await coming) == 6
+
+    run(play)
+
+
+async def _take(stream: Any, number: int) -> list[Played]:
+    return [await anext(stream) for _ in range(number)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_dead_server_of_rows_is_named_and_costs_no_finished_episode(kind: Any) -> None:
+    async def play() -> None:
+        with ExitStack() as stack:
+            url = stack.enter_context(serving(Dice))
+            rows = await EnvClient(url).rows("train")
+            sampler = TaskSampler(rows)
+            told: list[Played] = []
+
+            def record(played: Played) -> None:
+                told.append(played)
+                if len(told) == 3:
+                    rows._kept.clear()
+                    stack.close()
+
+            sampler.record = record  # type: ignore[method-assign]
+            async with kind() as pool:
+                with pytest.raises(PoolError, match=f"the source of tasks failed: ConnectionFailed: .*{url}") as failed:
+                    await pool.rollout(five_rolls, sampler, seed=1)
+        assert failed.value.finished == sorted(told, key=lambda each: each.assignment.number) and len(told) >= 3
 
     run(play)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 from collections import Counter
@@ -9,7 +10,9 @@ from typing import Any
 
 import pytest
 
-from mcpenv_client.pool import Assignment, Played, TaskSampler
+from mcpenv import MCPEnvironment, TaskSet
+from mcpenv_client.pool import Assignment, EnvPool, Played, TaskSampler
+from mcpenv_client.rows import Rows
 from mcpenv_client.types.status import COMPLETED
 from mcpenv_client.types.tasks import Task
 
@@ -120,6 +123,92 @@ def test_a_sampler_by_level_or_weight_does_not_measure() -> None:
     assert 650 < Counter(itertools.islice(weighted, 1000))["a"] < 850
 
 
+class Scored(MCPEnvironment):
+    """Its tasks are solved at 10, with a step that costs nothing or 3."""
+
+    SUPPORTS_CONCURRENT_SESSIONS = True
+    tasks = TaskSet([Task(id="ten", reward_range=(0.0, 10.0), prompt="Do it.")])
+
+    def __init__(self) -> None:
+        @self.tool
+        def do(worth: float, cost: float) -> str:
+            """Do it."""
+            self.worth, self.cost = worth, cost
+            return "done"
+
+    def reset(self, seed: int | None = None, episode_id: str | None = None) -> None:
+        self.worth = self.cost = 0.0
+
+    def score(self, call: Any, outcome: Any) -> float:
+        return -self.cost
+
+    def verify(self, evidence: Any) -> float:
+        return self.worth
+
+
+@pytest.mark.extension("in_process")
+@pytest.mark.parametrize("trajectories", [True, False])
+@pytest.mark.parametrize(("worth", "cost", "passed"), [(10.0, 3.0, True), (9.0, -3.0, False), (1.0, 0.0, False)])
+def test_a_task_is_solved_by_the_rule_of_evaluations(
+    trajectories: bool, worth: float, cost: float, passed: bool
+) -> None:
+    async def policy(episode: Any) -> None:
+        await episode.call_tool("do", {"worth": worth, "cost": cost})
+
+    async def body() -> Played:
+        async with EnvPool(Scored, 1) as pool:
+            (found,) = await pool.rollout(policy, [*Scored.tasks], trajectories=trajectories)
+        return found
+
+    found = asyncio.run(body())
+    assert found.passed() is passed and found.passed(threshold=8.0) is (worth - cost >= 8.0)
+    sampler = TaskSampler([*Scored.tasks])
+    sampler.record(found)
+    assert (sampler.rate("ten") > 0.5) is passed
+
+
+def test_worlds_are_drawn_by_their_weights_and_lazily() -> None:
+    read: list[tuple[str, int, int]] = []
+
+    def lazy(name: str, number: int) -> Rows:
+        def tasks(start: int, stop: int) -> list[Task]:
+            read.append((name, start, stop))
+            return [Task(id=f"{name}-{index}", split="train") for index in range(start, stop)]
+
+        return Rows(range(number), tasks, "train")
+
+    worlds: dict[str, Any] = {"office": lazy("office", 1_000_000), "terminal": lazy("terminal", 10), "list": ["a", "b"]}
+    sampler = TaskSampler(worlds, weights={"office": 2, "terminal": 1, "list": 1}, replay=0.0)
+    assert read == []
+    rows: list[Any] = [*itertools.islice(sampler, 1200)]
+    counted = Counter(row["world"] for row in rows)
+    assert 520 < counted["office"] < 680 and 230 < counted["terminal"] < 370
+    assert all(stop == start + 1 for _, start, stop in read) and len(read) <= 900
+    assert all(row["task_id"] == f"{row['world']}-{row['index']}" for row in rows if row["world"] != "list")
+    first = next(row for row in rows if row["world"] == "office")
+    sampler.record(played(first, 1.0))
+    sampler.record(played({"world": "list", "task": "b"}, 1.0))
+    sampler.record(played({"world": "elsewhere", "task": "b"}, 1.0))
+    assert sampler.rate(first) > 0.5 and sampler.state()["seen"].keys() == {
+        json.dumps(["office", "train", first["index"]]),
+        json.dumps(["list", "b"]),
+    }
+
+
+def test_levels_of_many_rows_are_read_in_some_places_only() -> None:
+    read = Counter[str]()
+
+    def tasks(start: int, stop: int) -> list[Task]:
+        read["tasks"] += stop - start
+        return [Task(id=f"{index}", split="train", level=1 + index // 400_000) for index in range(start, stop)]
+
+    sampler = TaskSampler(Rows(range(1_000_000), tasks, "train"), by="level")
+    assert read["tasks"] <= 10_100
+    rows: Any = itertools.islice(sampler, 900)
+    levels = Counter(row["level"] for row in rows)
+    assert levels.keys() == {1, 2, 3} and min(levels.values()) > 230
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -128,6 +217,10 @@ def test_a_sampler_by_level_or_weight_does_not_measure() -> None:
         ({"tasks": ["a"], "weights": [1, 2]}, "one positive number for each task"),
         ({"tasks": ["a"], "weights": [0]}, "one positive number for each task"),
         ({"tasks": ["a"], "replay": 2}, "replay is 2"),
+        ({"tasks": {"one": ["a"], "two": []}}, "at least one task of 'two'"),
+        ({"tasks": {}}, "at least one task"),
+        ({"tasks": {"one": ["a"]}, "weights": [1]}, "one positive number for each world: one"),
+        ({"tasks": {"one": ["a"]}, "weights": {"two": 1}}, "one positive number for each world: one"),
     ],
 )
 def test_arguments_of_a_sampler_that_do_not_fit_are_refused(arguments: Any, said: str) -> None:

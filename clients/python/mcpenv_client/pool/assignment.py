@@ -9,10 +9,11 @@ from typing import Any
 
 from mcpenv_client.errors import McpenvError
 from mcpenv_client.samples import Sample, SampledTurn
-from mcpenv_client.scores import score_of
+from mcpenv_client.scores import passes, score_of
 from mcpenv_client.types.model_turns import ModelTurn
 from mcpenv_client.types.records import Trajectory, components_of
 from mcpenv_client.types.status import Status
+from mcpenv_client.types.tasks import Task
 
 WORLD = "world"
 """The column of a row that names its environment, where a pool has several."""
@@ -64,6 +65,7 @@ class Played:
         where: the place that played it, such as a server's URL or a worker's process id.
         error: the text of the last error; None if there was none.
         parts: the sums of the named parts of its rewards; None if the environment did not end it.
+        environment: the name of the environment; None if it is not known.
         pool_version: the pool's ``policy_version`` when its last attempt began; None if unknown.
     """
 
@@ -79,6 +81,7 @@ class Played:
     turns: Sequence[SampledTurn] = ()
     parts: Mapping[str, float] | None = None
     pool_version: int | None = None
+    environment: str | None = None
 
     @property
     def ended(self) -> bool:
@@ -96,6 +99,26 @@ class Played:
         named = [each.policy_version for each in given if isinstance(each, (Sample, SampledTurn, ModelTurn))]
         versions = [self.pool_version if version is None else version for version in named or [None]]
         return min((version for version in versions if version is not None), default=None)
+
+    def passed(self, threshold: float | None = None) -> bool | None:
+        """Return True if the episode passed, as evaluations decide it (`mcpenv_client.scores.passes`).
+
+        Without its trajectory, its task is known only if its row is or has a `Task`; for others, 1 is full reward.
+
+        Args:
+            threshold: a reward that passes; None: what was verified, or else the reward, reaches the upper bound of the
+                task's ``reward_range``.
+
+        Returns:
+            None if it has no reward.
+        """
+        row = self.assignment.row
+        given, verified = row.get("task") if isinstance(row, Mapping) else row, (self.parts or {}).get("verified")
+        task = given if isinstance(given, Task) else None
+        if self.trajectory is not None:
+            task = self.trajectory.task or task
+            verified = None if self.trajectory.verified is None else self.trajectory.verified.value
+        return passes(self.reward, verified, 1.0 if task is None else task.reward_range[1], threshold)
 
     @classmethod
     def of(cls, assignment: Assignment, trajectory: Trajectory, status: Status, **more: Any) -> Played:

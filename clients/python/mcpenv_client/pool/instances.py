@@ -16,14 +16,32 @@ Target = str | Callable[[], Any]
 """The name of an environment: a TARGET of ``mcpenv run``, an environment's class, or a function that makes one."""
 
 
+class NamedBlocking(BlockingSession, Protocol):
+    """An environment with blocking methods."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        ...
+
+
+class NamedSession(Session, Protocol):
+    """An environment with async methods."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        ...
+
+
 class Instances(Protocol):
     """Makes environments of one target in this process."""
 
-    def blocking(self) -> BlockingSession:
+    def blocking(self) -> NamedBlocking:
         """Return a new environment with blocking methods."""
         ...
 
-    def session(self) -> Session:
+    def session(self) -> NamedSession:
         """Return a new environment with async methods."""
         ...
 

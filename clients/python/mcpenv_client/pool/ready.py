@@ -8,9 +8,8 @@ import threading
 from .assignment import Share
 from .clock import Clock
 from .episode import Begin, Outcome
-from .instances import Instances
-from .playing import are_fit, play, play_blocking
-from .sessions import BlockingSession, Session
+from .instances import Instances, NamedBlocking, NamedSession
+from .playing import are_fit, changed, play, play_blocking
 
 
 class ReadyEnvironments:
@@ -32,8 +31,8 @@ class ReadyEnvironments:
         self._at_once = at_once
         self._gate = _gate(at_once)
         self._thread_gate = None if at_once is None else threading.Semaphore(at_once)
-        self._blocking: list[BlockingSession] = []
-        self._sessions: list[Session] = []
+        self._blocking: list[NamedBlocking] = []
+        self._sessions: list[NamedSession] = []
 
     def play_blocking(self, begin: Begin, share: Share) -> list[Outcome]:
         """Play a share with a plain function. Raises as `play`."""
@@ -47,7 +46,7 @@ class ReadyEnvironments:
                 self._blocking.append(session)
             else:
                 session.close()
-        return outcomes
+        return [changed(each, environment=session.name) for each in outcomes]
 
     async def play(self, begin: Begin, share: Share) -> list[Outcome]:
         """Play a share with an async policy.
@@ -66,7 +65,7 @@ class ReadyEnvironments:
                 self._sessions.append(session)
             else:
                 await session.close()
-        return outcomes
+        return [changed(each, environment=session.name) for each in outcomes]
 
     def close(self) -> None:
         """Close the environments of blocking policies. Those of policies that run are closed when they return."""

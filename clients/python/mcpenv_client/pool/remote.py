@@ -111,7 +111,8 @@ class RemoteBackend:
                 finished = len(outcomes) if outcomes is not None and are_fit(outcomes) else None
                 lost = any(is_lost(each) and played_of(each).status == LOST for each in outcomes or ())
                 await self._servers.give_back(server, client, finished=finished, lost=lost)
-            return [changed(each, where=without_password(server.url)) for each in outcomes]
+            about = {"where": without_password(server.url), "environment": server.name}
+            return [changed(each, **about) for each in outcomes]
 
     async def _play(self, begin: Begin, client: Client, share: Share) -> list[Outcome]:
         if not client.blocking:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import operator
 import random
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from mcpenv_client.rows import Rows
-from mcpenv_client.scores import reaches
+from mcpenv_client.rows import PAGE, Rows
 from mcpenv_client.types.tasks import Task
 
-from .assignment import Played, world_of
+from .assignment import WORLD, Played, world_of
+from .threads import DaemonThreads
 
 By = Literal["weight", "level", "pass_rate"]
 """The rule of a sampler."""
@@ -35,16 +36,20 @@ class TaskSampler:
 
     The same seed and the same records in the same order give the same tasks.
 
-    Of the rows of a client or an environment, which are read when they are used, a sampler reads those that it draws.
-    Only with ``by="level"``, and in `begin_from`, it reads all of them, which blocks the thread.
+    Of the rows of a client or an environment, which are read when they are used, a sampler reads those that it draws,
+    in a pool's play in a thread beside it. With ``by="level"`` it reads their labels when it is made, of a split with
+    more than 10,000 those of 10,000 tasks in 100 places, and draws from these; in `begin_from` it reads all. That
+    blocks the thread.
 
     Args:
-        tasks: the tasks, their ids, or rows.
+        tasks: the tasks, their ids, or rows; for a `MixedPool` also a mapping of worlds to such tasks.
         by: the rule. "weight": each task by its entry of ``weights``. "level": each level as often as the others.
             "pass_rate": by ``p * (1 - p)`` of the measured rate ``p`` at which a task is solved, which is the variance
             of the rewards in its group; a task that was not played counts as 0.5, so that it comes soon.
-        weights: a positive number for each task; None: 1.
-        solved: an episode with at least this reward is solved.
+        weights: a positive number for each task; None: 1. Of a mapping of worlds, the part of each world in the draws,
+            by name; None: equal parts. A world's tasks are equal within it, but for the rule.
+        solved: an episode with at least this reward is solved; None: as `Played.passed` decides, which is the rule of
+            evaluations.
         replay: the share of the tasks that are drawn from those solved in nearly all episodes (a rate above 0.9), so
             that they are not forgotten; 0 to 1. For "pass_rate".
         memory: the number of episodes after which an old one counts for about a third.
@@ -56,32 +61,23 @@ class TaskSampler:
 
     def __init__(
         self,
-        tasks: Sequence[Row],
+        tasks: Sequence[Row] | Mapping[str, Sequence[Row]],
         *,
         by: By = "pass_rate",
-        weights: Sequence[float] | None = None,
-        solved: float = 1.0,
+        weights: Sequence[float] | Mapping[str, float] | None = None,
+        solved: float | None = None,
         replay: float = 0.1,
         memory: int = 16,
         seed: int = 0,
     ) -> None:
         if by not in get_args(By):
             raise ValueError(f"by is {by!r}; use one of: {', '.join(get_args(By))}")
-        if not len(tasks):
-            raise ValueError("a sampler needs at least one task")
         if not 0 <= replay <= 1 or memory < 1:
             raise ValueError(f"replay is {replay} and memory {memory}; use 0 to 1, and 1 or more")
-        if weights is not None and (len(weights) != len(tasks) or not all(weight > 0 for weight in weights)):
-            raise ValueError("weights needs one positive number for each task")
-        self._tasks, self._by, self._replay, self._memory, self._solved = tasks, by, replay, memory, solved
-        self._weights = list(weights) if weights is not None else [1.0] * len(tasks)
-        self._places: dict[str, list[int]] = {}
-        for place, task in enumerate(() if isinstance(tasks, Rows) else tasks):
-            self._places.setdefault(_name(task), []).append(place)
+        self._tasks, self._by, self._replay, self._memory, self._solved = _Tasks(tasks), by, replay, memory, solved
+        self._weights = self._tasks.weights(weights)
         if by == "level":
-            levels = [_level(task) for task in tasks]
-            sizes = Counter(levels)
-            self._weights = [each / sizes[level] for each, level in zip(self._weights, levels, strict=True)]
+            self._weights = self._tasks.weights_by_level(self._weights)
         self._seen: dict[str, Seen] = {}
         self._random = random.Random(seed)
         self._weigh()
@@ -90,12 +86,26 @@ class TaskSampler:
         while True:
             yield self.draw()
 
+    async def __aiter__(self) -> AsyncIterator[Row]:
+        """Yield tasks, each read in a thread: a server may be slow."""
+        threads = DaemonThreads(1)
+        try:
+            while True:
+                place = self._next_place()
+                wait = asyncio.get_running_loop().run_in_executor
+                yield await wait(threads, self._tasks.at, place) if self._tasks.lazy else self._tasks.at(place)
+        finally:
+            threads.shutdown()
+
     def draw(self) -> Row:
         """Return the next task."""
+        return self._tasks.at(self._next_place())
+
+    def _next_place(self) -> int:
         chances = self._chances
         if self._by == "pass_rate" and self._random.random() < self._replay and self._mastered.total:
             chances = self._mastered
-        return self._tasks[chances.place_at(self._random.random())]
+        return chances.place_at(self._random.random())
 
     def _weigh(self) -> None:
         """Compute the chances of all tasks."""
@@ -111,21 +121,10 @@ class TaskSampler:
     def _reweigh(self, name: str) -> None:
         """Compute the chances of a task anew, after its rate changed."""
         rate = self._seen[name].rate
-        for place in self._places_of(name) if self._by == "pass_rate" else ():
+        for place in self._tasks.places_of(name) if self._by == "pass_rate" else ():
             weight = self._weights[place]
             self._chances.change(place, weight * _chance(rate))
             self._mastered.change(place, weight if rate > MASTERED else 0.0)
-
-    def _places_of(self, name: str) -> list[int]:
-        """Return the places of a task; none if it is not one of these."""
-        if not isinstance(self._tasks, Rows):
-            return self._places.get(name, [])
-        try:
-            split, index = json.loads(name)
-        except (ValueError, TypeError):  # the name of another kind of task
-            return []
-        place = self._tasks.place_of(split, index)
-        return [] if place is None else [place]
 
     def rate(self, task: Row) -> float:
         """Return the measured rate at which a task is solved; 0.5 before its first episode."""
@@ -133,12 +132,12 @@ class TaskSampler:
 
     def record(self, played: Played) -> None:
         """Take the result of an episode. Results without a reward, and of other tasks, are ignored."""
-        row = played.assignment.row
-        if row is None or played.reward is None or not self._places_of(_name(row)):
+        row, passed = played.assignment.row, played.passed(self._solved)
+        if row is None or passed is None or not self._tasks.places_of(_name(row)):
             return
         seen = self._seen.setdefault(_name(row), Seen())
         seen.episodes += 1
-        seen.rate += (float(reaches(played.reward, self._solved)) - seen.rate) / min(seen.episodes + 1, self._memory)
+        seen.rate += (float(passed) - seen.rate) / min(seen.episodes + 1, self._memory)
         self._reweigh(_name(row))
 
     def begin_from(self, summary: Mapping[str, Any], world: str | None = None, episodes: int = 4) -> int:
@@ -160,7 +159,7 @@ class TaskSampler:
         measured = {each["name"]: each for each in summary["tasks"] if each["scored"] and each["passed"] is not None}
         levels = {each["label"]: each["pass_rate"] for each in summary["labels"] if each["kind"] == "level"}
         found = 0
-        for row in self._tasks:
+        for row in self._tasks.all():
             if world_of(row) != world:
                 continue
             known, level = measured.get(_id(row) or ""), levels.get(str(_level(row)))
@@ -191,6 +190,9 @@ MASTERED = 0.9
 
 LEAST = 0.01
 """The smallest chance of a task, where a task that is solved in half of the episodes has 0.25."""
+
+BLOCKS = 100
+"""The number of places of a split in which `PAGE` labels are read, if there are more tasks than that."""
 
 _UNSEEN = Seen()
 
@@ -229,6 +231,94 @@ class _Chances:
                 left -= self._sums[node]
                 node += 1
         return node - self._number
+
+
+class _Tasks:
+    """The tasks of a sampler, of one world or of several. Rows that are read when they are used are not read before.
+
+    Args:
+        tasks: as for `TaskSampler`.
+
+    Attributes:
+        lazy: True if the use of a task may read it.
+
+    Raises:
+        ValueError: there is no task.
+    """
+
+    def __init__(self, tasks: Sequence[Row] | Mapping[str, Sequence[Row]]) -> None:
+        self._mixed = isinstance(tasks, Mapping)
+        self._parts: dict[str | None, Sequence[Row]] = dict(
+            tasks.items() if isinstance(tasks, Mapping) else [(None, tasks)]
+        )
+        self._starts, self._number = dict[str | None, int](), 0
+        self._places: dict[str, list[int]] = {}
+        self.lazy = any(isinstance(part, Rows) for part in self._parts.values())
+        for world, part in self._parts.items():
+            if not len(part):
+                raise ValueError("a sampler needs at least one task" + (f" of {world!r}" if self._mixed else ""))
+            self._starts[world] = self._number
+            for place, task in enumerate(() if isinstance(part, Rows) else part, self._number):
+                self._places.setdefault(_name(self._row(world, task)), []).append(place)
+            self._number += len(part)
+        if not self._number:
+            raise ValueError("a sampler needs at least one task")
+
+    def _row(self, world: str | None, task: Row) -> Row:
+        if not self._mixed:
+            return task
+        return {**(task if isinstance(task, Mapping) else {"task": task}), WORLD: world}
+
+    def at(self, place: int) -> Row:
+        """Return the task at a place."""
+        world = next(world for world, start in reversed(self._starts.items()) if start <= place)
+        return self._row(world, self._parts[world][place - self._starts[world]])
+
+    def all(self) -> Iterator[Row]:
+        """Yield all tasks."""
+        return (self._row(world, task) for world, part in self._parts.items() for task in part)
+
+    def places_of(self, name: str) -> list[int]:
+        """Return the places of a task; none if it is not one of these."""
+        if name in self._places or not self.lazy:
+            return self._places.get(name, [])
+        try:
+            *worlds, split, index = json.loads(name)
+        except (ValueError, TypeError):  # the name of another kind of task
+            return []
+        world = worlds[0] if worlds else None
+        part = self._parts.get(world) if world is None or isinstance(world, str) else None
+        place = part.place_of(split, index) if isinstance(part, Rows) else None
+        return [] if place is None else [self._starts[world] + place]
+
+    def weights(self, given: Sequence[float] | Mapping[str, float] | None) -> list[float]:
+        """Return the weight of each task.
+
+        Raises:
+            ValueError: they do not fit the tasks.
+        """
+        if not self._mixed:
+            weights = [1.0] * self._number if given is None else [*given]
+            if isinstance(given, Mapping) or len(weights) != self._number or not all(each > 0 for each in weights):
+                raise ValueError("weights needs one positive number for each task")
+            return weights
+        shares: Any = dict.fromkeys(self._parts, 1.0) if given is None else given
+        if not isinstance(shares, Mapping) or shares.keys() != self._parts.keys() or min(shares.values()) <= 0:
+            raise ValueError(f"weights needs one positive number for each world: {', '.join(map(str, self._parts))}")
+        return [shares[world] / len(part) for world, part in self._parts.items() for _ in range(len(part))]
+
+    def weights_by_level(self, weights: Sequence[float]) -> list[float]:
+        """Return the weights such that the levels of a world are drawn equally often, in sum as the world before."""
+        found = [0.0] * self._number
+        for world, part in self._parts.items():
+            start, lazy = self._starts[world], isinstance(part, Rows)
+            firsts = range(0, len(part), max(len(part) // BLOCKS, PAGE)) if lazy else [0]
+            blocks = [(first, part[first : first + PAGE] if lazy else part) for first in firsts]
+            levels = {at: _level(task) for first, block in blocks for at, task in enumerate(block, first)}
+            sizes = Counter(levels.values())
+            for at, level in levels.items():
+                found[start + at] = weights[start + at] * len(part) / (len(sizes) * sizes[level])
+        return found
 
 
 def _chance(rate: float) -> float:

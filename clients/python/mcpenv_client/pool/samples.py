@@ -13,7 +13,7 @@ from mcpenv_client.samples.rendered import ChatTokens
 from mcpenv_client.scores import advantages_of_scores
 from mcpenv_client.types.model_turns import ModelTurn
 
-from .assignment import Played
+from .assignment import Played, world_of
 
 logger = logging.getLogger("mcpenv")
 
@@ -50,6 +50,7 @@ class GroupSamples:
     def _samples(self, played: Played, advantage: float | None) -> list[Sample]:
         about: dict[str, Any] = {
             "group": played.assignment.group,
+            "environment": world_of(played.assignment.row) or played.environment,
             "advantage": advantage,
             "reward": played.reward,
             "status": played.status.code.value,

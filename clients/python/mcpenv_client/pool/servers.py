@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 import socket
@@ -63,6 +64,7 @@ class Server:
         ill: the reason why it does not answer; None if it does.
         error: the error of the last check; None if it was answered.
         looked_at: the time of the last check, by `time.monotonic`.
+        name: the name of its environment; None if it does not say it.
     """
 
     url: str
@@ -74,6 +76,7 @@ class Server:
     ill: str | None = None
     error: Exception | None = None
     looked_at: float = float("-inf")
+    name: str | None = None
 
     @property
     def room(self) -> int:
@@ -293,7 +296,8 @@ class Servers:
         timeout_s = CHECK_S if timeout_s is None else timeout_s
         server.looked_at, server.error = time.monotonic(), None
         try:
-            capacity = await asyncio.wait_for(self._connect(server.url).capacity(), timeout_s)
+            client = self._connect(server.url)
+            capacity = await asyncio.wait_for(client.capacity(), timeout_s)
         except (McpenvError, asyncio.TimeoutError) as error:
             if isinstance(error, ConnectionFailed) and error.http_status is not None:
                 server.ill = server.limit = None  # it answers without that number
@@ -308,6 +312,9 @@ class Servers:
             # A server that accepts no new sessions may still serve those that this pool has there.
             server.limit = server.sessions + len(server.idle) + capacity.available_slots
             server.ill = None if capacity.ready or server.limit else capacity.reason or "it accepts no new sessions"
+            if server.name is None:
+                with contextlib.suppress(McpenvError, asyncio.TimeoutError):
+                    server.name = (await asyncio.wait_for(client.metadata(), timeout_s)).get("name")
 
     def full(self, server: Server) -> None:
         """Record that a server refused a session."""
