@@ -16,6 +16,7 @@ from mcpenv.errors import DamagedRecord
 from mcpenv.extensions.exports.page import episode_page, policy
 from mcpenv.extensions.live.extension import media
 from mcpenv.extensions.records.record_index import RecordIndex, RowFilter
+from mcpenv.extensions.records.transcript import transcript_of
 from mcpenv.server.app import EnvServer
 from mcpenv.server.control.http import answered, plain_json
 from mcpenv.server.extension import Access, Doc, Extension, ServerRoute, object_of
@@ -145,7 +146,7 @@ class RecordRoutes:
         if found is None:
             return None
         line, episode = found
-        return plain_json({"episode": decode(line), "hashes": _hashes(episode)})
+        return plain_json({"episode": decode(line), "hashes": _hashes(episode), "transcript": transcript_of(episode)})
 
 
 def _hashes(episode: RecordedEpisode) -> dict[str, Any]:
@@ -203,6 +204,10 @@ _ROWS = Doc(
     },
     errors={422: "No such condition"},
 )
-_EPISODE = Doc("One recorded episode", object_of({"episode": _OBJECT, "hashes": _OBJECT}), errors=_NO_EPISODE)
+_EPISODE = Doc(
+    "One recorded episode",
+    object_of({"episode": _OBJECT, "hashes": _OBJECT, "transcript": _OBJECTS}),
+    errors=_NO_EPISODE,
+)
 _PAGE = Doc("One recorded episode as an HTML file to keep", "text/html", gives=_FILE, errors=_NO_EPISODE)
 _IMAGE = Doc("An image or sound of a recorded episode", "*/*", gives=_FILE, errors={404: "No such image or sound"})

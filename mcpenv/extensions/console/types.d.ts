@@ -268,13 +268,19 @@ type PlayedCardMaker = (history: Played[], index: number, reset: Plain, guarded:
 type CallsReader = (id: string, count: number, signal: AbortSignal) => Promise<Replay>;
 
 /** Reads the recorded episode at a path. */
-type RecordReader = (path: string, signal: AbortSignal) => Promise<{ episode: Episode; hashes: Hashes }>;
+type RecordReader = (path: string, signal: AbortSignal) => Promise<{ episode: Episode; hashes: Hashes; transcript: Said[] }>;
 
 /** Shows one recorded episode. */
 type EpisodePage = (id: string, context: PageContext, signal: AbortSignal) => Promise<void>;
 
 /** Shows two recorded episodes beside each other. */
 type ComparisonPage = (id: string, other: string, context: PageContext, signal: AbortSignal) => Promise<void>;
+
+/** Sorts the messages of a transcript by the step that comes next. */
+type TranscriptReader = (entries: Said[]) => { before: Map<number, Message[]>; rest: Message[] };
+
+/** Makes the element of a message. `turns` are those of the episode's model. */
+type MessageMaker = (message: Message, turns?: ModelTurn[] | null) => HTMLElement;
 
 /** Makes the list of an episode's model turns, if it has some. `onStep` shows a step. */
 type TurnsMaker = (turns: ModelTurn[] | null | undefined, onStep: OnStep) => HTMLElement | null;
@@ -429,6 +435,37 @@ interface TurnTokens {
   ids: number[] | null;
   logprobs: (number | null)[] | null;
   texts: string[] | null;
+}
+
+/** A step of a transcript, by its number, or a message. */
+type Said = { step: number } | Message;
+
+/** A message of a transcript. `turn` is the index of the model's turn that it answers. */
+interface Message {
+  role: string;
+  parts: MessagePart[];
+  turn?: number;
+}
+
+/** A part of a message: a text, a thought, an error, a call, a result, an image or data. */
+interface MessagePart {
+  type: string;
+  text?: string;
+  name?: string;
+  arguments?: unknown;
+  /** Of a call: the step that it made. */
+  step?: number | null;
+  /** Of a result. */
+  parts?: MessagePart[];
+  value?: unknown;
+}
+
+/** What a list of steps shows beside them: what stands at the foot of a step, and the messages before it. */
+interface StepListOptions {
+  onSelect?: (number: number) => void;
+  beside?: (number: number) => Child;
+  before?: Map<number, Message[]>;
+  turns?: ModelTurn[] | null;
 }
 
 /** Shows the step of a number. */

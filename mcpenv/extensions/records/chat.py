@@ -64,7 +64,7 @@ def call_id_of(step: StepRecord) -> str:
 def prompt_of(episode: RecordedEpisode) -> str:
     """Return the prompt of an episode: the recorded one, else the first observation as JSON, else a placeholder."""
     trajectory = episode.trajectory
-    prompt = _first_prompt(trajectory)
+    prompt = recorded_prompt(trajectory)
     if prompt:
         return prompt
     seen = _first_observation(trajectory)
@@ -99,7 +99,8 @@ def failed(step: StepRecord) -> bool:
     return step.outcome.error is not None or (result is not None and result.is_error)
 
 
-def _first_prompt(trajectory: Trajectory) -> str | None:
+def recorded_prompt(trajectory: Trajectory) -> str | None:
+    """Return the prompt of the first observation, else that of the task; None without one."""
     metadata = (trajectory.observation or {}).get("metadata")
     said = metadata.get("prompt") if isinstance(metadata, dict) else None
     if isinstance(said, str) and said:

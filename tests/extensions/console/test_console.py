@@ -24,7 +24,7 @@ from mcpenv.server.config import ServerConfig
 from mcpenv.server.serve import serving
 
 TOKEN = "the-control-token"
-BUDGET = 153_000
+BUDGET = 220_000
 """The most bytes of all files."""
 
 

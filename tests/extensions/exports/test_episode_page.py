@@ -152,9 +152,9 @@ def test_requests_to_a_model_stand_before_the_steps_that_they_made(tmp_path: Pat
     wanted = (
         "Model, turn 0",
         "1234 tokens in, 5 out",
+        "<b>first</b>",
         "mcp__env__add",
         "(step 1)",
-        "<b>first</b>",
         "1. add",
         "it hung up",
         "2. add",

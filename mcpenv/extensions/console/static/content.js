@@ -45,7 +45,27 @@ export function jsonOf(value) {
 
 /** Return a text as it is, with a button that copies it. @param {string} text @param {string} name what it is, for screen readers */
 export function codeOf(text, name) {
-	return el("div.block", region("pre", name, text), copyButton(text, name));
+	return el("div.block", region("pre", name, ...coloured(text)), copyButton(text, name));
+}
+
+/** Return a text with the colours that a terminal would show, without what else tells a terminal something. @param {string} text @returns {Child[]} */
+function coloured(text) {
+	if (!text.includes("\x1b")) return [text];
+	/** @type {string[]} */
+	let style = [];
+	return text.split(/(\x1b\[[\d;]*m)/).map((piece, index) => {
+		if (index % 2 === 0) {
+			const shown = piece.replace(/\x1b(\[[\d;?]*[A-Za-z]|\][^\x07]*\x07|.)/g, "");
+			return style.length && shown ? el("span", { class: style.join(" ") }, shown) : shown;
+		}
+		for (const code of piece.slice(2, -1).split(";").map(Number)) {
+			if (code === 0) style = [];
+			else if (code === 1) style.push("bold");
+			else if (code >= 30 && code < 38 || code >= 90 && code < 98) style = [...style.filter((each) => !each.startsWith("ansi")), `ansi-${code % 10}`];
+			else if (code === 39) style = style.filter((each) => !each.startsWith("ansi"));
+		}
+		return "";
+	});
 }
 
 /** @param {Block["resource"] & {}} resource */
@@ -58,7 +78,17 @@ function resourceOf({ uri, mimeType, text, blob = "" }) {
 function mediaOf(declared = "", data = "", otherwise, ref) {
 	const type = declared.toLowerCase().split(";")[0]?.trim() ?? "";
 	const src = ref !== undefined ? address(ref).href : BASE64.test(data) && `data:${type};base64,${data}`;
-	if (src && IMAGE.test(type)) return el("img", { src, alt: `Image (${type}) returned by the environment` });
+	if (src && IMAGE.test(type)) return el("button.picture", { type: "button", "aria-label": "Show the image large", onclick: () => enlarge(src) },
+		el("img", { src, alt: `Image (${type}) returned by the environment` }));
 	if (src && SOUND.test(type)) return el("audio", { src, controls: true, "aria-label": `Sound (${type}) returned by the environment` });
 	return otherwise;
+}
+
+/** Show an image over the page, until it is clicked or Escape is pressed. @param {string} src */
+function enlarge(src) {
+	const dialog = el("dialog.lightbox", { "aria-label": "Image" }, el("img", { src, alt: "Image returned by the environment" }));
+	dialog.addEventListener("click", () => dialog.close());
+	dialog.addEventListener("close", () => dialog.remove());
+	document.body.append(dialog);
+	dialog.showModal();
 }

@@ -7,21 +7,25 @@ import { countText, durationText, endText, momentText, numberText, partsText, re
 import { onKeys } from "./frame.js";
 import { written } from "./numbers.js";
 import { StepList, answerOf, statusText } from "./step.js";
+import { messageOf, spokenOf } from "./transcript.js";
 import { turnsOf } from "./turns.js";
 
 /** Show an episode. @type {EpisodePage} */
 export async function showEpisode(id, { root, base, query, session }, signal) {
 	const path = recordPath(id, base);
-	const { episode } = await recorded(path, signal);
+	const { episode, transcript } = await recorded(path, signal);
 	if (signal.aborted) return;
 	const { trajectory, model_turns: turns } = episode;
+	const { before, rest } = spokenOf(transcript);
 	const { dropped } = trajectory;
 	const steps = stepsOf(episode);
 	const playable = session.mode === "simulation" && dropped === 0;
-	const list = new StepList(`${path}/blobs/`, signal, (number) => {
-		query.set("step", String(number));
-		history.replaceState(null, "", `#/${path}?${query}`);
-	}, (number) => playable && el("p", link(`#/play?record=${encodeURIComponent(id)}&steps=${number}`, "Play on from here")));
+	const list = new StepList(`${path}/blobs/`, signal, { before, turns,
+		onSelect: (number) => {
+			query.set("step", String(number));
+			history.replaceState(null, "", `#/${path}?${query}`);
+		},
+		beside: (number) => playable && el("p", link(`#/play?record=${encodeURIComponent(id)}&steps=${number}`, "Play on from here")) });
 	list.begin(trajectory);
 	list.append(steps);
 	const charts = new Charts(true);
@@ -34,10 +38,19 @@ export async function showEpisode(id, { root, base, query, session }, signal) {
 			playable && link(`#/play?record=${encodeURIComponent(id)}`, "Play it again"), link(address(`${path}/page.html`).href, "Save as one HTML file")),
 		cardOf("Summary", factsOf(episode, base)), charts.element,
 		finder(list, signal), el("h2", countText(dropped + steps.length, "step")),
-		list.element, turnsOf(turns, (step) => list.select(step - dropped - 1)));
+		el("div.outlined", outlineOf(list), el("div", list.element, ...rest.map((message) => el("div.card", messageOf(message, turns))))),
+		turnsOf(turns, (step) => list.select(step - dropped - 1)));
 	charts.draw(steps, trajectory, turns);
 	const wanted = Number(query.get("step") ?? 0) - dropped - 1;
 	if (wanted >= 0) list.select(wanted);
+}
+
+/** Return the links to all steps, with their rewards. @param {StepList} list */
+function outlineOf(list) {
+	return el("div.outline", { role: "navigation", "aria-label": "Outline" }, el("ol", ...list.steps.map((step, index) => el("li",
+		button(`${list.number(index)}. ${step.call.name}`, () => list.select(index), { class: "quiet" }),
+		step.outcome.error && el("span.error", " failed"),
+		step.reward && step.reward.value !== 0 && el(step.reward.value < 0 ? "span.error" : "span.good", ` ${numberText(step.reward.value)}`)))));
 }
 
 /** Return the steps of an episode, with the observations of own actions. @param {Episode} episode @returns {Step[]} */

@@ -6,6 +6,7 @@ import { add, el, fill, folded, muted, tableOf } from "./dom.js";
 import { countText, durationText, endText, listText, momentText, numberText, partsText } from "./format.js";
 import { read, written } from "./numbers.js";
 import { LazyRows } from "./rows.js";
+import { messageOf } from "./transcript.js";
 
 /** The most characters of arguments in the heading of a step. */
 const SHORT = 100;
@@ -104,15 +105,17 @@ export class StepList {
 	/**
 	 * @param {string} blobs the path of the record's blobs
 	 * @param {AbortSignal} signal
-	 * @param {(number: number) => void} [onSelect]
-	 * @param {(number: number) => Child} [beside] what a step has at its foot
+	 * @param {StepListOptions} [options]
 	 */
-	constructor(blobs, signal, onSelect, beside) {
+	constructor(blobs, signal, { onSelect, beside, before, turns } = {}) {
 		this.onSelect = onSelect;
+		this.before = before;
 		this.rows = new LazyRows(
 			(index) => el("li.card.step", { tabindex: "-1", "data-step": this.number(index),
 				"aria-current": index === this.selected ? "step" : null }, stepHead(this.#step(index), this.number(index))),
 			(row, index) => {
+				const said = before?.get(this.number(index)) ?? [];
+				row.prepend(...said.map((message) => messageOf(message, turns)));
 				addStepBody(row, this.#step(index), blobs, this.#earlier[index]);
 				add(row, beside?.(this.number(index)));
 			}, signal);
@@ -160,12 +163,13 @@ export class StepList {
 		this.onSelect?.(this.number(index));
 	}
 
-	/** Return the indices of the steps whose call or outcome has a text, in any case. @param {string} text */
+	/** Return the indices of the steps whose call, outcome or messages before it have a text, in any case. @param {string} text */
 	find(text) {
 		const wanted = text.toLowerCase();
 		return this.steps.flatMap((step, index) => {
 			const { call, outcome, observation, logs } = step;
-			const plain = JSON.stringify([call.name, call.arguments, outcome.result?.structured_content, outcome.error, observation, logs]);
+			const plain = JSON.stringify([call.name, call.arguments, outcome.result?.structured_content, outcome.error, observation, logs,
+				this.before?.get(this.number(index))]);
 			const texts = outcome.result?.content.map((block) => block.text) ?? [];
 			return [plain, ...texts].join("\n").toLowerCase().includes(wanted) ? [index] : [];
 		});

@@ -6,14 +6,14 @@ import time
 from xml.etree.ElementTree import Element
 
 from mcpenv.extensions.records.texts import reward_text, status_text
+from mcpenv.extensions.records.transcript import Entry, transcript_of
 from mcpenv.trajectories.episode import CONTEXT, NOT_RECORDED, RecordedEpisode
 from mcpenv.trajectories.summary import components_of, fault_of, named_task_of
-from mcpenv_client.types.records import StepRecord
 
-from .contents import Contents, json_of, line_of, text_of
+from .contents import Contents, json_of, line_of
 from .markup import Child, el, facts
 from .step import Steps
-from .turns import Turn, message_element, request_element, turns_of
+from .turns import message_element
 
 
 def episode_element(episode: RecordedEpisode, contents: Contents, fragment: str) -> Element:
@@ -23,24 +23,24 @@ def episode_element(episode: RecordedEpisode, contents: Contents, fragment: str)
         fragment: its id in the page.
     """
     trajectory, steps = episode.trajectory, Steps(episode, contents, fragment)
-    task, reset = trajectory.task, trajectory.observation
+    by_number = {step.call.step: step for step in trajectory.steps}
+    reset = trajectory.observation
 
-    def element(turn: Turn) -> Element:
-        if isinstance(turn, StepRecord):
-            return steps.element(turn)
-        return request_element(*turn) if isinstance(turn, tuple) else message_element(turn, contents)
+    def element(entry: Entry) -> Element:
+        if "step" in entry:
+            return steps.element(by_number[entry["step"]])
+        return message_element(entry, episode.model_turns or (), contents)
 
     count = trajectory.dropped + len(trajectory.steps)
     return el(
         "article",
         el("h2", "Episode ", el("code", episode.id), id=fragment),
         el("section", _facts(episode), class_="card", aria_label="Summary"),
-        _card("Task", text_of(task.prompt)) if task is not None and task.prompt and episode.messages is None else None,
         _details("Reset", *contents.value(reset)) if reset else None,
         *(_details(name.replace("_", " "), json_of(value)) for name, value in episode.extra.items() if name in _EXTRA),
         el("p", f"{count} step{'' if count == 1 else 's'}"),
         _dropped(trajectory.dropped),
-        *map(element, turns_of(episode)),
+        *map(element, transcript_of(episode)),
     )
 
 
@@ -82,10 +82,6 @@ def _list(sentences: list[str]) -> Element | None:
 
 def _dropped(count: int) -> Element | None:
     return el("p", f"The first {count} steps are not in the record.", class_="warn") if count else None
-
-
-def _card(title: str, body: Element) -> Element:
-    return el("section", el("h3", title), body, class_="card")
 
 
 def _details(title: str, *body: Element) -> Element:
