@@ -99,6 +99,15 @@ def test_a_thought_that_is_not_closed_lasts_to_the_end(form: TextCalls) -> None:
     assert read(f"<think>{written(form, 'sell', {})}", form) == []
 
 
+@pytest.mark.parametrize("form", get_args(TextCalls))
+@pytest.mark.parametrize("data", [{"a": "</think>"}, {"a": "[/THINK]", "b": {"c": ["</think>"]}}])
+def test_a_mark_inside_of_json_ends_no_thought(form: TextCalls, data: dict[str, Any]) -> None:
+    thought, said = written(form, "sell", {"data": data}), written(form, "buy", {})
+    assert read(f"<think>{thought};{said}", form) == []
+    assert read(f"<think>{thought};{said}</think>{said}", form) == [("buy", {})]
+    assert read(f'<think>{{"a": "</think>{said}', form) == [("buy", {})]
+
+
 def test_only_the_first_end_of_a_thought_without_a_beginning_takes_back_what_was_read() -> None:
     call = written("hermes", "buy", {})
     assert read(f"<think>no</think>{call}</think>{call}", "hermes") == [("buy", {}), ("buy", {})]
@@ -165,6 +174,9 @@ def test_a_call_that_cannot_be_read_says_why(form: TextCalls, text: str, problem
         "<tool_call><function=buy>" + "<parameter=text>" * 20_000,
         "<think>" * 20_000,
         "</think>" * 20_000,
+        "<think>" + '<tool_call>{"a": ["' * 10_000 + "</think>",
+        "<think>" + '{"a": [{}, ' * 20_000 + "</think>",
+        "<think>" + '[{"a": 1}, ' * 20_000 + "</think>",
         '{"name": ' * 20_000,
         '{"name": ' * 9_000 + "1" + "}" * 9_000,  # Python's own reader stops at 10,000 levels
         "[TOOL_CALLS]a" * 20_000,

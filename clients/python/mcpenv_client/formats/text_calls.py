@@ -42,6 +42,7 @@ _AFTER_VALUE = re.compile(r"\s*(?:<parameter=[^<>]+>|</function>|</?tool_call>|\
 _VALUE_END = "</parameter>"
 _COMPACT = re.compile(r"\s*([^\s\[\]{}]+)\s*(?:\[CALL_ID\]\s*[\w-]*\s*)?(?:\[ARGS\])?\s*(?=\{)")
 _SPACE = re.compile(r"\s*")
+_JSON = re.compile(r"[{\[]")
 _BRACKET_OR_STRING = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[\]{}]', re.DOTALL)
 _BETWEEN = re.compile(r"(?:[\s;,}\[\]]|```(?:json)?)*")
 """Text between the JSON objects of Llama, and before the first: separators, and the marks of lists and of code."""
@@ -53,7 +54,7 @@ def calls_in(text: str, form: TextCalls, tools: ProviderTools) -> Iterator[Found
     """Yield the calls in a text, or the reason in place of a call that cannot be read.
 
     A call inside a thought is none. A thought that is not closed lasts to the end of the text. If the first mark of a
-    thought is its end, the thought began in the prompt.
+    thought is its end, the thought began in the prompt. Marks inside of JSON values are none.
 
     Raises:
         ValueError: there is no such form.
@@ -109,10 +110,23 @@ class _Scan:
                 return calls
 
     def _after_thought(self, at: int) -> int:
-        for mark in _THOUGHT.finditer(self._text, at):
-            if any(mark.groups()):
+        """Return the position after the end of a thought. Marks inside of JSON values do not end it."""
+        mark = _THOUGHT.search(self._text, at)
+        while mark is not None:
+            value = _JSON.search(self._text, at, mark.start())
+            if value is None and any(mark.groups()):
                 return mark.end()
+            at = mark.end() if value is None else self._past_json(value.start())
+            if mark.start() < at:
+                mark = _THOUGHT.search(self._text, at)
         return len(self._text)
+
+    def _past_json(self, at: int) -> int:
+        """Return the position after the JSON value at a position, or the next position if there is none."""
+        try:
+            return self._json(at)[1]
+        except ValueError:
+            return at + 1
 
     def _json(self, at: int) -> tuple[Any, int]:
         """Return the JSON value at a position, and the position after it.
