@@ -32,6 +32,9 @@ from .task import HarborTask
 
 logger = logging.getLogger("mcpenv.harbor")
 
+CHUNK = 65_536
+"""Maximum bytes to read of an output at a time."""
+
 ENGINES = ("docker", "podman")
 _PID = "/tmp/.mcpenv-"
 _KEEP_OWNER = {"docker": ("--archive",), "podman": ("--archive=false",)}
@@ -190,7 +193,7 @@ class ContainerBox(Box):
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
-        talk = asyncio.create_task(process.communicate(stdin))
+        talk = asyncio.create_task(_communicate(process, stdin, max_output))
         timed_out = False
         try:
             await asyncio.wait_for(asyncio.shield(talk), timeout_s)
@@ -200,7 +203,7 @@ class ContainerBox(Box):
         except asyncio.CancelledError:
             await self._kill(process, talk, pid)
             raise
-        stdout, stderr = (cut(output, max_output) for output in await talk)
+        stdout, stderr = await talk
         return Done(TIMED_OUT if timed_out else process.returncode or 0, stdout, stderr, timed_out=timed_out)
 
     async def begin_verification(self, tests: Sequence[Path], *, goes_on: bool = False) -> str | None:
@@ -304,6 +307,29 @@ class ContainerBox(Box):
         _, unfinished = await asyncio.wait([talk], timeout=KILLED_WITHIN_S)
         if unfinished:
             process.kill()
+
+
+async def _communicate(process: asyncio.subprocess.Process, stdin: bytes, most: int) -> tuple[bytes, bytes]:
+    """Return the outputs of a process, cut to ``most`` bytes each. What is left out is not kept in memory either."""
+    assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+    outputs = asyncio.gather(_beginning_and_end(process.stdout, most), _beginning_and_end(process.stderr, most))
+    with suppress(BrokenPipeError, ConnectionResetError):
+        process.stdin.write(stdin)
+        await process.stdin.drain()
+    process.stdin.close()
+    stdout, stderr = await outputs
+    await process.wait()
+    return stdout, stderr
+
+
+async def _beginning_and_end(stream: asyncio.StreamReader, most: int) -> bytes:
+    kept, size = bytearray(), 0
+    while chunk := await stream.read(CHUNK):
+        kept += chunk
+        size += len(chunk)
+        if len(kept) > 2 * most:
+            del kept[most:-most]
+    return cut(bytes(kept), most, size)
 
 
 def _q(path: object) -> str:

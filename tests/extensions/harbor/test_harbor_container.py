@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import resource
 import signal
 import socket
 import subprocess
@@ -89,6 +91,18 @@ def test_an_agent_cannot_write_the_reward_and_a_command_has_its_time_limit(tmp_p
             env, "mkdir -p /logs/verifier; (while :; do echo 1 > /logs/verifier/reward.json; done) >/dev/null 2>&1 &"
         )
         assert env.end().reward == 0.0
+
+
+def test_an_output_without_end_costs_the_server_no_memory(tmp_path: Path) -> None:
+    with served(harbor_task(tmp_path / "hello", image=IMAGE))() as env:
+        env.reset()
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        long = execute(env, "echo begin; for i in {1..400}; do printf '%*s' 1000000 x; done; echo end")
+        grown_mib = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    assert long["stdout"].startswith("begin\n  ")
+    assert long["stdout"].endswith("xend\n")
+    assert re.search(r"\n\[\.\.\. 399968\d{3} bytes left out \.\.\.\]\n", long["stdout"])
+    assert grown_mib < 100
 
 
 def test_a_build_that_fails_says_why(tmp_path: Path) -> None:
