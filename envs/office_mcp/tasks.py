@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from mcpenv.extensions.generated_worlds import Call, Composer, Goal, Shape
+from mcpenv.extensions.generated_worlds import PRIVATE, Call, Composer, Goal, Shape
 
 from .company import company_of
 from .families import FAMILIES
@@ -18,7 +18,7 @@ class OfficeTasks(Composer[Case]):
 
     SEED = 2026
     SIZES = {"train": 5000, "test": 500, "train_variants": 500, "test_variants": 500}
-    PRIVATE_SIZE = 500
+    PRIVATE_SIZES = {PRIVATE: 500}
     WORLD = "company"
     WORLDS = 200
     CANARY = "mcpenv office test split, not for training: canary 3f0c6b1e-9a57-4d0b-8b62-1d7a94c2e5f8"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from mcpenv.extensions.generated_worlds import Call, Changes, Composer, Family, Goal, Shape
+from mcpenv.extensions.generated_worlds import PRIVATE, Call, Changes, Composer, Family, Goal, Shape
 
 from .families import FAMILIES, Case
 from .injections import inject
@@ -53,7 +53,7 @@ class OperationsTasks(Composer[Case]):
 
     SEED = 2027
     SIZES = {"train": 3000, "test": 300, "train_variants": 300, "test_variants": 300}
-    PRIVATE_SIZE = 300
+    PRIVATE_SIZES = {PRIVATE: 300}
     WORLD = "system"
     WORLDS = 100
     CANARY = "mcpenv operations test split, not for training: canary 8d2b7c54-61fe-4f3a-a0c7-5be1d9407f26"

@@ -6,7 +6,17 @@ import functools
 import random
 from typing import Any, ClassVar
 
-from mcpenv.extensions.generated_worlds import Call, Changes, Composer, Goal, NoCase, Shape, goals_of, random_of
+from mcpenv.extensions.generated_worlds import (
+    PRIVATE,
+    Call,
+    Changes,
+    Composer,
+    Goal,
+    NoCase,
+    Shape,
+    goals_of,
+    random_of,
+)
 from mcpenv.rewards.verifiers.diff import Changes as Differences
 
 from .disk import NOTICE, Disk, run
@@ -40,7 +50,7 @@ class TerminalTasks(Composer[Disk]):
 
     SEED = 2029
     SIZES = {"train": 3000, "test": 300, "train_variants": 300, "test_variants": 300}
-    PRIVATE_SIZE = 300
+    PRIVATE_SIZES = {PRIVATE: 300}
     WORLD = "disk"
     WORLDS = 1 << 32
     CANARY = "mcpenv terminal test split, not for training: canary 5f0e2f0a-93c1-4b58-9d1c-2a6c1f7e8b43"
@@ -97,15 +107,18 @@ class _OfPrograms(TerminalTasks):
     """Makes tasks that need git, zip and unzip."""
 
     FAMILIES = OF_PROGRAMS
+    SIZES = {"programs": 600, "programs_test": 120, "programs_variants": 120, "programs_test_variants": 120}
+    PRIVATE_SIZES = {"private_programs": 120}
 
 
 class ProgramTasks(TerminalTasks):
     """Makes the same tasks, and splits of those that need git, zip and unzip."""
 
-    SIZES = {**TerminalTasks.SIZES, "programs": 600, "programs_test": 120}
+    SIZES = {**TerminalTasks.SIZES, **_OfPrograms.SIZES}
+    PRIVATE_SIZES = {**TerminalTasks.PRIVATE_SIZES, **_OfPrograms.PRIVATE_SIZES}
 
     def task(self, split: str, index: int) -> dict[str, Any]:
-        return _OfPrograms().task(split, index) if split.startswith("programs") else super().task(split, index)
+        return _OfPrograms(self._secret).task(split, index) if "programs" in split else super().task(split, index)
 
 
 def new_disk(seed: int, shape: Shape[Disk], canary: str) -> Disk:

@@ -17,7 +17,7 @@ from measured_ladder import check_ladder
 from pydantic import SecretStr
 
 from mcpenv.extensions.contract import EnvironmentContract
-from mcpenv.extensions.generated_worlds import PRIVATE, VARIANT_OF, NoCase, number_of, random_of
+from mcpenv.extensions.generated_worlds import PRIVATE, VARIANTS, NoCase, number_of, random_of
 
 ENVS = Path(__file__).resolve().parents[2] / "envs"
 if str(ENVS) not in sys.path:
@@ -96,11 +96,11 @@ def test_each_family_sets_a_goal_with_what_it_says_of_itself() -> None:
         assert bool({"trap", "ask", "missing"} & {*each.tags}) == (goal.breach is not None), each.name
 
 
-@pytest.mark.parametrize(("split", "of"), list(VARIANT_OF.items()))
-def test_who_replays_by_heart_solves_nearly_no_variant(office: Any, split: str, of: str) -> None:
+@pytest.mark.parametrize("of", ["train", "test"])
+def test_who_replays_by_heart_solves_nearly_no_variant(office: Any, of: str) -> None:
     solved = 0.0
     for index in range(50):
-        task, variant = Office.get_task(of, index), Office.get_task(split, index)
+        task, variant = Office.get_task(of, index), Office.get_task(of + VARIANTS, index)
         assert task.metadata["families"] == variant.metadata["families"]
         assert task.prompt != variant.prompt
         solved += played(office, variant, task.oracle)[0]

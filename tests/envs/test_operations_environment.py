@@ -16,7 +16,7 @@ from measured_ladder import check_ladder
 from pydantic import SecretStr
 
 from mcpenv.extensions.contract import EnvironmentContract
-from mcpenv.extensions.generated_worlds import PRIVATE, VARIANT_OF, NoCase, random_of
+from mcpenv.extensions.generated_worlds import PRIVATE, VARIANTS, NoCase, random_of
 
 ENVS = Path(__file__).resolve().parents[2] / "envs"
 if str(ENVS) not in sys.path:
@@ -183,11 +183,11 @@ def test_what_leaks_is_back_after_a_restart_and_gone_after_a_rollback(operations
         assert (states(operations)[name] != "ok") == left, tool
 
 
-@pytest.mark.parametrize(("split", "of"), list(VARIANT_OF.items()))
-def test_who_replays_by_heart_solves_nearly_no_variant(operations: Any, split: str, of: str) -> None:
+@pytest.mark.parametrize("of", ["train", "test"])
+def test_who_replays_by_heart_solves_nearly_no_variant(operations: Any, of: str) -> None:
     solved = 0.0
     for index in range(30):
-        task, variant = Operations.get_task(of, index), Operations.get_task(split, index)
+        task, variant = Operations.get_task(of, index), Operations.get_task(of + VARIANTS, index)
         assert task.metadata["families"] == variant.metadata["families"]
         assert task.prompt != variant.prompt
         solved += played(operations, variant, task.oracle)[0]

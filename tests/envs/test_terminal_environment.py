@@ -19,7 +19,7 @@ from sandboxes import container_options
 
 from mcpenv.errors import ConfigurationError
 from mcpenv.extensions.contract import EnvironmentContract
-from mcpenv.extensions.generated_worlds import PRIVATE, VARIANT_OF, Shape, demonstration
+from mcpenv.extensions.generated_worlds import PRIVATE, VARIANTS, Shape, demonstration
 from mcpenv.extensions.sandbox_world.sandbox import Entry
 from mcpenv_client.errors import ExecutionError
 from mcpenv_client.types.tasks import OracleCall, Task
@@ -180,11 +180,11 @@ def test_a_refused_backend_names_the_program_that_it_lacks_before_the_start(monk
         environment.terminal("nowhere")
 
 
-@pytest.mark.parametrize(("split", "of"), list(VARIANT_OF.items()))
-def test_who_replays_by_heart_solves_nearly_no_variant(terminal: Any, split: str, of: str) -> None:
+@pytest.mark.parametrize("of", ["train", "test"])
+def test_who_replays_by_heart_solves_nearly_no_variant(terminal: Any, of: str) -> None:
     solved = 0.0
     for index in range(30):
-        task, variant = Terminal.get_task(of, index), Terminal.get_task(split, index)
+        task, variant = Terminal.get_task(of, index), Terminal.get_task(of + VARIANTS, index)
         assert task.metadata["families"] == variant.metadata["families"]
         assert task.prompt != variant.prompt
         solved += played(terminal, variant, task.oracle)[0]
@@ -348,6 +348,28 @@ def test_a_task_of_each_level_that_needs_programs_is_solved_by_the_honest_alone(
 ) -> None:
     for task in programs.get_tasks(split, 0, levels):
         judge(programs, task)
+
+
+@pytest.mark.world
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("of", ["programs", "programs_test"])
+def test_variants_that_need_programs_are_solved_by_the_honest_and_not_by_heart(programs: Any, of: str) -> None:
+    for index in range(5):
+        task, variant = programs.get_task(of, index), programs.get_task(of + VARIANTS, index)
+        assert task.metadata["families"] == variant.metadata["families"]
+        assert played(programs, variant, variant.oracle)[0] == 1.0
+        assert played(programs, variant, task.oracle)[0] == 0.0
+
+
+def test_a_secret_has_private_tasks_that_need_programs() -> None:
+    made = tasks.ProgramTasks("a secret of tests")
+    assert {split: size for split, size in made.tasks().sizes().items() if "private" in split} == {
+        "private": 300,
+        "private_programs": 120,
+    }
+    task = made.task("private_programs", 3)
+    assert set(task["options"]["families"]) <= families.OF_PROGRAMS.keys() and Tasks.CANARY in task["prompt"]
+    assert task != tasks.ProgramTasks("another").task("private_programs", 3)
 
 
 @pytest.mark.world

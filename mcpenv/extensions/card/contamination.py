@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
+from mcpenv.extensions.generated_worlds.composer import VARIANTS, original_of
 from mcpenv.extensions.validation.tasks.play import oracle
 from mcpenv.extensions.validation.tasks.validate import Bench
 from mcpenv_client.types.tasks import Task
 
-from .plays import MODEL, Stage, by_heart, by_levels, definition_of, has_canary, outcomes, players, scripted_name
+from .counting import Counted
+from .plays import MODEL, Stage, by_heart, by_levels, outcomes, players, scripted_name
 
-VARIANTS = "_variants"
-"""The end of the name of a split whose task ``n`` is task ``n`` of another split with other names and figures."""
 VARIED = scripted_name(0.2)
 """The agent that plays variants beside their originals."""
 SCORES = ("tasks", "solved", "interval", "mean_score", "failures")
@@ -22,14 +22,25 @@ SCORES = ("tasks", "solved", "interval", "mean_score", "failures")
 
 
 def contamination_of(
-    bench: Bench, looked_at: Mapping[str, Sequence[Task]], number: int, stage: Stage
+    bench: Bench,
+    looked_at: Mapping[str, Sequence[Task]],
+    counted: Mapping[str, Counted],
+    number: int,
+    stage: Stage,
 ) -> dict[str, Any]:
-    """Return the score of an agent that replays solutions of one split on another, and the tasks that two share."""
-    defined = {split: set(map(definition_of, tasks)) for split, tasks in looked_at.items()}
+    """Return the score of an agent that replays solutions of one split on another, and the tasks that two share.
+
+    Args:
+        bench: has the instance.
+        looked_at: the first tasks of each split, which are played.
+        counted: the figures of each split.
+        number: the most tasks of a split that are played.
+        stage: shows progress.
+    """
     main = next(iter(looked_at))
     replays: list[dict[str, Any]] = []
     for split, tasks in looked_at.items():
-        base = split.removesuffix(VARIANTS)
+        base = original_of(split)
         known = looked_at.get(base if split != base else main, ())
         if split == main or not any(task.oracle for task in known):
             continue
@@ -43,12 +54,12 @@ def contamination_of(
                 found = by_heart(bench, known, chosen, step)
         replays.append({"known": known[0].split, "played": split, "variants": split != base, **found.to_plain()})
     return {
-        "canary": {split: sum(map(has_canary, tasks)) / len(tasks) for split, tasks in looked_at.items() if tasks},
+        "canary": {split: each.with_canary / each.number for split, each in counted.items()},
         "variants": [split for split in looked_at if split.endswith(VARIANTS)],
         "shared": [
             {"splits": [one, other], "tasks": shared}
-            for one, other in combinations(defined, 2)
-            if (shared := len(defined[one] & defined[other]))
+            for one, other in combinations(counted, 2)
+            if (shared := len(counted[one].digests & counted[other].digests))
         ],
         "by_heart": replays,
         "beside": [*_beside(VARIED, looked_at, number, functools.partial(_scripted, bench, stage))],
@@ -79,7 +90,7 @@ def _beside(
         figures_of: plays tasks, and returns the figures.
     """
     for split, variants in looked_at.items():
-        base = split.removesuffix(VARIANTS)
+        base = original_of(split)
         if split == base or base not in looked_at:
             continue
         twins = _twins(looked_at[base], variants)
@@ -100,5 +111,5 @@ def model_beside(
 ) -> Iterator[dict[str, Any]]:
     """Yield the scores of a model on the tasks that it has played, and on their variants, which it plays now."""
     main = played[0].split
-    splits = {split: found for split, found in looked_at.items() if split.removesuffix(VARIANTS) == main}
+    splits = {split: found for split, found in looked_at.items() if original_of(split) == main}
     return _beside(MODEL, splits, len(played), lambda tasks: known if tasks == played else of_model(tasks))

@@ -9,8 +9,7 @@ import platform
 import statistics
 import tempfile
 import time
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -34,9 +33,10 @@ from mcpenv_client.errors import McpenvError
 from mcpenv_client.types.tasks import Task
 
 from .contamination import contamination_of, model_beside
+from .counting import Counted, count
 from .fingerprint import fingerprint_of
 from .learner import learned
-from .plays import IDLE, MODEL, SOLUTION, Stage, by_levels, has_canary, outcomes, players
+from .plays import IDLE, MODEL, SOLUTION, Stage, by_levels, outcomes, players
 
 FORMAT = 1
 STARTS = 5
@@ -54,17 +54,19 @@ class Extent:
     Attributes:
         tasks: tasks that are played by each agent.
         validated: tasks that are validated.
-        looked_at: tasks of each split that are looked at.
+        looked_at: tasks of each split of which those that are played are chosen.
+        counted: tasks of each split that are counted; None for all.
         learning: episodes of the learner.
     """
 
     tasks: int = 50
     validated: int = 20
     looked_at: int = 200
+    counted: int | None = None
     learning: int = 400
 
 
-QUICK = Extent(tasks=10, validated=5, looked_at=50, learning=100)
+QUICK = Extent(tasks=10, validated=5, looked_at=50, counted=50, learning=100)
 
 
 def measure(
@@ -86,9 +88,8 @@ def measure(
     with author_output():
         cls = class_of(target)
         tasks = cls.tasks
-        with stage("tasks", 1) as step:
-            looked_at = {} if tasks is None else _looked_at(tasks, extent.looked_at)
-            step()
+        looked_at = {} if tasks is None else _looked_at(tasks, extent.looked_at)
+        counted = {} if tasks is None else _counted(tasks, looked_at, extent.counted, stage)
         number = None if tasks is None else extent.validated
         validation, report = judge(target, choice=Choice(time_limit=TIME_LIMIT_S), number=number)
         with own_instances(), Bench(target.make) as bench:
@@ -100,7 +101,9 @@ def measure(
                 difficulty["agents"][MODEL] = of_model(chosen)
             with stage("learning", extent.learning) as step:
                 learnability = learned(bench, main, extent.learning, step) if main else _no_tasks()
-            contamination = contamination_of(bench, looked_at, extent.tasks, stage) if looked_at else _no_tasks()
+            contamination = (
+                contamination_of(bench, looked_at, counted, extent.tasks, stage) if looked_at else _no_tasks()
+            )
             if of_model is not None and chosen:
                 contamination["beside"] += model_beside(looked_at, chosen, difficulty["agents"][MODEL], of_model)
             cost = _cost(target, bench, chosen, validation)
@@ -109,7 +112,7 @@ def measure(
         "environment": _environment(target, cls),
         "fingerprint": None if target.folder is None else fingerprint_of(target.folder),
         "mcpenv": version("mcpenv"),
-        "tasks": _no_tasks() if tasks is None else _tasks(tasks, looked_at),
+        "tasks": _no_tasks() if tasks is None else _tasks(tasks, counted),
         "soundness": _soundness(validation),
         "difficulty": difficulty,
         "learnability": learnability,
@@ -153,31 +156,19 @@ def _looked_at(tasks: TaskSet, most: int) -> dict[str, list[Task]]:
     return {split: tasks.range(split, 0, most) for split, size in tasks.sizes().items() if size}
 
 
-def _tasks(tasks: TaskSet, looked_at: Mapping[str, Sequence[Task]]) -> dict[str, Any]:
-    sizes = tasks.sizes()
+def _counted(tasks: TaskSet, splits: Iterable[str], most: int | None, stage: Stage) -> dict[str, Counted]:
+    with stage("tasks", sum(tasks.sizes().values())) as step:
+        return {split: count(tasks, split, most, step) for split in splits}
+
+
+def _tasks(tasks: TaskSet, counted: Mapping[str, Counted]) -> dict[str, Any]:
     return {
-        "number": sum(sizes.values()),
+        "number": sum(tasks.sizes().values()),
         "licence": tasks.licence,
         "source": tasks.source,
         "version": tasks.version,
-        "splits": [
-            {
-                "split": split,
-                "tasks": sizes[split],
-                "looked_at": len(found),
-                "levels": _counted(task.level for task in found),
-                "families": len({task.family for task in found if task.family is not None}),
-                "tags": sorted({tag for task in found for tag in task.tags}),
-                "with_solution": sum(task.oracle is not None for task in found),
-                "with_canary": sum(map(has_canary, found)),
-            }
-            for split, found in looked_at.items()
-        ],
+        "splits": [each.to_plain(split) for split, each in counted.items()],
     }
-
-
-def _counted(levels: Iterator[int | None]) -> dict[str, int]:
-    return {str(level): number for level, number in sorted(Counter(x for x in levels if x is not None).items())}
 
 
 def _soundness(validation: Validation) -> dict[str, Any]:

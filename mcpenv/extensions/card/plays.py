@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -133,18 +132,6 @@ def by_heart(bench: Bench, known: Sequence[Task], tasks: Sequence[Task], on_step
         return oracle(max(solutions, key=lambda each: len(words & each[0]) / max(len(words | each[0]), 1))[1])
 
     return outcomes(bench, ((task, nearest(task)) for task in tasks), on_step)
-
-
-def has_canary(task: Task) -> bool:
-    """Return True if what an agent can read of a task has a canary line."""
-    shown = task.model_dump(mode="json", include={"prompt", "options"})
-    return "canary" in json.dumps(shown).casefold()
-
-
-def definition_of(task: Task) -> str:
-    """Return what makes a task another one: its prompt, start and verifier."""
-    own = task.model_dump(mode="json", include={"prompt", "options", "seed", "verifier", "metadata"})
-    return json.dumps(own, sort_keys=True)
 
 
 def _words(text: str) -> frozenset[str]:

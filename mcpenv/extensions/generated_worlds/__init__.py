@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from .composer import LEVELS, PRIVATE, VARIANT_OF, ComposedEnvironment, Composer, Shape, with_private_tasks
+from .composer import (
+    LEVELS,
+    PRIVATE,
+    VARIANTS,
+    ComposedEnvironment,
+    Composer,
+    Shape,
+    original_of,
+    with_private_tasks,
+)
 from .demonstration import demonstration
 from .goals import (
     ANY,
@@ -32,7 +41,7 @@ __all__ = [
     "MOST",
     "PRIVATE",
     "RATES",
-    "VARIANT_OF",
+    "VARIANTS",
     "Call",
     "Changes",
     "ComposedEnvironment",
@@ -59,6 +68,7 @@ __all__ = [
     "measure",
     "number_of",
     "numbered",
+    "original_of",
     "part_of",
     "picture",
     "random_of",

@@ -20,8 +20,9 @@ EnvironmentT = TypeVar("EnvironmentT", bound="ComposedEnvironment")
 
 LEVELS = 5
 PRIVATE = "private"
-VARIANT_OF = {"train_variants": "train", "test_variants": "test"}
-"""The splits of variants: task 7 of the one has the families of task 7 of the other, with other names and figures."""
+VARIANTS = "_variants"
+"""The end of the name of a split of variants: its task 7 has the families of task 7 of the original, with other names
+and figures."""
 
 TRIES = 60
 
@@ -51,19 +52,20 @@ class Composer(ABC, Generic[SettingT]):
     """Makes the tasks of all splits. A world derives it.
 
     Args:
-        secret: the operator's secret, from which the private split is made; None: there is no private split.
+        secret: the operator's secret, from which private splits are made; None: there are none.
     """
 
     SEED: ClassVar[int]
     SIZES: ClassVar[Mapping[str, int]]
-    """The number of tasks of each split but the private one."""
-    PRIVATE_SIZE: ClassVar[int]
+    """The number of tasks of each other split."""
+    PRIVATE_SIZES: ClassVar[Mapping[str, int]]
+    """The number of tasks of each private split."""
     WORLD: ClassVar[str]
     """The option of a reset that has the seed of the world."""
     WORLDS: ClassVar[int]
     """The number of worlds of each split."""
     CANARY: ClassVar[str]
-    """A line in each text of the private split, and of splits with "test" in their names."""
+    """A line in each text of private splits, and of splits with "test" in their names."""
     LOOKS: ClassVar[tuple[str, ...]]
     """How the names of tools begin that change nothing."""
     SPARE_STEPS: ClassVar[int]
@@ -108,11 +110,9 @@ class Composer(ABC, Generic[SettingT]):
 
     def task(self, split: str, index: int) -> dict[str, Any]:
         """Return one task as plain data."""
-        secret = (self._secret,) if split == PRIVATE else ()
-        shape = self.shape(
-            random_of(self.SEED, "shape", VARIANT_OF.get(split, split), index, *secret), 1 + index % LEVELS
-        )
-        canary = self.CANARY if "test" in split or split == PRIVATE else ""
+        secret, original = (self._secret,) if split in self.PRIVATE_SIZES else (), original_of(split)
+        shape = self.shape(random_of(self.SEED, "shape", original, index, *secret), 1 + index % LEVELS)
+        canary = self.CANARY if "test" in split or secret else ""
         for attempt in range(TRIES):
             rng = random_of(self.SEED, "names", split, index, attempt, *secret)
             place = random_of(self.SEED, split, rng.randrange(self.WORLDS), *secret)
@@ -134,14 +134,14 @@ class Composer(ABC, Generic[SettingT]):
                 except NoCase:
                     continue
             made = self._written(setting, shape, goals, attack, world, canary)
-            if split in VARIANT_OF and self._done_by(made) == self._done_by(self.task(VARIANT_OF[split], index)):
+            if split != original and self._done_by(made) == self._done_by(self.task(original, index)):
                 continue  # the calls of the original task, by chance
             return made
         raise RuntimeError(f"no {self.WORLD} has rows for {[each.name for each in shape.families]}")
 
     def tasks(self) -> TaskSet:
-        """Return the tasks, with a private split if there is a secret."""
-        sizes = self.SIZES if self._secret is None else {**self.SIZES, PRIVATE: self.PRIVATE_SIZE}
+        """Return the tasks, with private splits if there is a secret."""
+        sizes = self.SIZES if self._secret is None else {**self.SIZES, **self.PRIVATE_SIZES}
 
         def make(rng: random.Random, index: int, split: str) -> dict[str, Any]:
             # Not from rng: a variant shares the shape of a task of another split.
@@ -201,6 +201,11 @@ class Composer(ABC, Generic[SettingT]):
             "verifier": {"kind": "expect_exactly", "changes": changes},
             "metadata": metadata,
         }
+
+
+def original_of(split: str) -> str:
+    """Return the split whose variants a split has, or the split itself."""
+    return split.removesuffix(VARIANTS)
 
 
 class ComposedEnvironment(MCPEnvironment):

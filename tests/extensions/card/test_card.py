@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 from evaluate_endpoint import Answer, Endpoint, called, said
 
+from mcpenv import TaskSet
 from mcpenv.cli import execute
+from mcpenv.extensions.card.counting import count
 from mcpenv.extensions.card.fingerprint import BEGIN, END, fingerprint_of, stale
 from mcpenv.extensions.card.measure import Extent, hash_of, measure
 from mcpenv.extensions.card.pages import html, markdown
@@ -61,6 +63,21 @@ def test_a_card_has_the_tasks_with_their_labels_licence_and_version(lamps: dict[
     assert splits["train"]["families"] == 2
     assert splits["train"]["with_solution"] == splits["train"]["looked_at"] == 40
     assert [splits[split]["with_canary"] for split in splits] == [0, 0, 8]
+
+
+def test_all_tasks_are_counted_and_of_composed_ones_the_families_of_their_goals(lamps: dict[str, Any]) -> None:
+    def task(rng: Any, index: int) -> dict[str, Any]:
+        composed = {"families": ["one", f"goal {index}"]} if index else {}
+        return {"prompt": f"number {index}", "level": 1 + index % 2, "family": "several", "metadata": composed}
+
+    tasks = TaskSet.generate(task, seed=1, sizes={"train": 250})
+    every = count(tasks, "train", None, lambda: None).to_plain("train")
+    assert (every["looked_at"], every["levels"], every["families"]) == (250, {"1": 125, "2": 125}, 251)
+    few = count(tasks, "train", 6, lambda: None).to_plain("train")
+    assert (few["tasks"], few["looked_at"], few["families"]) == (250, 6, 7)
+    assert "of the first" not in markdown(lamps)
+    cut = markdown({**lamps, "tasks": {**lamps["tasks"], "splits": [few]}})
+    assert "| train | 250 | 1 to 2 | 7 |" in cut and "are those of the first 6 of each split" in cut
 
 
 def test_agents_of_known_strength_stand_in_their_order(lamps: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ from mcpenv.extensions.shipping.folder_files import shipped_files
 from mcpenv.targets.manifest import Manifest
 from mcpenv.targets.target import Target
 
-LOADING_S = 60.0
+LOADING_S = 300.0
 """Maximum seconds for loading the copy."""
 
 _INSTALLED = """
