@@ -19,6 +19,7 @@ from mcpenv.cli.output import author_output, note, print_json, quiet_logs, repor
 from mcpenv.environment import MCPEnvironment
 from mcpenv.errors import ConfigurationError
 from mcpenv.rewards.rubrics import worth_of
+from mcpenv.server.security.host_check import is_loopback
 from mcpenv.server.serve import address_of
 from mcpenv.targets.target import load_target
 from mcpenv_client.errors import McpenvError
@@ -127,7 +128,10 @@ async def _serve(env: MCPEnvironment, task: str, path: Path, listening: Socket) 
     async with server:
         host, port = listening.getsockname()[:2]
         note(f"Serving task {task!r} at http://{address_of(host, port)}/mcp")
-        await env.mcp.run_http_async(show_banner=False, sockets=[listening], log_level="warning")
+        local = is_loopback(host)  # a web page that is open on this machine must not act in the episode
+        await env.mcp.run_http_async(
+            show_banner=False, sockets=[listening], log_level="warning", host_origin_protection=local
+        )
 
 
 async def _ended(env: MCPEnvironment) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from textwrap import dedent
 
+import httpx
 import pytest
 from command_line import Cli, command_lines, free_port, started
 
@@ -139,6 +140,8 @@ def test_the_served_episode_scores_its_solution_1_and_nothing_0(cli: Cli, tmp_pa
     with started(tmp_path, *words) as server:
         server.wait_for("Serving task")
         assert socket.stat().st_mode & 0o077 == 0
+        for foreign in ({"Host": "evil.example"}, {"Origin": "https://evil.example"}):
+            assert httpx.post(f"http://127.0.0.1:{port}/mcp", json={}, headers=foreign).status_code in (403, 421)
         if plays:
             address = f"http://127.0.0.1:{port}/mcp"
             subprocess.run([sys.executable, folder / "solution" / "solve.py", address], check=True, timeout=60)
