@@ -27,6 +27,8 @@ def call_of(prompt: str, answers: list[str], *, speaks: bool = False) -> tuple[s
         return sold if "Two." in prompt and not answers else None
     if "Buy." in prompt:
         return None if answers else ("buy", BOUGHT)
+    if "Stick." in prompt:
+        return "stick", {}
     if "Save." in prompt:
         return None if answers else ("save", {})
     if "Write." in prompt:

@@ -44,6 +44,7 @@ def interrupted(
     environ: Mapping[str, str] = {},
     *,
     modules: str = "asyncio",
+    python: str | None = None,
 ) -> str:
     """Interrupt a program once it is ready; check that it and its sessions end, and return its stderr.
 
@@ -55,6 +56,7 @@ def interrupted(
         ready: waits at most that many seconds until the program is where it must be; False: it is not.
         environ: variables beside those of this process.
         modules: what the program imports of its library, separated by commas.
+        python: the interpreter that has the library; None: that beside the program.
     """
     environ = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TRL_EXPERIMENTAL_SILENCE": "1", **environ}
     with subprocess.Popen(
@@ -71,7 +73,7 @@ def interrupted(
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(program.pid, signal.SIGKILL)
-    own_s = exit_of(str(Path(command[0]).with_name("python")), modules)
+    own_s = exit_of(python or str(Path(command[0]).with_name("python")), modules)
     print(f"ended {took_s:.1f} s after Ctrl-C; {modules} alone ends in {own_s:.1f} s")
     assert took_s < LIMIT_S + 2 * own_s, err
     with pytest.raises(ProcessLookupError):

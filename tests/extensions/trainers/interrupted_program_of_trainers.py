@@ -160,13 +160,22 @@ async def verl(url: str, by: str) -> None:
     await Rollouts(url, server=Server, split=None, num_tasks=1).play(0)
 
 
+async def ors(url: str, by: str) -> None:
+    """Play an episode by the client of the Open Reward Standard."""
+    from openreward import AsyncOpenReward
+
+    environment = AsyncOpenReward(api_key="any").environments.get("Stuck", base_url=url)
+    async with environment.session(split="train", index=0) as session:
+        await (silence() if by == "model" else session.call_tool("stick", {}))
+
+
 async def silence() -> None:
     """Wait for ever, as for a model that does not answer."""
     ready()
     await asyncio.Event().wait()
 
 
-TRAINERS: dict[str, Any] = {each.__name__: each for each in (tinker, atropos, agent, skyrl, verl)}
+TRAINERS: dict[str, Any] = {each.__name__: each for each in (tinker, atropos, agent, skyrl, verl, ors)}
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it

@@ -16,7 +16,7 @@ import pytest
 from door_player import DoorPlayer, Stalls
 from interrupted import errors_in, interrupted
 from served import served
-from trainer_worlds import COLOURS, Booth, Diary, Doors, FullDisk, Odd, Shop
+from trainer_worlds import COLOURS, Booth, Diary, Doors, FullDisk, Odd, Shop, Stuck
 
 from mcpenv.server.app import create_app
 from mcpenv.server.security.agent_auth import agent_auth_from
@@ -172,12 +172,14 @@ def test_the_command_of_the_page_runs_and_frees_its_sessions(doors: str, tmp_pat
         assert client.capacity().active_sessions == 1
 
 
-def test_ctrl_c_ends_an_evaluation_and_its_sessions(doors: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("by", ["model", "tool"])
+def test_ctrl_c_ends_an_evaluation_and_its_sessions(doors: str, stuck: str, by: str, tmp_path: Path) -> None:
     player = Stalls(answers=3)
-    options = ["-T", f"url={doors}", "-T", "split=train", "--model", "openai-api/scripted/player"]
+    url, ready = (doors, player.stalled.wait) if by == "model" else (stuck, Stuck.called.wait)
+    options = ["-T", f"url={url}", "-T", "split=train", "--model", "openai-api/scripted/player"]
     options += ["--log-dir", str(tmp_path), "--display", "plain"]
     with served(player.app) as model:
         environ = {"SCRIPTED_API_KEY": "secret", "SCRIPTED_BASE_URL": f"{model.removesuffix('/mcp')}/v1"}
         command = [str(python().with_name("inspect")), "eval", "mcpenv_client/mcpenv", *options]
-        err = interrupted(command, doors, player.stalled.wait, environ, modules="inspect_ai._cli.main")
+        err = interrupted(command, url, ready, environ, modules="inspect_ai._cli.main")
     assert errors_in(err) in ([], ["KeyboardInterrupt"]), err

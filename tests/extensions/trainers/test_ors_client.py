@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trainer_worlds import Booth, Doors, Shop
+from interrupted import ends_at_ctrl_c
+from trainer_worlds import Booth, Doors, Shop, Stuck
 
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.serve import serving
@@ -84,3 +85,14 @@ def test_a_tools_schema_arrives_whole_and_its_arguments_too() -> None:
     assert play["outputs"][0]["reward"] == 1.0
     (tool,) = play["tools"]
     assert tool["schema"] == Shop().list_tools()[0].input_schema
+
+
+@pytest.mark.parametrize("by", ["model", "tool"])
+def test_ctrl_c_ends_an_episode_and_its_session(by: str) -> None:
+    Stuck.called.clear()
+    Stuck.released.clear()
+    with serving(Stuck, ServerConfig(wires=("ors",))) as url:
+        try:
+            ends_at_ctrl_c(os.environ["MCPENV_OPENREWARD"], "ors", url, by, modules="openreward")
+        finally:
+            Stuck.released.set()

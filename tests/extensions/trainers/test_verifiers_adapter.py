@@ -18,8 +18,9 @@ import httpx
 import pytest
 from door_player import DoorPlayer, Stalls
 from interrupted import LIMIT_S, exit_of
+from interrupted import interrupted as ends
 from served import served
-from trainer_worlds import Booth, Diary, Doors, FullDisk, Odd, Shop
+from trainer_worlds import Booth, Diary, Doors, FullDisk, Odd, Shop, Stuck
 
 from mcpenv.server.app import create_app
 from mcpenv_client import EnvClient
@@ -142,6 +143,13 @@ def test_ctrl_c_ends_an_evaluation_and_its_sessions_and_keeps_what_was_done(tmp_
                 raise
         else:
             return
+
+
+def test_ctrl_c_ends_an_evaluation_whose_tool_does_not_return(stuck: str, tmp_path: Path) -> None:
+    with served(DoorPlayer().app) as model:
+        command = evaluation(stuck, model.removesuffix("/mcp"), "-c", "1", "-r", "1")
+        program = ["sh", "-c", f"cd {tmp_path} && exec env {command[-1]}"]
+        ends(program, stuck, Stuck.called.wait, prepared(tmp_path), modules="verifiers.v1", python=str(python()))
 
 
 def test_a_rollout_that_nothing_scored_has_an_error_and_no_reward(tmp_path: Path) -> None:

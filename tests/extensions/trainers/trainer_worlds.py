@@ -332,6 +332,7 @@ class Stuck(MCPEnvironment):
     """
 
     SUPPORTS_CONCURRENT_SESSIONS = True
+    tasks = TaskSet([{"id": "stick", "prompt": "Stick."}])
     called, released = threading.Event(), threading.Event()
 
     def __init__(self) -> None:
