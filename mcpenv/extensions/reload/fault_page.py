@@ -12,7 +12,7 @@ from starlette.websockets import WebSocket
 from mcpenv.extensions.exports.page.markup import FOOT, el, head_of, html_of, policy, pre
 from mcpenv.server.app import application
 from mcpenv.server.control.http import plain_json
-from mcpenv.server.security.host_check import Guard
+from mcpenv.server.security.host_check import EXEMPT, Guard
 
 from .failure import Failure
 
@@ -32,7 +32,8 @@ def fault_application(failure: Failure, *, local: bool) -> Starlette:
     """
     # The allowed hosts are known only after the code's settings are loaded; until then other hosts see no details.
     answer = Guard(_Answer(failure)) if local else _Answer(_ELSEWHERE)
-    return application([Route("/{path:path}", answer), WebSocketRoute("/{path:path}", answer)])
+    probes = [Route(path, _Answer(_ELSEWHERE)) for path in EXEMPT]  # of any host, so also of a rebound name
+    return application([*probes, Route("/{path:path}", answer), WebSocketRoute("/{path:path}", answer)])
 
 
 class _Answer:

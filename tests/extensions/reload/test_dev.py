@@ -145,7 +145,7 @@ def test_a_broken_start_waits_until_it_is_mended(tmp_path: Path) -> None:
         process.wait_for(r"^error: game/environment\.py:1: SyntaxError: invalid syntax$")
         url = f"http://127.0.0.1:{port}"
         process.wait_for(rf"^{url} shows this until it is mended; waiting for a change\.$")
-        for path in ("/metadata", "/health", "/console/dev/events"):
+        for path in ("/metadata", "/console/dev/events"):
             answer = httpx.get(url + path, timeout=TIMEOUT_S)
             told = answer.json()
             assert (answer.status_code, told["code"]) == (503, "CODE_NOT_LOADED")
@@ -154,6 +154,9 @@ def test_a_broken_start_waits_until_it_is_mended(tmp_path: Path) -> None:
         assert page.status_code == 503 and page.headers["refresh"] == "2"
         assert "game/environment.py, line 1" in page.text and "SyntaxError" in page.text
         assert httpx.get(url, headers={"Host": "evil.example"}, timeout=TIMEOUT_S).status_code == 421
+        probed = httpx.get(f"{url}/health", headers={"Host": "evil.example"}, timeout=TIMEOUT_S)
+        assert (probed.status_code, probed.json()["code"], probed.json()["file"]) == (503, "CODE_NOT_LOADED", None)
+        assert "def f" not in probed.text
         with pytest.raises(WireError, match=r"game/environment\.py:1"), EnvClient(url).sync() as env:
             env.reset()
         says = r"HTTP 503: The environment's code does not load: game/environment\.py:1: SyntaxError: invalid syntax"
