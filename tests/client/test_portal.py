@@ -8,7 +8,7 @@ from contextvars import ContextVar
 
 import pytest
 
-from mcpenv_client.portal import Portal
+from mcpenv_client.portal import Portal, in_daemon_thread
 
 WORD: ContextVar[str] = ContextVar("word", default="none")
 LIMIT_S = 30
@@ -62,3 +62,24 @@ def test_cancelling_the_caller_cancels_the_coroutine() -> None:
 
     asyncio.run(main())
     assert cancelled.wait(LIMIT_S)
+
+
+def test_the_end_of_a_loop_does_not_wait_for_a_blocking_call_in_a_daemon_thread() -> None:
+    held, over = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        held.wait(LIMIT_S)
+        over.set()
+
+    async def body() -> tuple[int, int]:
+        task = asyncio.ensure_future(in_daemon_thread(hold))
+        found = await in_daemon_thread(divmod, 7, 2)
+        with pytest.raises(ZeroDivisionError):
+            await in_daemon_thread(divmod, 1, 0)
+        task.cancel()
+        return found
+
+    assert asyncio.run(body()) == (3, 1)
+    assert not over.is_set()
+    held.set()
+    assert over.wait(LIMIT_S)  # its loop is closed, which is no error

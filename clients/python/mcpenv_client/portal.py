@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import contextvars
 import os
 import sys
 import threading
@@ -130,3 +132,28 @@ class Portal:
 
 
 PORTAL = Portal()
+
+
+async def in_daemon_thread(function: Callable[..., T], *arguments: Any) -> T:
+    """Run a blocking call in a daemon thread, and wait for it.
+
+    Unlike with `asyncio.to_thread`, neither the end of the event loop nor that of the program waits for a call that
+    nobody waits for any more.
+    """
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[T] = loop.create_future()
+
+    def tell(finish: Callable[[Any], None], outcome: Any) -> None:
+        if not done.done():
+            finish(outcome)
+
+    def run() -> None:
+        try:
+            told = done.set_result, function(*arguments)
+        except Exception as error:  # noqa: BLE001 - raised where it is awaited
+            told = done.set_exception, error  # type: ignore[assignment]
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+            loop.call_soon_threadsafe(tell, *told)
+
+    threading.Thread(target=contextvars.copy_context().run, args=(run,), name="mcpenv-call", daemon=True).start()
+    return await done

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Any, overload
 
-from .portal import Portal
+from .portal import Portal, in_daemon_thread
 from .types.tasks import LABELS, Task
 
 COLUMNS = ("task", "split", "index", "seed", "options")
@@ -65,7 +64,7 @@ class Rows(Sequence[dict[str, Any]]):
 
     async def __aiter__(self) -> AsyncIterator[dict[str, Any]]:
         for wanted in self._pages():
-            for row in await asyncio.to_thread(self._page, wanted):
+            for row in await in_daemon_thread(self._page, wanted):
                 yield row
 
     def __eq__(self, other: object) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import time
 from collections.abc import Callable
@@ -14,7 +15,7 @@ import pytest
 from pool_worlds import Dice, rolls_at_once
 from test_env_pool import KINDS, TASKS
 
-from mcpenv_client.pool import EnvPool, PolicyFailed
+from mcpenv_client.pool import EnvPool, Limits, PolicyFailed
 from mcpenv_client.samples import Sample, SampledTurn
 from mcpenv_client.types.model_turns import ModelTurn, TurnCall, TurnTokens
 
@@ -50,6 +51,64 @@ def test_samples_come_in_groups_with_advantages(kind: Callable[[], Any]) -> None
         assert sample.policy_version == 4
         assert sample.usable and sample.reward is not None and sample.environment == "Dice"
         assert len(sample.logprobs or []) == len(sample.tokens)
+
+
+async def hangs_then_rolls(episode: Any) -> None:
+    episode.wrote([1], [2])
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(episode.call_tool("hang", {"seconds": 0.3}), 0.05)
+    episode.wrote([1, 2], [3])
+    await episode.call_tool("roll", {})
+
+
+async def hangs(episode: Any) -> None:
+    episode.wrote([1], [2])
+    await episode.call_tool("hang", {"seconds": 0.4})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_call_that_the_policy_does_not_await_to_its_end_is_a_step_of_its_answer(kind: Callable[[], Any]) -> None:
+    async def body() -> list[Any]:
+        async with kind() as pool:
+            left = [sample async for sample in pool.samples(hangs_then_rolls, TASKS[:1], seed=3)]
+            late = pool.samples(hangs, TASKS[:1], seed=3, limits=Limits(episode_timeout_s=0.1))
+            return [*left, *[sample async for sample in late]]
+
+    left, late = asyncio.run(body())
+    assert [(span.steps, span.reward) for span in left.spans] == [((1,), 0.125), ((2,), 0.125)]
+    assert [(span.steps, span.reward) for span in late.spans] == [((1,), 0.125)]
+    assert late.truncated
+
+
+def test_what_an_earlier_play_left_is_left_by_one_that_is_closed_before_it_began() -> None:
+    async def body() -> None:
+        async with EnvPool(Dice) as pool:
+            async with pool.play(two_rolls, TASKS[:3]) as stream:
+                await anext(stream)
+            left = stream.unfinished
+            assert len(left) == 2
+            plays: list[Any] = [pool.play, pool.groups, pool.samples]
+            for play in plays:
+                async with play(two_rolls, [], group=1, unfinished=iter(left)) as closed:
+                    pass
+                assert closed.unfinished == left
+            async with pool.play(two_rolls, [], unfinished=left) as stream:
+                assert (await anext(stream)).assignment in left
+            assert len(stream.unfinished) == 1
+
+    asyncio.run(body())
+
+
+def test_a_sample_of_the_policys_own_stays_unusable_and_keeps_its_labels() -> None:
+    async def gives(episode: Any) -> Sample:
+        await episode.call_tool("roll", {})
+        return Sample([1, 2], [0, 1], usable=episode.assignment.number > 0, labels={"mine": 1})
+
+    async def body() -> list[Sample]:
+        async with EnvPool(Dice) as pool:
+            return [sample async for sample in pool.samples(gives, TASKS[:2])]
+
+    assert [(sample.usable, sample.labels["mine"]) for sample in asyncio.run(body())] == [(False, 1), (True, 1)]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -247,12 +247,13 @@ class EnvPool(Plays):
         ``tasks`` has a method ``record``, it is called with each `Played` before that is yielded, so that the source
         can choose the next tasks by the results. Unlike a list, such tasks are checked as they are read.
         """
-        plan = Plan(tasks, n=n, group=group, seed=seed, forks=forks, unfinished=unfinished)
+        given = [*unfinished]
+        plan = Plan(tasks, n=n, group=group, seed=seed, forks=forks, unfinished=given)
         options: dict[str, Any] = {"limits": limits, "retries": retries, "policy_errors": policy_errors}
         options |= {"trajectories": trajectories, "mask_failed_steps": mask_failed_steps}
         part = self.part(plan, policy, **options)
         told, bar = getattr(tasks, "record", None), bar_of(plan.total) if progress else None
-        return Stream(lambda left: episodes_of([part], plan.close, told, bar, left))
+        return Stream(lambda left: episodes_of([part], plan.close, told, bar, left), given)
 
     def part(
         self,

@@ -166,13 +166,19 @@ class RunningEpisode:
         asked = given if given is not None else self._limits.step_timeout_s
         return None if asked is None else min(asked, self.left_s + LATE_S)
 
-    def _took(self, result: StepResult[Any]) -> StepResult[Any]:
+    @property
+    def _turn(self) -> SampledTurn | None:
+        """The last answer of the model, whose step a call is that begins now; None without one."""
+        return self.turns[-1] if self.turns else None
+
+    def _took(self, result: StepResult[Any], turn: SampledTurn | None) -> StepResult[Any]:
+        """Count a step of a turn."""
         self.last, self.done = result, result.done
         if self.failed is None and result.status is not None and not result.status.usable:
             self.failed = result.status
         self._rewards.append(result.reward or 0.0)
-        if self.turns:
-            self.turns[-1].steps.append(len(self._rewards))
+        if turn is not None:
+            turn.steps.append(len(self._rewards))
         self._count(result)
         return result
 
@@ -217,13 +223,12 @@ class Episode(RunningEpisode):
             WireError: the environment failed.
         """
         await self._clock.running()
-        timeout_s = self._timeout(timeout_s)
-        return self._took(await self._whole(self.session.call_tool(name, arguments, timeout_s=timeout_s)))
+        return await self._taken(self.session.call_tool(name, arguments, timeout_s=self._timeout(timeout_s)))
 
     async def step(self, action: Action, *, timeout_s: float | None = None) -> StepResult[Any]:
         """Take one step. Raises as `call_tool`."""
         await self._clock.running()
-        return self._took(await self._whole(self.session.step(action, timeout_s=self._timeout(timeout_s))))
+        return await self._taken(self.session.step(action, timeout_s=self._timeout(timeout_s)))
 
     async def list_tools(self) -> list[Tool]:
         """Return the tools. Listing is not a step."""
@@ -239,10 +244,22 @@ class Episode(RunningEpisode):
         self.conversation.join(self.prompt, await self.list_tools(), images_of(self.first), info=self.first.info)
         return self.conversation
 
-    async def _whole(self, call: Awaitable[T]) -> T:
+    async def _taken(self, call: Awaitable[StepResult[Any]]) -> StepResult[Any]:
+        """Await a step. It counts when it returns, also if the policy waits no longer."""
+        turn = self._turn
+
+        def count(future: asyncio.Future[StepResult[Any]]) -> None:
+            if not future.cancelled() and future.exception() is None:
+                self._took(future.result(), turn)
+
+        return await self._whole(call, count)
+
+    async def _whole(self, call: Awaitable[T], then: Callable[[asyncio.Future[T]], None] | None = None) -> T:
         """Await a call that continues if the policy is stopped, because cancelling it would lose the session."""
         future = asyncio.ensure_future(call)
         self._calls.add(future)
+        if then is not None:
+            future.add_done_callback(then)  # runs before those who wait
         future.add_done_callback(self._returned)
         return await asyncio.shield(future)
 
@@ -302,12 +319,13 @@ class BlockingEpisode(RunningEpisode):
     ) -> StepResult[Any]:
         """Call one tool, as a step. Raises as `Episode.call_tool`."""
         self._clock.wait()
-        return self._took(self.session.call_tool(name, arguments, timeout_s=self._timeout(timeout_s)))
+        result = self.session.call_tool(name, arguments, timeout_s=self._timeout(timeout_s))
+        return self._took(result, self._turn)
 
     def step(self, action: Action, *, timeout_s: float | None = None) -> StepResult[Any]:
         """Take one step. Raises as `Episode.call_tool`."""
         self._clock.wait()
-        return self._took(self.session.step(action, timeout_s=self._timeout(timeout_s)))
+        return self._took(self.session.step(action, timeout_s=self._timeout(timeout_s)), self._turn)
 
     def list_tools(self) -> list[Tool]:
         """Return the tools. Listing is not a step."""

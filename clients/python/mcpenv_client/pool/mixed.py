@@ -89,11 +89,12 @@ class MixedPool(Plays):
         missing = [name for name in self.pools if name not in policies]
         if missing:
             raise ValueError(f"there is no policy for {', '.join(missing)}")
-        plan = Plan(tasks, n=n, group=group, seed=seed, forks=forks, unfinished=unfinished, check=self._check)
+        given = [*unfinished]
+        plan = Plan(tasks, n=n, group=group, seed=seed, forks=forks, unfinished=given, check=self._check)
         router = _Router(plan, list(self.pools))
         parts = [pool.part(_Source(router, name), policies[name], **options) for name, pool in self.pools.items()]
         told, bar = getattr(tasks, "record", None), bar_of(plan.total) if progress else None
-        return Stream(lambda left: episodes_of(parts, router.close, told, bar, left))
+        return Stream(lambda left: episodes_of(parts, router.close, told, bar, left), given)
 
     def _check(self, row: Any) -> None:
         name = world_of(row)

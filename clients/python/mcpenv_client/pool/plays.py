@@ -73,7 +73,7 @@ class Plays(ABC):
         left = [*unfinished]
         rests = Counter(each.group for each in left)
         stream = self.play(policy, tasks, group=group, unfinished=left, **options)
-        return Stream(lambda left: groups_of(stream, group, rests, group_timeout_s, self._clock, left))
+        return Stream(lambda left: groups_of(stream, group, rests, group_timeout_s, self._clock, left), left)
 
     def samples(
         self,
@@ -110,8 +110,9 @@ class Plays(ABC):
         if max_staleness is not None and self.policy_version is None:
             raise ValueError("max_staleness: the present version is unknown; call resume(policy_version=...) before")
         made = GroupSamples(tokenizer)
+        options["unfinished"] = [*options.get("unfinished", ())]
         groups = self.groups(policy, tasks, group=group, **{"mask_failed_steps": True, **options})
-        return Stream(lambda left: self._samples(groups, made, max_staleness, left))
+        return Stream(lambda left: self._samples(groups, made, max_staleness, left), options["unfinished"])
 
     async def _samples(
         self,

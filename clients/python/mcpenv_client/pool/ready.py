@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 
+from mcpenv_client.portal import in_daemon_thread
+
 from .assignment import Share
 from .clock import Clock
 from .episode import Begin, Outcome
@@ -55,7 +57,7 @@ class ReadyEnvironments:
             WireError: the assignment cannot be played.
             PoolError: the share has several episodes, and the environment cannot be saved.
         """
-        session = self._sessions.pop() if self._sessions else await asyncio.to_thread(self._instances.session)
+        session = self._sessions.pop() if self._sessions else await in_daemon_thread(self._instances.session)
         fit = False
         try:
             outcomes = await play(session, begin, share, self.clock, self._gate)

@@ -345,5 +345,6 @@ def _id(row: Row) -> str | None:
 
 
 def _level(row: Row) -> int:
-    level = row.level if isinstance(row, Task) else row.get("level") if isinstance(row, Mapping) else None
+    task = row.get("task") if isinstance(row, Mapping) else row
+    level = task.level if isinstance(task, Task) else row.get("level") if isinstance(row, Mapping) else None
     return 0 if level is None else int(level)

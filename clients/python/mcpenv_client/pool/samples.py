@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -73,13 +73,20 @@ class GroupSamples:
         """
         if given and all(isinstance(each, Sample) for each in given):
             whole = {} if played.trajectory is None else about_episode(played.trajectory)
-            return [replace(each, **{**whole, **about}, piece=at, pieces=len(given)) for at, each in enumerate(given)]
+            whole |= about
+            return [replace(each, **whole | _of_its_own(each, whole, at, len(given))) for at, each in enumerate(given)]
         if given and all(isinstance(each, SampledTurn) for each in given):
             return samples_of(given, played.trajectory, **about)
         if given and all(isinstance(each, ModelTurn) for each in given):
             return samples_of_recorded(given, played.trajectory, self._tokenize, self._tokenizer, **about)
         found = ", ".join(sorted({type(each).__name__ for each in given})) or "no turns"
         raise TypeError(f"the policy returned {found} and called no episode.wrote(); return a Sample, or turns")
+
+
+def _of_its_own(sample: Sample, episode: Mapping[str, Any], piece: int, pieces: int) -> dict[str, Any]:
+    """Return the fields that a sample of the policy's own shares with those of its episode."""
+    labels = {**episode.get("labels", {}), **sample.labels}
+    return {"usable": sample.usable and episode["usable"], "labels": labels, "piece": piece, "pieces": pieces}
 
 
 def _versioned(span: Any, played: Played) -> Any:

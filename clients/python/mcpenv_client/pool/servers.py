@@ -16,6 +16,7 @@ from urllib.parse import urlsplit, urlunsplit
 from mcpenv_client.client import EnvClient
 from mcpenv_client.connection.addresses import without_password
 from mcpenv_client.errors import ConnectionFailed, McpenvError
+from mcpenv_client.portal import in_daemon_thread
 
 from .backend import PoolError
 from .window import Window
@@ -45,7 +46,7 @@ class Client:
     async def close(self) -> None:
         """End its session."""
         if self.blocking:
-            await asyncio.to_thread(self.client.sync().close)
+            await in_daemon_thread(self.client.sync().close)
         else:
             await self.client.close()
 
@@ -200,7 +201,7 @@ class Servers:
                 list others later.
         """
         self._closed = False
-        await asyncio.to_thread(self._read)
+        await in_daemon_thread(self._read)
         await asyncio.gather(*(self.look(server) for server in self.all))
         fixed = not isinstance(self._given, str) or not self._given.startswith(MANY)
         if fixed and all(server.ill is not None for server in self.all):
@@ -341,7 +342,7 @@ class Servers:
         """
         self._read_at = time.monotonic()
         try:
-            await asyncio.to_thread(self._read)
+            await in_daemon_thread(self._read)
         except PoolError as error:
             logger.warning("pool: the servers stay as they were: %s", error)
 

@@ -7,7 +7,7 @@ import dataclasses
 import logging
 import random
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
@@ -184,6 +184,7 @@ class Stream(Generic[T]):
     Args:
         begin: returns the iterator, which adds to a list, when it is closed, what is unfinished. It must not refer to
             the stream: the event loop closes it when the last reference to the stream is lost.
+        given: the unfinished episodes of an earlier play, which are those of this one if it is closed before it began.
 
     Attributes:
         unfinished: the episodes that the play read and did not yield, once it is closed. A group, and its samples,
@@ -191,14 +192,18 @@ class Stream(Generic[T]):
             number, task and seed.
     """
 
-    def __init__(self, begin: Callable[[list[Assignment]], AsyncGenerator[T, None]]) -> None:
+    def __init__(
+        self, begin: Callable[[list[Assignment]], AsyncGenerator[T, None]], given: Iterable[Assignment] = ()
+    ) -> None:
         self.unfinished: list[Assignment] = []
         self._items = begin(self.unfinished)
+        self._given: list[Assignment] = [*given]
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> T:
+        self._given.clear()  # the iterator has them from now on
         try:
             return await anext(self._items)
         except PlayError as error:
@@ -208,6 +213,8 @@ class Stream(Generic[T]):
     async def aclose(self) -> None:
         """End the play. Running episodes are stopped. Safe to call twice."""
         await self._items.aclose()
+        self.unfinished += self._given
+        self._given.clear()
 
     async def __aenter__(self) -> Self:
         return self

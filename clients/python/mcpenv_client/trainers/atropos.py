@@ -102,7 +102,12 @@ class AtroposGroups:
             pool: plays the episodes: an `EnvPool` or a `MixedPool`.
             policy: plays one episode, and gives the model's tokens as for `EnvPool.samples`.
             tasks, group_timeout_s, mask_failed_steps, options: as for `EnvPool.groups`.
+
+        Raises:
+            ValueError: ``trajectories`` is False.
         """
+        if not options.get("trajectories", True):
+            raise ValueError("a sample reads the steps of its episode; leave trajectories=False out")
         options |= {"group": self.group_size, "mask_failed_steps": mask_failed_steps}
         sent = 0
         found = pool.groups(policy, tasks, group_timeout_s=group_timeout_s, **options)

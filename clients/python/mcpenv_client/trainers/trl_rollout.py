@@ -46,7 +46,7 @@ class Rollout:
         about: dict[str, Any] = {"reward": ending.reward, "parts": ending.parts, "truncated": ending.truncated}
         about |= {"status": ending.status.code.value, "usable": ending.reward is not None}
         made = samples_of(self._turns, **about)  # one: each prompt continues the tokens before it
-        return made[0] if made else Sample(self.prompt, [0] * len(self.prompt), **about)
+        return made[0] if made and made[0].tokens else Sample(self.prompt, [0] * len(self.prompt), **about)
 
     async def begin(self, row: Mapping[str, Any], trainer: Any) -> None:
         """Begin an episode. A failure not caused by the row is retried, then masked.

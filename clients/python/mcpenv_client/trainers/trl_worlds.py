@@ -70,12 +70,15 @@ class WorldRows(Sequence[dict[str, Any]]):
 
     def __getitem__(self, at: Any) -> Any:
         if isinstance(at, slice):
-            start, stop, _ = at.indices(len(self))
+            start, stop, step = at.indices(len(self))
+            if step != 1:
+                return [self[place] for place in range(start, stop, step)]
             return [
                 _of_world(name, row)
                 for begin, (name, rows) in zip(self._begins, self._worlds, strict=False)
                 for row in rows[max(start - begin, 0) : max(stop - begin, 0)]
             ]
+        at = range(len(self))[at]
         place = bisect_right(self._begins, at) - 1
         name, rows = self._worlds[place]
         return _of_world(name, rows[at - self._begins[place]])
