@@ -294,7 +294,7 @@ class Scoring:
         return of_verdict(False, self._task)
 
     async def _agent_is_cause(self, first: Attempt, error: Exception, trajectory: Trajectory) -> bool:
-        """Return True if verification works on the state after the reset, and fails as before on the present one."""
+        """Return True if verification works on the state after the reset, and fails again on the present one."""
         if not self._of_agents or (self._user_code.abandoned and self._user_code.affine):
             return False  # in the second case unknown: the only thread that may run this code does not return
         works = bool(first.evidence and self.before is not None) and (await self.attempt(of_reset=True)).error is None
@@ -302,7 +302,7 @@ class Scoring:
             # Verifiers also read the environment's attributes and files, which only another instance has as they were.
             assigned = assignment_of(trajectory, declares_task=self._hooks.options.declares("task"))
             works = await works_after_reset(self._env, replace(assigned, task=self._task))
-        return works and type((await self.attempt()).error) is type(error)
+        return works and (await self.attempt()).error is not None
 
     async def attempt(self, *, of_reset: bool = False) -> Attempt:
         """Verify once, within the deadline: the present world, or the one after the reset.

@@ -303,6 +303,22 @@ def test_who_breaks_the_verification_by_the_world_gets_the_lowest_reward(
     assert "the agent has broken its verification" in caplog.text
 
 
+def test_who_breaks_the_verification_in_another_way_each_time_gets_the_lowest_reward() -> None:
+    errors = iter([KeyError("a"), TypeError("b")])
+
+    def verify(evidence: Evidence) -> bool:
+        if evidence.after != evidence.before:
+            raise next(errors)
+        return True
+
+    env = Noted(verify)
+    env.reset()
+    env.call_tool("write", {"notes": {}})
+    ended = env.end()
+    assert ended.reward == 0.0
+    assert ended.info["problems"] == ["verification fails on this world: KeyError: 'a'"]
+
+
 def test_the_reasons_of_a_verdict_are_for_orchestrators_and_not_for_agents() -> None:
     class Sold(MCPEnvironment):
         """Sells one."""

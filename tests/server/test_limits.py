@@ -16,7 +16,7 @@ from mcp.client import Client
 from mcp.shared.exceptions import MCPError
 from websockets.sync.client import connect
 
-from mcpenv import Evidence, MCPEnvironment, ObjectWorld, failures
+from mcpenv import Evidence, MCPEnvironment, ObjectWorld, failures, redaction
 from mcpenv.execution import episode, scoring, subscriptions
 from mcpenv.execution.notifications import MAX_STREAMS
 from mcpenv.rewards.verifiers import specs
@@ -105,6 +105,7 @@ NUMBERS: Numbers = {
     "running steps at shutdown": [("{} s", CONFIG.shutdown_timeout_s)],
     "tools that `/metrics`": [("{}", counters.MAX_TOOLS)],
     "text of an exception": [("{} characters", failures.MAX_MESSAGE)],
+    "a message or a traceback in the log": [("{} characters", redaction.MAX_TEXT)],
     "warnings of refused credentials": [("one a minute", control_auth.WARN_EVERY_S)],
 }
 

@@ -249,7 +249,7 @@ class BubblewrapBox(Box):
         for name in ("in", "out"):
             folder = self._folder / name
             if folder.exists():
-                await asyncio.to_thread(shutil.rmtree, folder)
+                await asyncio.to_thread(_delete, folder)
             folder.mkdir()
         reading, writing = os.pipe()
         try:
@@ -435,8 +435,7 @@ class BubblewrapBox(Box):
         restored = (*(path for path in own if carried.is_system(path)), *carried.programs)
         for path in restored:
             _replace(root, pristine, path.parts[1:], move=False)
-        _make_writable(left)
-        shutil.rmtree(left)
+        _delete(left)
 
     def _enter(self) -> str:
         """Return the line of a script that enters the working folder; the root if the agent has removed it."""
@@ -545,8 +544,7 @@ def _empty(root: Path, parts: Sequence[str]) -> None:
             path.unlink()
         path.mkdir(exist_ok=True)
         path.chmod(0o755)
-    _make_writable(path)
-    shutil.rmtree(path)
+    _delete(path)
     path.mkdir()
 
 
@@ -605,8 +603,7 @@ def _replace(root: Path, other: Path, parts: Sequence[str], *, move: bool = True
     if old.is_symlink() or old.is_file():
         old.unlink()
     elif old.is_dir():
-        _make_writable(old)
-        shutil.rmtree(old)
+        _delete(old)
     elif os.path.lexists(old):
         old.unlink()
     if not _is_folder(other, above) or not os.path.lexists(new):
@@ -624,17 +621,21 @@ def _replace(root: Path, other: Path, parts: Sequence[str], *, move: bool = True
         old.chmod(mode)
 
 
-def _make_writable(folder: Path) -> None:
-    """Give this user all rights to the folders below a folder; they cannot be deleted otherwise."""
-    folder.chmod(0o700)
-    for entry in os.scandir(folder):
-        if entry.is_dir(follow_symlinks=False):
-            _make_writable(Path(entry.path))
+def _delete(folder: Path) -> None:
+    """Delete a folder that is nested to any depth, also one that denies this user its parts.
+
+    Raises:
+        OSError: it cannot be deleted.
+    """
+    for words in (("rm", "-rf"), ("chmod", "-R", "u+rwx"), ("rm", "-rf")):
+        done = subprocess.run([*words, "--", folder], stdin=subprocess.DEVNULL, capture_output=True)
+        if words[0] == "rm" and not done.returncode:
+            return
+    raise OSError(last_lines(done.stderr))
 
 
 def _remove(folder: Path) -> None:
     try:
-        _make_writable(folder)
-        shutil.rmtree(folder)
+        _delete(folder)
     except OSError as error:
         logger.warning("the files of a box, %s, are not deleted: %s", folder, error)

@@ -25,12 +25,15 @@ from .box import (
     cut,
     exports,
 )
-from .engine import COMMAND_TIMEOUT_S, command
+from .engine import COMMAND_TIMEOUT_S, command, pipe
 from .left import options, remove_left
 from .pristine import LOGS, Carried
 from .task import HarborTask
 
 logger = logging.getLogger("mcpenv.harbor")
+
+MAX_WORK = 16 * 1024**3
+"""Maximum bytes that are carried over from the container of the agent to the one of the tests, as archives."""
 
 CHUNK = 65_536
 """Maximum bytes to read of an output at a time."""
@@ -274,12 +277,12 @@ class ContainerBox(Box):
             programs = [(_q(path), _q(path.parent), f"/.mcpenv-{number}") for number, path in enumerate(reached)]
             away = (f"if [ -e {path} ] || [ -L {path} ]; then mv {path} {kept}; fi" for path, _, kept in programs)
             await self._in_new("\n".join(("set -e", *away)))
+            left = MAX_WORK
             for root in roots:
                 await self._in_new(f"rm -rf -- {_q(root)}; mkdir -p -- {_q(root.parent)}")
-                copy = shlex.join((self._engine, "cp", *_KEEP_OWNER[self._engine]))
-                pipe = f"{copy} {_q(f'{old}:{root}')} - | {copy} - {_q(f'{self._name}:{root.parent}')}"
+                copy = (self._engine, "cp", *_KEEP_OWNER[self._engine])
                 if str(root) not in deleted:
-                    await command("bash", "-o", "pipefail", "-c", pipe, timeout_s=COMMAND_TIMEOUT_S)
+                    left -= await pipe((*copy, f"{old}:{root}", "-"), (*copy, "-", f"{self._name}:{root.parent}"), left)
             again = (
                 f"rm -rf -- {path}; if [ -e {kept} ] || [ -L {kept} ]; then mkdir -p -- {above} && mv {kept} {path}; fi"
                 for path, above, kept in programs

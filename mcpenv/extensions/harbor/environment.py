@@ -14,7 +14,6 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from mcpenv.environment import MCPEnvironment
-from mcpenv.errors import VerifierFailed
 from mcpenv.extensions.mcp_proxy.loop import UPSTREAMS
 from mcpenv.rewards.verifiers import Evidence
 from mcpenv.tasks import TaskSet
@@ -24,7 +23,7 @@ from mcpenv_client.types.records import Reward
 from mcpenv_client.types.tasks import Task
 
 from .box import MAX_FILE, Box
-from .episode import Episode
+from .episode import Episode, StepFailed
 from .provider import BaseImage, BoxesOf, Choice, NetworkOf, choose
 from .task import FINISH_STEP, HarborTask, read_tasks, step_note
 
@@ -222,7 +221,7 @@ class HarborEnvironment(MCPEnvironment):
         if not is_last:
             try:
                 await UPSTREAMS.run(episode.end_step())
-            except VerifierFailed as error:
+            except StepFailed as error:
                 logger.warning("%s", error)  # `verify` raises it
         if is_last or episode.is_over:
             self.finish()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shlex
 import time
 from pathlib import PurePosixPath
@@ -20,6 +21,14 @@ SETUP_TIMEOUT_S = 600.0
 """Maximum seconds of the ``setup.sh`` of a step, which has no limit in Harbor."""
 
 _BETWEEN = "find /logs/agent /logs/artifacts -mindepth 1 -delete"
+
+
+class StepFailed(VerifierFailed, ValueError):
+    """Raised if a step has no reward, or the next one could not be set up.
+
+    What the agent has left may be the cause, as of a `ValueError` of any verifier: it is, if the same task has a reward
+    in a box without an agent.
+    """
 
 
 class Episode:
@@ -44,7 +53,7 @@ class Episode:
         self._box: Box | None = None
         self._number = 0
         self._rewards: list[Reward] = []
-        self._failed: VerifierFailed | None = None
+        self._failed: StepFailed | None = None
         self._ends_at: float | None = None
 
     @property
@@ -102,7 +111,7 @@ class Episode:
         """Run the tests of this step, and set up the next one unless the task is over.
 
         Raises:
-            VerifierFailed: there is no reward of this step, or the next one could not be set up. The task is over, and
+            StepFailed: there is no reward of this step, or the next one could not be set up. The task is over, and
                 `result` raises it again.
         """
         step = self.step
@@ -119,18 +128,18 @@ class Episode:
             step = self.step
             await self.box.run(_BETWEEN, timeout_s=SETUP_TIMEOUT_S, user="0")
             await self._set_up()
-        except (BoxFailed, VerifierFailed) as error:
-            self._fail(step, str(error))
-            raise self._failure from error
-        except BaseException:
+        except asyncio.CancelledError:
             self._fail(step, "its tests were cancelled, by the time limit of a call for one (--step-timeout-s)")
             raise
+        except Exception as error:
+            expected = isinstance(error, BoxFailed | VerifierFailed)
+            raise self._fail(step, str(error) if expected else f"{type(error).__name__}: {error}") from error
 
     async def result(self) -> Reward:
         """End the steps that are left, in which the agent has done nothing, and return the reward of the task.
 
         Raises:
-            VerifierFailed: there is none.
+            StepFailed: there is none.
         """
         while not self.is_over:
             await self.end_step()
@@ -149,11 +158,6 @@ class Episode:
         box, self._box = self._box, None
         if box is not None:
             await box.close()
-
-    @property
-    def _failure(self) -> VerifierFailed:
-        assert self._failed is not None
-        return self._failed
 
     async def _judged(self) -> Verdict:
         step, env = self.step, self.source.tests_env[self._number]
@@ -190,9 +194,10 @@ class Episode:
     def _of_step(self, step: Step, text: str) -> str:
         return text if step.own is None else f"step {step.name!r}: {text}"
 
-    def _fail(self, step: Step, reason: str) -> None:
-        self._failed = VerifierFailed(self._of_step(step, reason))
+    def _fail(self, step: Step, reason: str) -> StepFailed:
         self.is_over = True
+        self._failed = StepFailed(self._of_step(step, reason))
+        return self._failed
 
 
 def _by_key(reward: Reward) -> dict[str, float]:

@@ -55,21 +55,23 @@ async def judged_apart(
         step: the step.
         env: the variables of its tests.
         network: True if the tests' box has a network.
-        goes_on: False to delete the box of the agent before the tests begin.
+        goes_on: False to delete the box of the agent before the tests begin, also if they cannot.
 
     Raises:
         VerifierFailed: the tests wrote no reward, or it is not a finite number.
         BoxFailed: the tests could not be run.
     """
-    said = await _collect(box, step)
     found: dict[str, bytes] = {}
-    for artifact in step.artifacts:
-        packed, problem = await collected(box, artifact)
-        said += [] if problem is None else [problem]
-        if packed is not None:
-            found.setdefault(artifact.source, packed)
-    if not goes_on:
-        await box.close()
+    try:
+        said = await _collect(box, step)
+        for artifact in step.artifacts:
+            packed, problem = await collected(box, artifact)
+            said += [] if problem is None else [problem]
+            if packed is not None:
+                found.setdefault(artifact.source, packed)
+    finally:
+        if not goes_on:
+            await box.close()
     try:
         judge = await boxes.box({"agent": network, "verifier": network})
     except BoxFailed as error:

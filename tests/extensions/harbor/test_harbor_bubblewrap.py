@@ -23,6 +23,7 @@ from mcpenv.server.config import ServerConfig
 from mcpenv.server.serve import serving
 from mcpenv_client import EnvClient
 from mcpenv_client.errors import InvalidMessage, NotSupported
+from mcpenv_client.types.status import StatusCode
 
 pytestmark = pytest.mark.world
 
@@ -195,6 +196,7 @@ def test_tests_without_a_number_are_an_error_and_no_score(begin: Begin, write: s
     with pytest.raises(ExecutionError) as raised:
         env.end()
     assert said in str(raised.value.__cause__)
+    assert env.trajectory.status.code is StatusCode.JUDGE_ERROR
 
 
 def test_tests_that_take_too_long_are_an_error(begin: Begin) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import tarfile
 from collections.abc import Callable, Iterator
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 from command_line import command_lines
-from harbor_tasks import CONFIG
+from harbor_tasks import CONFIG, harbor_task
 from stepped_tasks import separate_task, stepped_task
 
 from mcpenv import ExecutionError
@@ -20,6 +21,9 @@ from mcpenv.extensions.harbor.config import Config
 from mcpenv.extensions.harbor.environment import HarborEnvironment
 from mcpenv.extensions.harbor.steps import aggregated, falls_short, steps_of
 from mcpenv.extensions.validation.tasks import validate
+from mcpenv.server.config import ServerConfig
+from mcpenv.server.serve import serving
+from mcpenv_client import EnvClient
 
 Begin = Callable[..., Any]
 
@@ -174,6 +178,72 @@ def test_rewards_of_steps_become_one_as_in_harbor() -> None:
     assert not falls_short({"reward": 0.7 + 0.2 + 0.1}, 1.0) and falls_short({"reward": 1.0 - 1e-6}, 1.0)
     assert falls_short({"style": 1.0}, 0.0) and falls_short({"reward": 1.0}, {"style": 0.1})
     assert not falls_short({"style": 1.0}, {"style": 0.1}) and not falls_short({}, None)
+
+
+# -- an agent that breaks its verification
+
+
+@pytest.fixture
+def left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], set[str]]:
+    """Return a function that names what boxes have left in the temporary folder, except images for further ones."""
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    names = {"mcpenv-harbor-image"}
+    return lambda: {path.name.rpartition("-")[0] for path in (tmp_path / "temporary").iterdir()} - names
+
+
+def briefly_tested(folder: Path) -> Path:
+    return harbor_task(folder, config=CONFIG.replace("timeout_sec = 60.0", "timeout_sec = 3.0"))
+
+
+@pytest.mark.world
+@pytest.mark.parametrize(
+    ("make", "command"),
+    [
+        (briefly_tested, "mkfifo hello.txt"),
+        (separate_task, "kill -9 2; sleep 1"),
+        (stepped_task, "mkdir -p /app/setup.sh/x"),
+    ],
+)
+def test_who_breaks_the_tests_of_a_harbor_task_gets_the_bottom(
+    tmp_path: Path, left: Callable[[], set[str]], make: Callable[[Path], Path], command: str
+) -> None:
+    with served(make(tmp_path / "task"))() as env:
+        env.reset()
+        env.call_tool("execute", {"command": command})
+        ended = env.end()
+        assert (ended.reward, env.trajectory.status.usable) == (0.0, True)
+        assert ended.info["problems"][0].startswith("verification fails on this world: StepFailed: ")
+    assert left() == set()
+
+
+@pytest.mark.world
+def test_who_makes_the_tests_pass_the_deadline_of_a_server_gets_the_bottom(tmp_path: Path) -> None:
+    async def main(url: str) -> Any:
+        async with EnvClient(url) as client:
+            await client.reset()
+            await client.call_tool("execute", {"command": "mkfifo hello.txt"})
+            return await client.end()
+
+    with serving(served(harbor_task(tmp_path / "hello")), ServerConfig(step_timeout_s=5.0)) as url:
+        ended = asyncio.run(main(url))
+    assert ended.reward == 0.0
+    assert ended.info["problems"][0].startswith("verification fails on this world: OperationTimeout: ")
+
+
+@pytest.mark.world
+@pytest.mark.parametrize(("name", "depth"), [("d", 1200), ("in-a-path-that-is-too-long", 200)])
+def test_deeply_nested_folders_of_an_agent_are_deleted_and_the_tests_run(
+    tmp_path: Path, left: Callable[[], set[str]], name: str, depth: int
+) -> None:
+    nest = f"import os, sys; os.chdir(sys.argv[1]); [(os.mkdir('{name}'), os.chdir('{name}')) for _ in range({depth})]"
+    with served(harbor_task(tmp_path / "hello"))() as env:
+        env.reset()
+        execute(env, 'echo "Hello, world!" > hello.txt')
+        for folder in ("/etc", "/app", "/tests", "/logs/verifier"):
+            execute(env, f'mkdir -p {folder}; python3 -c "{nest}" {folder}')
+        assert env.end().reward == 1.0
+    assert left() == set()
 
 
 # -- separate verifiers

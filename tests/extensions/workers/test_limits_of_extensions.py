@@ -9,7 +9,7 @@ from test_limits import NUMBERS as OF_THE_KERNEL
 from mcpenv.extensions.evaluation import program_agent
 from mcpenv.extensions.evaluation.model_agent import ModelAgent
 from mcpenv.extensions.files_world import world as files_world
-from mcpenv.extensions.harbor import artifacts, episode
+from mcpenv.extensions.harbor import artifacts, box, container, engine, episode
 from mcpenv.extensions.mcp_proxy import loop
 from mcpenv.extensions.model_proxy import relay
 from mcpenv.extensions.models import chat_completions
@@ -42,6 +42,11 @@ NUMBERS: Numbers = {
         ("{} s for a model agent", ModelAgent.request_timeout_s),
     ],
     "an artifact of a Harbor task": [("{} MiB", artifacts.MAX_ARTIFACT / MIB)],
+    "an output of a command of the agent": [("{} bytes", box.MAX_OUTPUT)],
+    "the work of an agent that is carried over": [
+        ("{} GiB in all", container.MAX_WORK / MIB / 1024),
+        ("{} s for each", engine.COMMAND_TIMEOUT_S),
+    ],
     "`setup.sh` of a step of a Harbor task": [("{} s", episode.SETUP_TIMEOUT_S)],
     "output of an agent's program": [("{} MiB", program_agent.MAX_OUTPUT / MIB)],
     "an empty folder in a sandbox": [("{} GiB each", bubblewrap.DEFAULT_TMPFS_MB / 1024)],
