@@ -64,6 +64,14 @@ def test_what_the_program_has_frozen_stays_frozen(imported: int) -> None:
     assert gc.get_freeze_count() > imported / 2
 
 
+def test_a_forked_server_freezes_what_it_has_made_since(imported: int) -> None:
+    gc.freeze()
+    before, made = gc.get_freeze_count(), make_objects(5000)
+    with tuned_gc(forked=True):
+        assert gc.get_freeze_count() >= before + len(made)
+    assert gc.get_freeze_count() >= before
+
+
 @pytest.mark.parametrize("own", [(0, 10, 10), (0, 0, 0)])
 def test_a_collector_that_is_off_stays_off(own: tuple[int, int, int]) -> None:
     before = gc.get_threshold()

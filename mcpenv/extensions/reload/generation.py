@@ -127,7 +127,7 @@ class Generation:
             # The environment's FastMCP server may authenticate agents. This is known only once the environment is
             # loaded.
             self._listening.check(loaded.config, agents_need_token=None if loaded.served.auth is None else True)
-            with asyncio.Runner(loop_factory=loop_factory()) as runner, tuned_gc():
+            with asyncio.Runner(loop_factory=loop_factory()) as runner, tuned_gc(forked=True):
                 runner.run(self._serve(loaded))
         except (Exception, SystemExit) as error:
             if self._loop is not None:

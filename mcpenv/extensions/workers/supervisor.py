@@ -296,7 +296,7 @@ def _serve(job: Job, seat: Seat) -> None:
         for number in SIGNALS:
             asyncio.get_running_loop().add_signal_handler(number, worker.replace)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-        await worker.run(tuned_gc())
+        await worker.run(tuned_gc(forked=True))
 
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         try:

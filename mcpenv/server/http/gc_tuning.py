@@ -12,13 +12,14 @@ scanned. Full collections, which grow with the number of sessions, are a tenth a
 
 
 @contextmanager
-def tuned_gc() -> Iterator[None]:
+def tuned_gc(*, forked: bool = False) -> Iterator[None]:
     """Tune the garbage collector of this process while a server runs, and restore it.
 
     A disabled collector (threshold 0), thresholds set meanwhile, and objects that the program has frozen stay so.
+    With ``forked``, objects that this process has made since its fork are frozen besides those.
     """
     before, frozen = gc.get_threshold(), gc.get_freeze_count()
-    if not frozen:
+    if forked or not frozen:
         gc.collect()
         gc.freeze()  # imported objects are never garbage
     if before[0]:
