@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import operator
 import random
@@ -11,11 +10,11 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+from mcpenv_client.portal import in_daemon_thread
 from mcpenv_client.rows import PAGE, Rows
 from mcpenv_client.types.tasks import Task
 
 from .assignment import WORLD, Played, world_of
-from .threads import DaemonThreads
 
 By = Literal["weight", "level", "pass_rate"]
 """The rule of a sampler."""
@@ -88,14 +87,9 @@ class TaskSampler:
 
     async def __aiter__(self) -> AsyncIterator[Row]:
         """Yield tasks, each read in a thread: a server may be slow."""
-        threads = DaemonThreads(1)
-        try:
-            while True:
-                place = self._next_place()
-                wait = asyncio.get_running_loop().run_in_executor
-                yield await wait(threads, self._tasks.at, place) if self._tasks.lazy else self._tasks.at(place)
-        finally:
-            threads.shutdown()
+        while True:
+            place = self._next_place()
+            yield await in_daemon_thread(self._tasks.at, place) if self._tasks.lazy else self._tasks.at(place)
 
     def draw(self) -> Row:
         """Return the next task."""
