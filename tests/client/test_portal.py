@@ -73,7 +73,7 @@ def test_the_end_of_a_loop_does_not_wait_for_a_blocking_call_in_a_daemon_thread(
 
     async def body() -> tuple[int, int]:
         task = asyncio.ensure_future(in_daemon_thread(hold))
-        found = await in_daemon_thread(divmod, 7, 2)
+        found: tuple[int, int] = await in_daemon_thread(divmod, 7, 2)
         with pytest.raises(ZeroDivisionError):
             await in_daemon_thread(divmod, 1, 0)
         task.cancel()

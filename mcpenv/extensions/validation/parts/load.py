@@ -33,6 +33,9 @@ GROWTH_S = 1.0
 MAX_EPISODES = 50
 GROWTH_BYTES = 16 * 1024
 """Bytes an episode, in both rounds, above which memory counts as growing."""
+ENOUGH_EPISODES = 8
+"""Episodes of a round below which what it leaves behind is judged as if there had been as many. Buffers and caches that
+one slow episode happens to fill are no growth."""
 SLOW_S = 2.0
 """Seconds of a call above which the author is warned."""
 STEPPING_S = 4.0
@@ -189,7 +192,7 @@ def _growth(candidate: Candidate, into: Judged) -> None:
                 played += 1
             session.shown.clear()
             episodes = episodes or played
-            rounds.append((_traced() - memory) / played)
+            rounds.append((_traced() - memory) / max(played, ENOUGH_EPISODES))
     finally:
         tracemalloc.stop()
         session.close()
