@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import token_model
+from jinja2.sandbox import SandboxedEnvironment as Environment
 from scripted_model import DONE, scripted_model
 from test_agent_programs import CODEX, COUNTING, KEY, PROGRAMS, RECORDED, TIMEOUT_S, mcpenv, variables
 
+from mcpenv.trajectories import read_episodes
+from mcpenv_client.samples import samples_of_recorded
+from mcpenv_client.samples.rendered import ChatTokens
+
+Answering = Callable[[str, token_model.JSON], tuple[str | None, bytes]]
 ENDPOINTS = ("ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY", "SCRIPTED_KEY")
 
 
-def exported(name: str, folder: Path, command: str, thought: str = token_model.THOUGHT) -> list[dict[str, Any]]:
-    """Evaluate a program on an episode with its model recorded, and return the exported samples."""
-    with scripted_model(partial(token_model.answered, thought=thought)) as model:
+def evaluated(name: str, folder: Path, command: str, answering: Answering) -> dict[str, str]:
+    """Evaluate a program on an episode with its model recorded, and return the variables of its environment."""
+    with scripted_model(answering) as model:
         env = {**variables(PROGRAMS[name], model, folder), "THE_KEY": KEY}
         for variable in ENDPOINTS:
             env.pop(variable, None)
@@ -28,11 +35,62 @@ def exported(name: str, folder: Path, command: str, thought: str = token_model.T
         done = mcpenv("eval", COUNTING, "--agent", command, *options, env=env)
         said = "".join(log.read_text() for log in (folder / "out" / "agents").glob("*.log"))
         assert done.returncode == 0, f"{done.stderr}\n{said[-3000:]}"
+    return env
+
+
+def exported(name: str, folder: Path, command: str, thought: str = token_model.THOUGHT) -> list[dict[str, Any]]:
+    """Evaluate a program on an episode with its model recorded, and return the exported samples."""
+    env = evaluated(name, folder, command, partial(token_model.answered, thought=thought))
     out = folder / "samples.jsonl"
     done = mcpenv("trajectories", "export", str(folder / "out" / "record"), "-f", "tokens", "-o", str(out), env=env)
     assert done.returncode == 0, done.stderr
     assert "left out" not in done.stderr
     return [json.loads(line) for line in out.read_text().splitlines()]
+
+
+class Bytes:
+    """A tokenizer with a token for each byte, and one for the end of a message."""
+
+    eos_token_id = 256
+    template = """\
+{% if tools %}<|im_start|>system
+{% for tool in tools %}{{ tool | tojson }}
+{% endfor %}<|im_end|>
+{% endif %}{% for message in messages %}<|im_start|>{{ message.role }}
+{% if message.reasoning_content %}<think>{{ message.reasoning_content }}</think>
+{% endif %}{{ message.content }}{% for call in message.tool_calls or () %}
+<tool_call>{{ call.function | tojson }}</tool_call>{% endfor %}<|im_end|>
+{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
+{% endif %}"""
+
+    def apply_chat_template(self, messages: Any, *, tokenize: bool, **given: Any) -> str | list[int]:
+        text = Environment(keep_trailing_newline=True).from_string(self.template).render(messages=messages, **given)
+        if not tokenize:
+            return text
+        ends = [[*part.encode(), self.eos_token_id] for part in text.split("<|im_end|>")]
+        return [token for each in ends for token in each][:-1]
+
+
+@pytest.mark.world
+@pytest.mark.parametrize("name", ["Claude Code", "Codex"])
+def test_a_program_at_an_endpoint_without_ids_is_tokenised_by_a_template(name: str, tmp_path: Path) -> None:
+    evaluated(name, tmp_path, PROGRAMS[name].command.replace(CODEX, CODEX + RECORDED[name]), token_model.without_ids)
+    (episode,) = read_episodes(tmp_path / "out" / "record")
+    assert not any(turn.tokens or turn.prompt_ids for turn in episode.model_turns or ())
+    samples = samples_of_recorded(episode.model_turns or (), episode.trajectory, ChatTokens(Bytes()), "bytes")
+    assert {each.tokenizer for each in samples} == {"bytes"} and not any(each.left_out for each in samples)
+    assert all(each.logprobs is None for each in samples)
+    sample = samples[-1]
+    calling, last = sample.spans[-2:]
+    assert (calling.steps, last.steps, sample.reward, sample.usable) == ((1, 2), (), 1.0, True)
+    written = bytes(sample.tokens[calling.start : calling.end - 1]).decode()
+    assert written.startswith(f"<think>{token_model.THOUGHT}</think>") and written.count("<tool_call>") == 2
+    assert sample.tokens[calling.end - 1] == Bytes.eos_token_id
+    assert bytes(sample.tokens[last.start : last.end - 1]).decode() == DONE
+    between = bytes(token for token in sample.tokens[calling.end : last.start] if token < 256).decode()
+    assert between.count("<|im_start|>tool\n") == 2 and not any(sample.mask[calling.end : last.start])
+    # Claude Code has asked for the schema of the tool before, which changed the list at the head of the prompt.
+    assert len(samples) == (2 if name == "Claude Code" else 1)
 
 
 def text(sample: dict[str, Any], start: int, end: int) -> str:

@@ -31,6 +31,18 @@ def answered(path: str, body: JSON, thought: str = THOUGHT) -> tuple[str | None,
     return stream_of(_responses(body)) if path.endswith("/responses") else (None, b"{}")
 
 
+def without_ids(path: str, body: JSON) -> tuple[str | None, bytes]:
+    """Return the same as `answered`, as of an endpoint that gives no tokens and encrypts no thoughts."""
+    kind, answer = answered(path, body)
+    for pattern, instead in (
+        (rb', "(prompt_token_ids|token_ids|token_logprobs)": \[[^\]]*\]', b""),
+        (rb', "encrypted_content": "scripted", "summary": (\[[^\]]*\])', rb', "summary": [], "content": \1'),
+        (rb'"summary_text"', b'"reasoning_text"'),
+    ):
+        answer = re.sub(pattern, instead, answer)
+    return kind, answer
+
+
 def tokens(text: str) -> list[int]:
     return list(text.encode())
 

@@ -219,8 +219,8 @@ def test_a_tokenizer_stands_in_for_an_endpoint_and_is_named() -> None:
 
     _, (refused,) = turns_of([made], refuses, "tiny")
     assert "the chat template failed: LookupError: roles must alternate" in refused.reason
-    _, (missing,) = turns_of([turn(None, None, api="messages")], tokenize, "tiny")
-    assert "chat completions only" in missing.reason
+    _, (missing,) = turns_of([turn(None, None, api="generate_content")], tokenize, "tiny")
+    assert "cannot express a conversation of generate_content" in missing.reason
 
 
 def test_a_sample_without_spans_has_one_for_each_answer_of_the_model() -> None:

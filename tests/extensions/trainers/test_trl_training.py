@@ -159,6 +159,17 @@ def test_masks_are_those_of_the_trainer_but_for_line_breaks_of_the_template() ->
         # The trainer marks what its template writes around an answer, too; a model does not sample it.
         assert {text for one, other, text in marks if one != other} == {"\n"}
         assert all(other for one, other, _ in marks if one)
+        # The same conversation by the APIs of Claude Code and Codex, with parallel calls.
+        assert each["apis"]["messages"] == each["apis"]["responses"] == each["apis"]["chat_completions"]
+        ((tokens, mask, tokenizer),) = each["apis"]["messages"]["tokens"]
+        assert (tokens, mask, tokenizer) == (ours["tokens"], ours["mask"], "small")
+        thoughts = each["thoughts"]
+        assert thoughts["messages"] == thoughts["responses"] == thoughts["chat_completions"]
+    qwen3, qwen2_5, lfm2 = (each["thoughts"]["messages"] for each in found)
+    assert len(qwen3["tokens"]) == 1 and qwen3["left_out"] == []
+    for without in (qwen2_5, lfm2):  # templates without thoughts
+        assert len(without["left_out"]) == 3 and without["tokens"] == [[[], [], None]]
+        assert all("cannot express the thought of an answer" in reason for reason in without["left_out"])
 
 
 @pytest.mark.parametrize("by", ["rollouts", "spec", "tool"])

@@ -7,6 +7,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from .as_chat import NotExpressed
+
+_PARTS = {"reasoning_content": "the thought", "content": "the text", "tool_calls": "the calls"}
+
 
 class ChatTokens:
     """Makes the tokens of a turn by the chat template of a tokenizer of transformers.
@@ -42,15 +46,26 @@ class ChatTokens:
 
         Args:
             request, answer: bodies of chat completions.
+
+        Raises:
+            NotExpressed: the template leaves out the thought, the text or the calls of the answer.
         """
         choices = answer.get("choices")
         choice = choices[0] if isinstance(choices, list) and choices else {}
         said = choice.get("message")
         if not isinstance(said, dict):
             return None
-        messages = [_plain(message) for message in request.get("messages") or ()]
-        prompt = self._tokens(messages, request.get("tools"), prompt=True)
-        whole = self._tokens([*messages, _plain({"role": "assistant", **said})], request.get("tools"), prompt=False)
+        messages, tools = [_plain(message) for message in request.get("messages") or ()], request.get("tools")
+        message = _plain({"role": "assistant", **said})
+        prompt = self._tokens(messages, tools, prompt=True)
+        whole = self._tokens([*messages, message], tools, prompt=False)
+        text = self._rendered([*messages, message], tools)
+        for name, what in _PARTS.items():
+            part = message.get(name)
+            if part and (not isinstance(part, str) or part.strip()):
+                less = {**message, name: "" if name == "content" else None}
+                if self._rendered([*messages, _plain(less)], tools) == text:
+                    raise NotExpressed(f"{what} of an answer")
         if whole[: len(prompt)] != prompt:
             return None
         written, end = whole[len(prompt) :], self._tokenizer.eos_token_id
@@ -58,6 +73,11 @@ class ChatTokens:
             cut = choice.get("finish_reason") == "length"
             written = written[: len(written) - written[::-1].index(end) - cut]
         return prompt, written
+
+    def _rendered(self, messages: list[dict[str, Any]], tools: Any) -> Any:
+        return self._tokenizer.apply_chat_template(
+            messages, tools=tools, add_generation_prompt=False, tokenize=False, **self._template
+        )
 
     def _tokens(self, messages: list[dict[str, Any]], tools: Any, *, prompt: bool) -> list[int]:
         tokens: list[int] = self._tokenizer.apply_chat_template(
@@ -69,6 +89,10 @@ class ChatTokens:
 def _plain(message: Mapping[str, Any]) -> dict[str, Any]:
     """Return a message as templates take it: the arguments of calls as objects, and a content that is a text."""
     plain = {name: value for name, value in message.items() if value is not None}
+    if plain.get("role") == "developer":  # templates drop roles that they do not know
+        plain["role"] = "system"
+    if isinstance(thought := plain.pop("reasoning", None), str):  # the name of vLLM and OpenRouter
+        plain.setdefault("reasoning_content", thought)
     content = plain.get("content", "")
     if isinstance(content, list) and all(isinstance(part, dict) and part.get("type") == "text" for part in content):
         content = "".join(part.get("text", "") for part in content)

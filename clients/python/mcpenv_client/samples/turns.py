@@ -8,6 +8,7 @@ from typing import Any
 from mcpenv_client.types.model_turns import ModelTurn, TurnTokens, request_of
 from mcpenv_client.types.records import Trajectory
 
+from .as_chat import NotExpressed, as_chat
 from .chain import samples_of
 from .linking import link_calls
 from .sample import LeftOut, Sample, SampledTurn
@@ -74,10 +75,11 @@ def _turn_of(
         return SampledTurn(turn.prompt_ids or [], tokens.ids or [], tokens.logprobs, steps, index, turn.policy_version)
     if tokenize is None or len(turn.tokens) > 1:
         return problem
-    if turn.api != "chat_completions":
-        return f"{problem}; a tokenizer is used for chat completions only"
     try:
-        made = tokenize(request_of(recorded, index), turn.answer if isinstance(turn.answer, dict) else {})
+        answer = turn.answer if isinstance(turn.answer, dict) else {}
+        made = tokenize(*as_chat(turn.api, request_of(recorded, index), answer))
+    except NotExpressed as error:
+        return f"{problem}; the chat template cannot express {error}"
     except Exception as error:  # noqa: BLE001 - a chat template refuses conversations by errors of its own
         return f"{problem}; the chat template failed: {type(error).__name__}: {error}"
     if made is None:
