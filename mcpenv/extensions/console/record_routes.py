@@ -3,20 +3,37 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import Response
 
 from mcpenv.errors import DamagedRecord
 from mcpenv.extensions.exports.page import episode_page, policy
 from mcpenv.extensions.live.extension import media
-from mcpenv.extensions.records.record_index import RecordIndex, RowFilter
+from mcpenv.extensions.records.overview import GROUPED_BY, groups_of, overview_of
+from mcpenv.extensions.records.record_index import RecordIndex
+from mcpenv.extensions.records.rollouts import rollouts_of
 from mcpenv.extensions.records.transcript import transcript_of
+from mcpenv.extensions.records.where import (
+    FIELDS,
+    MAX_LENGTH,
+    All,
+    Compare,
+    Condition,
+    Has,
+    Not,
+    WhereError,
+    completed,
+    parse,
+    words_of,
+)
 from mcpenv.server.app import EnvServer
 from mcpenv.server.control.http import answered, plain_json
 from mcpenv.server.extension import Access, Doc, Extension, ServerRoute, object_of
@@ -29,7 +46,11 @@ from mcpenv_client.types.values import decode
 MAX_ROWS = 1000
 """Maximum rows of one page."""
 
-_TEXTS = ("task", "split", "status", "tool", "text", "agent", "not_agent")
+MAX_LANES = 64
+"""Maximum episodes of a task's page."""
+
+_TEXTS = ("task", "split", "status", "tool", "text", "agent", "not_agent", "where")
+_PAGING = ("sort", "offset", "limit")
 _BLOB = re.compile(r"[0-9a-f]{64}\.([a-z]{3})")
 _TYPES = {"png": "image/png", "jpg": "image/jpeg", "webp": "image/webp", "gif": "image/gif", "wav": "audio/wav"}
 
@@ -68,6 +89,10 @@ class RecordRoutes:
         one = "/records/{episode_id:path}"
         return [
             ServerRoute("/records", self.rows, Access.CONTROLLED, docs=_ROWS),
+            # Before the episodes: one with such an id is read by the place of its row.
+            ServerRoute("/records/overview", self.overview, Access.CONTROLLED, docs=_OVERVIEW),
+            ServerRoute("/records/completions", self.completions, Access.CONTROLLED, docs=_COMPLETIONS),
+            ServerRoute("/records/rollouts", self.rollouts, Access.CONTROLLED, docs=_ROLLOUTS),
             ServerRoute(f"{one}/blobs/{{name}}", self.blob, Access.CONTROLLED, docs=_IMAGE),
             ServerRoute(f"{one}/page.html", self.page, Access.CONTROLLED, docs=_PAGE),
             ServerRoute(one, self.episode, Access.CONTROLLED, docs=_EPISODE),
@@ -77,14 +102,13 @@ class RecordRoutes:
     async def rows(self, request: Request) -> dict[str, Any]:
         """Answer a page of rows."""
         query = request.query_params
-        unknown = set(query) - {*_TEXTS, "return_min", "offset", "limit"}
-        if unknown:
-            raise _wrong(sorted(unknown)[0], "there is no such condition", "extra_forbidden")
-        return_min = _number("return_min", query["return_min"]) if query.get("return_min") else None
-        wanted = RowFilter(**{name: query[name] for name in _TEXTS if query.get(name)}, return_min=return_min)
+        wanted = _wanted(query, *_PAGING)
+        sort = query.get("sort", "")
+        if sort.removeprefix("-") not in ("", *FIELDS):
+            raise _wrong("sort", f"it must be one of {', '.join(FIELDS)}, with - in front the largest first", "enum")
         offset = _count("offset", query.get("offset") or "0", 0, 10**9)
         limit = _count("limit", query.get("limit") or "100", 1, MAX_ROWS)
-        page = await asyncio.to_thread(self._index.find, wanted, offset, limit)
+        page = await asyncio.to_thread(self._index.find, wanted, offset, limit, sort)
         return {
             "total": page.total,
             "offset": offset,
@@ -93,6 +117,54 @@ class RecordRoutes:
             "left_out": [*await self._lost(), *page.left_out],
             "rows": page.rows,
         }
+
+    @answered
+    async def overview(self, request: Request) -> dict[str, Any]:
+        """Answer the figures of the matching episodes, and their groups."""
+        query = request.query_params
+        wanted = _wanted(query, "group")
+        group = query.get("group")
+        if group and group not in GROUPED_BY:
+            raise _wrong("group", f"it must be one of {', '.join(GROUPED_BY)}", "enum")
+
+        def read() -> dict[str, Any]:
+            rows = [row.summary for row in self._index.select(wanted)]
+            return {**overview_of(rows), "groups": groups_of(rows, group) if group else None}
+
+        return await asyncio.to_thread(read)
+
+    @answered
+    async def completions(self, request: Request) -> dict[str, Any]:
+        """Answer what may stand at the end of a condition that is being written."""
+        query = request.query_params
+        if unknown := query.keys() - {"where"}:
+            raise _wrong(min(unknown), "there is no such condition", "extra_forbidden")
+        text = query.get("where", "")[:MAX_LENGTH]
+        return await asyncio.to_thread(self._completions, text)
+
+    @answered
+    async def rollouts(self, request: Request) -> dict[str, Any]:
+        """Answer the newest episodes of a task as lanes of one trie."""
+        wanted = _wanted(request.query_params, "task_id")
+        task = request.query_params.get("task_id")
+        if not task:
+            raise _wrong("task_id", "name a task", "missing")
+        return await asyncio.to_thread(self._rollouts, All((Compare("task", "=", task), wanted)))
+
+    def _completions(self, text: str) -> dict[str, Any]:
+        start, words, subject = completed(text)
+        rows = [row.summary for row in self._index.select()] if subject else []
+        return {"start": start, "words": words_of(words, subject, rows), "subject": subject}
+
+    def _rollouts(self, wanted: Condition) -> dict[str, Any]:
+        rows = [row.summary for row in self._index.select(wanted)]
+        found = []
+        for row in rows[:MAX_LANES]:
+            with contextlib.suppress(DamagedRecord):
+                if (episode := self._index.read(row["place"])) is not None:
+                    found.append((row["place"], episode[1]))
+        kinds = {by: groups_of(rows, by)["groups"] for by in ("split", "policy_version", "agent", "model")}
+        return {"total": len(rows), "kinds": kinds, **rollouts_of(found)}
 
     async def _lost(self) -> list[dict[str, str]]:
         """Return how many episodes the server has lost, which its record says only once it can be written again."""
@@ -164,6 +236,28 @@ def unknown(message: str) -> Response:
     return plain_json({"message": message, "code": "NOT_FOUND"}, 404)
 
 
+def _wanted(query: QueryParams, *others: str) -> Condition:
+    """Return the condition of a query: that of ``where``, and a separate one for each of the others that it has."""
+    unknown = set(query) - {*_TEXTS, "return_min", *others}
+    if unknown:
+        raise _wrong(sorted(unknown)[0], "there is no such condition", "extra_forbidden")
+    try:
+        parts = [parse(query.get("where", ""))]
+    except WhereError as error:
+        raise _wrong("where", str(error), "where", position=error.position, expected=error.expected) from None
+    for name in _TEXTS[:-1]:
+        value = query.get(name)
+        if value and name in ("tool", "text"):
+            parts.append(Has(name, value))
+        elif value and name == "not_agent":
+            parts.append(Not(Compare("agent", "=", value)))
+        elif value:
+            parts.append(Compare(name, "~" if name == "task" else "=", value))
+    if query.get("return_min"):
+        parts.append(Compare("return", ">=", _number("return_min", query["return_min"])))
+    return parts[0] if len(parts) == 1 else All(tuple(part for part in parts if part != All(())))
+
+
 def _number(name: str, text: str) -> float:
     try:
         value = float(text)
@@ -180,13 +274,17 @@ def _count(name: str, text: str, least: int, most: int) -> int:
     return int(text)
 
 
-def _wrong(name: str, message: str, kind: str) -> InvalidMessage:
-    return InvalidMessage(f"{name}: {message}", errors=[{"loc": [name], "msg": message, "type": kind}])
+def _wrong(name: str, message: str, kind: str, **more: Any) -> InvalidMessage:
+    return InvalidMessage(f"{name}: {message}", errors=[{"loc": [name], "msg": message, "type": kind, **more}])
 
 
 _FILE, _NO_EPISODE = "The file", {404: "No such episode"}
 _COUNT, _OBJECT = {"type": "integer", "minimum": 0}, {"type": "object"}
 _OBJECTS = {"type": "array", "items": _OBJECT}
+_NULLABLE = {"type": ["object", "null"]}
+
+_CONDITIONS = {**{name: {"type": "string"} for name in _TEXTS}, "return_min": {"type": "number"}}
+_NO_CONDITION = {422: "No such condition"}
 
 _ROWS = Doc(
     "The recorded episodes, the newest first",
@@ -197,12 +295,43 @@ _ROWS = Doc(
         }
     ),
     query={
-        **{name: {"type": "string"} for name in _TEXTS},
-        "return_min": {"type": "number"},
+        **_CONDITIONS,
+        "sort": {"type": "string"},
         "offset": _COUNT,
         "limit": {"type": "integer", "minimum": 1},
     },
-    errors={422: "No such condition"},
+    errors=_NO_CONDITION,
+)
+_OVERVIEW = Doc(
+    "Figures of the recorded episodes: a histogram of returns, steps by return, tasks by attempt, and groups",
+    object_of(
+        {
+            **dict.fromkeys(("total", "unscored"), _COUNT),
+            **dict.fromkeys(("returns", "scatter", "groups"), _NULLABLE),
+            "heat": _OBJECT,
+        }
+    ),
+    query={**_CONDITIONS, "group": {"type": "string", "enum": list(GROUPED_BY)}},
+    errors=_NO_CONDITION,
+)
+_COMPLETIONS = Doc(
+    "What may stand at the end of a condition",
+    object_of({"start": _COUNT, "words": _OBJECTS, "subject": {"type": ["string", "null"]}}),
+    query={"where": {"type": "string"}},
+    errors=_NO_CONDITION,
+)
+_ROLLOUTS = Doc(
+    "The newest episodes of a task as lanes of one trie, with their advantages, and where they part",
+    object_of(
+        {
+            **dict.fromkeys(("total", "scored"), _COUNT),
+            **dict.fromkeys(("lanes", "partings"), _OBJECTS),
+            "kinds": _OBJECT,
+            "equal": {"type": "boolean"},
+        }
+    ),
+    query={"task_id": {"type": "string"}, **_CONDITIONS},
+    errors={422: "No such condition, or no task_id"},
 )
 _EPISODE = Doc(
     "One recorded episode",

@@ -80,12 +80,17 @@ def viewer(record: Path | None, name: str, evaluations: Evaluations | None = Non
         routes += [route(each.path, each.endpoint) for each in RecordRoutes(record).table()]
     if evaluations is not None:
         of_runs = EvaluationRoutes(evaluations)
-        episode = "/evaluations/{run:path}/records/{episode_id:path}"
+        records = "/evaluations/{run:path}/records"
+        episode = f"{records}/{{episode_id:path}}"
         routes += [
             route("/evaluations", of_runs.rows),
             route("/evaluations/compare", of_runs.comparison),
             route("/evaluations/{run:path}/report", of_runs.report),
-            route("/evaluations/{run:path}/records", partial(of_runs.of_record, RecordRoutes.rows)),
+            route(records, partial(of_runs.of_record, RecordRoutes.rows)),
+            # Before the episodes, as in the table of records.
+            route(f"{records}/overview", partial(of_runs.of_record, RecordRoutes.overview)),
+            route(f"{records}/completions", partial(of_runs.of_record, RecordRoutes.completions)),
+            route(f"{records}/rollouts", partial(of_runs.of_record, RecordRoutes.rollouts)),
             route(f"{episode}/blobs/{{name}}", partial(of_runs.of_record, RecordRoutes.blob)),
             route(f"{episode}/page.html", partial(of_runs.of_record, RecordRoutes.page)),
             route(episode, partial(of_runs.of_record, RecordRoutes.episode)),

@@ -29,6 +29,7 @@ from .selection import Selection
 from .statistics import statistics_of
 from .texts import reward_text, status_text
 from .turns_and_steps import turns_and_steps
+from .where import WhereError, parse, row_of
 
 _WHICH = Group("Selection", sort_key=10)
 
@@ -48,6 +49,7 @@ class Which:
         min_return: Only episodes with a return of at least this.
         ended: Only episodes with this ending.
         limit: Maximum number of episodes.
+        where: Only episodes that fit this condition, such as 'return < 0.2 and tool("transfer") and seed > 5'.
     """
 
     id: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None
@@ -56,16 +58,21 @@ class Which:
     min_return: float | None = None
     ended: Ending | None = None
     limit: int | None = None
+    where: str | None = None
 
     def of(self, record: Path) -> Iterator[RecordedEpisode]:
         """Return the selected episodes of ``record``; print a note on stderr for each that is unfinished or lost.
 
         Raises:
-            ConfigurationError: there is no such record, or the limit is negative.
+            ConfigurationError: there is no such record, the limit is negative, or the condition cannot be read.
         """
         if self.limit is not None and self.limit < 0:
             raise ConfigurationError(f"--limit is {self.limit}; it must be 0 or more")
-        selection = Selection(self.id, self.task, self.split, self.min_return, self.ended, self.limit)
+        try:
+            where = parse(self.where or "")
+        except WhereError as error:
+            raise ConfigurationError(f"--where: {error}, in: {printable(self.where or '')}") from error
+        selection = Selection(self.id, self.task, self.split, self.min_return, self.ended, self.limit, where)
         return selection.of(read_episodes(record, on_torn=note_torn, on_lost=note_lost))
 
 
@@ -91,7 +98,7 @@ def list_episodes(
     found = which.of(record)
     if as_json:
         for episode in found:
-            print(json.dumps(summary_of(episode), ensure_ascii=False))
+            print(json.dumps(row_of(episode), ensure_ascii=False))
         return 0
     rows = [_row(episode) for episode in found]
     print_table(Page(sys.stdout), _HEADINGS, rows, right=("steps", "return"))

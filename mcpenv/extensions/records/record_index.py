@@ -5,6 +5,7 @@ A page therefore reads only its own lines.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 import threading
@@ -17,13 +18,16 @@ from mcpenv.errors import DamagedRecord
 from mcpenv.trajectories.episode import RecordedEpisode
 from mcpenv.trajectories.reader import PATTERNS, Lost
 from mcpenv.trajectories.segments import TornTail, pieces
-from mcpenv.trajectories.summary import summary_of
-from mcpenv_client.scores import reaches
+
+from .where import EVERYTHING, FIELDS, Condition, forms_of, row_of, texts_of
 
 logger = logging.getLogger("mcpenv")
 
 MAX_INDEXED = 100_000
 """Maximum rows. Of a larger record, the oldest episodes are omitted."""
+
+MAX_SELECTED = 4
+"""Maximum answers that are cached."""
 
 MAX_LEFT_OUT = 20
 """Maximum parts of a record that an answer names as omitted."""
@@ -35,8 +39,7 @@ class Row:
 
     Attributes:
         path, offset, line: its segment, the piece there in bytes, and the line in that piece.
-        summary: as `summary_of`; ``agent``, its name; ``tools``, the names of called tools; and ``place``, the key of
-            the row itself, because two episodes may have the same id.
+        summary: as `row_of`, and ``place``, the key of the row itself, because two episodes may have the same id.
     """
 
     path: Path
@@ -46,45 +49,12 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class RowFilter:
-    """The conditions for rows, all of which must hold. None: no condition.
-
-    Attributes:
-        task: a part of the task's id.
-        text: a substring of the recorded line, ignoring case.
-        agent, not_agent: the name of the agent, and a name that it must not have.
-    """
-
-    task: str | None = None
-    split: str | None = None
-    status: str | None = None
-    return_min: float | None = None
-    tool: str | None = None
-    text: str | None = None
-    agent: str | None = None
-    not_agent: str | None = None
-
-    def means(self, summary: dict[str, Any]) -> bool:
-        """Return True if all conditions but `text` hold."""
-        earned = summary["return"]
-        return (
-            (self.task is None or self.task in (summary["task_id"] or ""))
-            and (self.split is None or self.split == summary["split"])
-            and (self.status is None or self.status == summary["status"])
-            and (self.return_min is None or (earned is not None and reaches(earned, self.return_min)))
-            and (self.tool is None or self.tool in summary["tools"])
-            and (self.agent is None or self.agent == summary["agent"])
-            and (self.not_agent is None or self.not_agent != summary["agent"])
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class RowPage:
     """A page of rows.
 
     Attributes:
         total: the number of matching rows.
-        rows: the summaries of the page, the newest first.
+        rows: the summaries of the page.
         damaged: the number of lines and segments that cannot be read.
         left_out: the parts of the record without rows: ``where`` (file and place) and ``why``, at most `MAX_LEFT_OUT`.
     """
@@ -110,19 +80,39 @@ class RecordIndex:
         self._places: dict[str, Row] = {}
         self._ids: dict[str, Row] = {}
         self._older = 0
-        self._searched: tuple[str, dict[str, bool]] = ("", {})
+        self._searched: dict[str, dict[str, bool]] = {}
+        self._selected: dict[tuple[str, str], list[Row]] = {}
 
-    def find(self, wanted: RowFilter, offset: int, limit: int) -> RowPage:
-        """Return a page of the matching rows."""
+    def find(self, wanted: Condition = EVERYTHING, offset: int = 0, limit: int = 100, sort: str = "") -> RowPage:
+        """Return a page of the matching rows.
+
+        Args:
+            sort: a field of conditions to sort by, with ``-`` in front the largest first; rows without a value are
+                last. Empty: the newest first.
+        """
+        rows = self.select(wanted, sort)
+        page = [row.summary for row in rows[offset : offset + limit]]
         with self._lock:
-            self._refresh()
-            rows = [row for row in self._rows if wanted.means(row.summary)]
-            if wanted.text is not None:
-                rows = self._with_text(rows, wanted.text.casefold())
-            rows.reverse()
-            page = [row.summary for row in rows[offset : offset + limit]]
             damaged = sum(len(segment.damaged) for segment in self._segments.values())
             return RowPage(len(rows), page, damaged, self._left_out()[:MAX_LEFT_OUT])
+
+    def select(self, wanted: Condition = EVERYTHING, sort: str = "") -> list[Row]:
+        """Return all matching rows. The last answers are cached until the record changes: do not change the list."""
+        with self._lock:
+            self._refresh()
+            rows, known, key = self._rows, self._selected, (str(wanted), sort)
+            self._searched = {text: self._searched.get(text, {}) for text in texts_of(wanted)} or self._searched
+            searched = self._searched
+        # Without the lock: a search reads whole segments, and other pages need not wait for it.
+        found = known.get(key)
+        if found is None:
+            found = rows[::-1] if wanted == EVERYTHING else _matching(rows[::-1], wanted, searched)
+            found = _sorted(found, sort)
+            with self._lock:
+                while len(known) >= MAX_SELECTED:
+                    known.pop(next(iter(known)))
+                known[key] = found
+        return found
 
     def read(self, name: str) -> tuple[bytes, RecordedEpisode] | None:
         """Return the line of an episode, and the episode; None if there is none.
@@ -167,6 +157,7 @@ class RecordIndex:
         rows.sort(key=_moment)
         self._older = max(0, len(rows) - MAX_INDEXED)
         self._rows = rows[self._older :]
+        self._selected = {}
         self._places = {row.summary["place"]: row for row in self._rows}
         self._ids = {row.summary["id"]: row for row in self._rows}
 
@@ -177,21 +168,6 @@ class RecordIndex:
             why = f"{self._older} older episodes, because {MAX_INDEXED} are shown; mcpenv trajectories lists them"
             found.insert(0, {"where": "the record", "why": why})
         return found
-
-    def _with_text(self, rows: list[Row], text: str) -> list[Row]:
-        """Return the rows with lines that contain a text. The last search is cached for its further pages."""
-        if self._searched[0] != text:
-            self._searched = (text, {})
-        known = self._searched[1]
-        unknown: dict[tuple[Path, int], dict[int, str]] = {}
-        for row in rows:
-            if row.summary["place"] not in known:
-                unknown.setdefault((row.path, row.offset), {})[row.line] = row.summary["place"]
-        for (path, offset), lines in unknown.items():
-            for number, line in _lines_at(path, offset):
-                if number in lines:
-                    known[lines[number]] = text in line.decode("utf-8", "replace").casefold()
-        return [row for row in rows if known.get(row.summary["place"])]
 
 
 class _Segment:
@@ -254,10 +230,7 @@ class _Segment:
                 self._damage(self._at(offset, error.reason))
                 continue
             place = hashlib.sha256(f"{self._path.name} {offset} {number}".encode()).hexdigest()[:16]
-            tools = sorted({step.call.name for step in episode.trajectory.steps})
-            agent = None if episode.agent is None else episode.agent.get("name")
-            summary = {**summary_of(episode), "place": place, "agent": agent, "tools": tools}
-            yield Row(self._path, offset, number, summary)
+            yield Row(self._path, offset, number, {**row_of(episode), "place": place})
 
     def _damage(self, entry: dict[str, str]) -> None:
         self.damaged.append(entry)
@@ -270,6 +243,44 @@ class _Segment:
 def _moment(row: Row) -> float:
     summary = row.summary
     return float(summary["ended_at"] or summary["started_at"] or 0.0)
+
+
+def _matching(rows: list[Row], wanted: Condition, searched: dict[str, dict[str, bool]]) -> list[Row]:
+    """Return the rows that fit. Only lines of rows whose other conditions do not decide it are searched for texts."""
+
+    def holds(row: Row) -> bool | None:
+        place = row.summary["place"]
+        return wanted.holds(row.summary, lambda text: searched[text].get(place))
+
+    held = [(row, holds(row)) for row in rows]
+    unknown: dict[tuple[Path, int], dict[int, Row]] = {}
+    for row, fits in held:
+        if fits is None:
+            unknown.setdefault((row.path, row.offset), {})[row.line] = row
+    texts = {text: forms_of(text) for text in searched}
+    for (path, offset), lines in unknown.items():
+        with contextlib.suppress(DamagedRecord):  # its segment is gone, and with it the row at the next refresh
+            for number, line in _lines_at(path, offset):
+                if number in lines:
+                    said = line.decode("utf-8", "replace").casefold()
+                    for text, forms in texts.items():
+                        searched[text][lines[number].summary["place"]] = any(form in said for form in forms)
+    return [row for row, fits in held if fits or (fits is None and holds(row))]
+
+
+def _sorted(rows: list[Row], sort: str) -> list[Row]:
+    name = sort.removeprefix("-")
+    if not name:
+        return rows
+    kind, key = FIELDS[name]
+
+    def value(row: Row) -> Any:
+        found = row.summary[key]
+        return found.casefold() if kind == "text" else found
+
+    known = [row for row in rows if row.summary[key] is not None]
+    known.sort(key=value, reverse=sort[0] == "-")
+    return known + [row for row in rows if row.summary[key] is None]
 
 
 def _lines_at(path: Path, offset: int) -> Iterator[tuple[int, bytes]]:

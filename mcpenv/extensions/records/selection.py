@@ -9,6 +9,8 @@ from itertools import islice
 from mcpenv.trajectories.episode import RecordedEpisode
 from mcpenv_client.scores import reaches
 
+from .where import EVERYTHING, Condition, forms_of, row_of
+
 
 @dataclass(frozen=True, slots=True)
 class Selection:
@@ -21,6 +23,7 @@ class Selection:
         min_return: the minimum sum of rewards. Episodes without a reward have none.
         ended: the ending, as in `RecordedEpisode.ending`.
         limit: maximum number of episodes.
+        where: a further condition.
     """
 
     id: str | None = None
@@ -29,6 +32,7 @@ class Selection:
     min_return: float | None = None
     ended: str | None = None
     limit: int | None = None
+    where: Condition = EVERYTHING
 
     def of(self, episodes: Iterable[RecordedEpisode]) -> Iterator[RecordedEpisode]:
         """Yield the selected episodes. If one has exactly the given id, it is the only one."""
@@ -49,7 +53,20 @@ class Selection:
             return False
         if self.ended is not None and episode.ending != self.ended:
             return False
-        if self.min_return is None:
-            return True
         earned = trajectory.earned
-        return earned is not None and reaches(earned, self.min_return)
+        if self.min_return is not None and (earned is None or not reaches(earned, self.min_return)):
+            return False
+        return self.where == EVERYTHING or bool(self.where.holds(row_of(episode), _Searched(episode)))
+
+
+class _Searched:
+    """The texts of an episode. Its line is written only if one is asked for."""
+
+    def __init__(self, episode: RecordedEpisode) -> None:
+        self._episode = episode
+        self._line: str | None = None
+
+    def __call__(self, text: str) -> bool:
+        if self._line is None:
+            self._line = self._episode.line().decode().casefold()
+        return any(form in self._line for form in forms_of(text))

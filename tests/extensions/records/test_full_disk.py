@@ -17,7 +17,7 @@ import pytest
 from record_worlds import Dice
 
 from mcpenv.extensions.records.check import check_record
-from mcpenv.extensions.records.record_index import RecordIndex, RowFilter
+from mcpenv.extensions.records.record_index import RecordIndex
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.serve import serving
 from mcpenv.trajectories import Lost, RecordedEnvironment, RecordedEpisode, Recorder, read_episodes
@@ -118,7 +118,7 @@ def test_a_record_says_how_many_episodes_a_full_disk_took(disk: Path) -> None:
     kept = ids(record)
     assert "2 episodes with 4 steps lost before this place: No space left on device" in command("list", str(record))
     assert "2 episodes with 4 steps lost" in command("show", str(record), kept[0])
-    page = RecordIndex(record).find(RowFilter(), 0, 10)
+    page = RecordIndex(record).find()
     assert page.total == len(kept) and page.damaged == 0
     assert ["2 episodes with 4 steps lost" in each["why"] for each in page.left_out] == [True]
     assert [each.text for each in check_record(record).findings if each.kind == "lost"] == [str(gap)]

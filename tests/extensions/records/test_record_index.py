@@ -10,11 +10,10 @@ import pytest
 from mcpenv import Trajectory
 from mcpenv.errors import DamagedRecord
 from mcpenv.extensions.records import record_index
-from mcpenv.extensions.records.record_index import RecordIndex, RowFilter
+from mcpenv.extensions.records.record_index import RecordIndex
+from mcpenv.extensions.records.where import EVERYTHING, Condition, Has
 from mcpenv.trajectories import RecordedEnvironment, RecordedEpisode
 from mcpenv.trajectories.segments import member_of
-
-EVERYTHING = RowFilter()
 
 
 def line(name: str, ended_at: float, reason: str = "") -> bytes:
@@ -22,7 +21,7 @@ def line(name: str, ended_at: float, reason: str = "") -> bytes:
     return RecordedEpisode(trajectory, RecordedEnvironment("Dice", "1")).line()
 
 
-def ids(index: RecordIndex, wanted: RowFilter = EVERYTHING) -> list[str]:
+def ids(index: RecordIndex, wanted: Condition = EVERYTHING) -> list[str]:
     return [row["id"] for row in index.find(wanted, 0, 100).rows]
 
 
@@ -95,9 +94,9 @@ def test_a_text_is_found_in_any_case_and_in_a_member_of_many_lines(tmp_path: Pat
     text = b"".join(line(f"e{number}", number, "Grüße" if number == 7 else "no") for number in range(20))
     (tmp_path / "episodes-a.jsonl.gz").write_bytes(gzip.compress(text))
     index = RecordIndex(tmp_path)
-    assert ids(index, RowFilter(text="GRÜSSE")) == ["e7"]
-    assert ids(index, RowFilter(text="grüße")) == ["e7"]
-    assert ids(index, RowFilter(text="nowhere")) == []
+    assert ids(index, Has("text", "GRÜSSE")) == ["e7"]
+    assert ids(index, Has("text", "grüße")) == ["e7"]
+    assert ids(index, Has("text", "nowhere")) == []
 
 
 def test_no_link_leads_out_of_the_record(tmp_path: Path) -> None:
