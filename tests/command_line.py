@@ -144,7 +144,7 @@ def started(folder: Path, *arguments: str, **environ: str) -> Iterator[Process]:
         [sys.executable, "-m", "mcpenv", *arguments],
         cwd=folder,
         env={**clean, **environ},
-        stdin=subprocess.DEVNULL,
+        stdin=subprocess.PIPE if arguments[:1] == ("play",) else subprocess.DEVNULL,  # it waits for lines
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

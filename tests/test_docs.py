@@ -88,6 +88,11 @@ def test_no_page_installs_mcpenv_from_an_index_that_does_not_have_it() -> None:
     assert not found
 
 
+def test_readme_links_to_what_a_newcomer_needs() -> None:
+    links = re.findall(r"(?<!!)\[[^\]]*\]\([^)]*\)", (ROOT / "README.md").read_text(encoding="utf-8"))
+    assert len(links) <= 12, links
+
+
 def test_the_frames_of_the_wire_page_are_what_a_server_answers(url: str) -> None:
     (conversation,) = blocks(ROOT / "docs" / "reference" / "protocol.md", "text")
     lines = [(line[0], json.loads(line[2:])) for line in conversation.splitlines()]

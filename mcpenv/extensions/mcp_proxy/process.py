@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import functools
 import logging
 import os
@@ -21,7 +22,19 @@ logger = logging.getLogger("mcpenv.upstream")
 
 _GUARD = Path(__file__).parent / "inside" / "guard.py"
 
-GUARDS = sys.platform == "linux"
+_PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
+
+
+def _has_subreapers() -> bool:
+    """Return True if orphans can become children of a guard: on Linux, where nothing filters the system call."""
+    if sys.platform != "linux":
+        return False
+    prctl, now = ctypes.CDLL(None).prctl, ctypes.c_int()
+    # Set to what it is already, so that only the permission is tried.
+    return not prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(now)) and not prctl(_PR_SET_CHILD_SUBREAPER, now.value)
+
+
+GUARDS = _has_subreapers()
 """True if this system can end all descendants of a process with it."""
 
 GUARD_KILL = signal.SIGUSR1 if GUARDS else signal.SIGTERM
@@ -108,20 +121,16 @@ async def spawn(
     The system kills it when the thread of the running loop ends, so that it never outlives this process.
 
     Args:
-        guarded: end all its descendants with it, also those in sessions of their own. Linux only.
+        guarded: end all its descendants with it, also those in sessions of their own, where the system has guards.
 
     Raises:
         OSError: it cannot be started.
     """
     # In the thread of the loop, because the system ends it with the thread that started it.
-    guarded = guarded and GUARDS
-    setpriv = shutil.which("setpriv")
-    if guarded:
-        ends_with_parent = guard()
-    else:
-        ends_with_parent = [] if setpriv is None else [setpriv, "--pdeathsig", "KILL", "--"]
-        if not ends_with_parent:
-            _say_unguarded()
+    ends_with_parent = guard() if guarded else []
+    guarded = bool(ends_with_parent)
+    if not guarded and (setpriv := shutil.which("setpriv")) is not None:
+        ends_with_parent = [setpriv, "--pdeathsig", "KILL", "--"]
     popen = subprocess.Popen(  # noqa: ASYNC220 - see above
         [*ends_with_parent, *command],
         stdin=subprocess.PIPE,
@@ -149,14 +158,18 @@ def guard() -> list[str]:
     """Return what to put before the words of a command, so that all that it starts ends with it and this process.
 
     The processes of a command end when it ends, on `GUARD_KILL`, and when the thread that starts it ends. Where the
-    system has no guards (`GUARDS`), there are no words. Do not send SIGKILL to a guard, which has to end the others.
+    system has no guards (`GUARDS`), there are no words, and the log says so once. Do not send SIGKILL to a guard,
+    which has to end the others.
     """
-    return [sys.executable, "-I", "-S", str(_GUARD), str(os.getpid())] if GUARDS else []
+    if GUARDS:
+        return [sys.executable, "-I", "-S", str(_GUARD), str(os.getpid())]
+    _say_unguarded()
+    return []
 
 
 @functools.cache
 def _say_unguarded() -> None:
-    logger.warning("on this system, processes that a server starts in sessions of their own may outlive it")
+    logger.warning("on this system, processes that a command starts in sessions of their own may outlive it")
 
 
 async def writer_of(pipe: IO[bytes]) -> asyncio.StreamWriter:

@@ -122,6 +122,7 @@ class Upstream:
         self._forgotten = False
         self._following: asyncio.Task[None] | None = None
         self.tools_changed = False
+        self._announces = False
 
     async def open(self) -> list[ListedTool]:
         """Start or connect, and return the server's tools.
@@ -323,10 +324,11 @@ class Upstream:
 
     @property
     def may_change_unnoticed(self) -> bool:
-        """True if the server may get other tools without a notification, as aggregators and plugins do."""
-        has = None if self._client is None else self._client.server_capabilities
-        silent = has is None or has.tools is None or not has.tools.list_changed
-        return silent and self.settings.where is not StateOf.NONE
+        """True if the server may get other tools without a notification, as aggregators and plugins do.
+
+        Some that declare `listChanged` never send one. It counts once the server has sent its first.
+        """
+        return not self._announces and self.settings.where is not StateOf.NONE
 
     def _follow_tools(self, client: ProxyClient[Any]) -> None:
         """Subscribe to changes of the tools: since 2026-07-28 a server reports them to subscribers only."""
@@ -341,7 +343,7 @@ class Upstream:
         try:
             async with listen(session, tools_list_changed=True) as changes:
                 async for _ in changes:
-                    self.tools_changed = True
+                    self.tools_changed = self._announces = True
         except MCPError as error:
             logger.debug("server %r tells no changes of its tools: %s", self.name, error)
         except SubscriptionLost:
@@ -392,7 +394,7 @@ class Upstream:
 
     async def _hear(self, message: Any) -> None:
         if isinstance(message, ToolListChangedNotification):
-            self.tools_changed = True
+            self.tools_changed = self._announces = True
 
     def _why_not_started(self, error: Exception, request: Request) -> str:
         what = self.settings.url or self.settings.command

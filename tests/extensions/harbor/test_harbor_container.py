@@ -64,11 +64,17 @@ def test_the_oracle_scores_1_and_doing_nothing_0_and_no_container_is_left(tmp_pa
     assert containers() == set()
 
 
-def test_sigterm_to_a_command_removes_the_container(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "command",
+    [("call", "execute", "command=sleep 600", "timeout_s=600"), ("play", "--task", "hello")],
+    ids=["call", "play"],
+)
+def test_sigterm_to_a_command_removes_the_container(tmp_path: Path, command: tuple[str, ...]) -> None:
     folder = harbor_task(tmp_path / "hello", image=IMAGE)
     others = containers()
-    command = ["execute", "command=sleep 600", "timeout_s=600", "--set", "provider=podman"]
-    with started(tmp_path, "call", f"harbor:{folder}", *command) as process:
+    name, *options = command
+    options += ["--set", "provider=podman"]
+    with started(tmp_path, name, f"harbor:{folder}", *options) as process:
         until(lambda: bool(containers() - others), "a container")
         assert process.end(signal.SIGTERM) == 130
     assert containers() - others == set()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -51,6 +52,21 @@ def config(folder: Path) -> dict[str, Any]:
     return {"mcpServers": {"one": {"command": sys.executable, "args": [str(folder / "server.py")]}}}
 
 
+WITHOUT_SUBREAPERS = """
+import ctypes, struct, sys
+
+# Answer prctl(PR_SET_CHILD_SUBREAPER, ...) with EPERM, as a sandbox may do.
+number = {"x86_64": 157, "aarch64": 167}[sys.argv.pop(1)]
+load, equal, returned = 0x20, 0x15, 0x06
+steps = [(load, 0, 0, 0), (equal, 0, 3, number), (load, 0, 0, 16), (equal, 0, 1, 36), (returned, 0, 0, 0x50001),
+         (returned, 0, 0, 0x7FFF0000)]
+program = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in steps))
+described = struct.pack("HxxxxxxP", len(steps), ctypes.addressof(program))
+libc = ctypes.CDLL(None, use_errno=True)
+assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, described, 0, 0) == 0, ctypes.get_errno()
+"""
+
+
 @contextlib.contextmanager
 def ending(processes: list[int]) -> Any:
     try:
@@ -96,3 +112,25 @@ def test_nothing_of_a_server_outlives_a_process_that_is_killed(tmp_path: Path) -
         with ending(processes):
             assert len(processes) == 4
             parent.kill()
+
+
+@pytest.mark.skipif(platform.machine() not in {"x86_64", "aarch64"}, reason="the numbers of system calls differ")
+def test_where_no_orphans_can_be_adopted_the_first_start_says_so(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        WITHOUT_SUBREAPERS
+        + "from mcpenv.extensions.mcp_proxy.environment import ProxyEnvironment\n"
+        + f"cls = ProxyEnvironment.from_config({config(tmp_path)!r})\n"
+        + "for _ in range(2):\n"
+        + "    with cls() as env:\n"
+        + "        env.reset()\n"
+        + "        print(*env.call_tool('start', {}).result.data)\n"
+    )
+    ended = subprocess.run([sys.executable, program, platform.machine()], capture_output=True, text=True, check=True)
+    said = "processes that a command starts in sessions of their own may outlive it"
+    assert ended.stderr.count(said) == 1
+    for line in ended.stdout.splitlines():
+        server, child, *apart = map(int, line.split())
+        until(lambda: is_over(server) and is_over(child), "the end of the server's group")  # noqa: B023
+        for process in apart:
+            os.kill(process, signal.SIGKILL)

@@ -178,8 +178,32 @@ def test_launchers_install_into_the_users_caches(home: Path, monkeypatch: pytest
     assert found["npm_config_cache"] == str(home / ".npm") and found["UV_CACHE_DIR"] == str(home / ".cache/uv")
 
 
-def test_a_tool_that_a_server_gets_without_notice_is_listed_and_called(tmp_path: Path) -> None:
-    with server(tmp_path, GROWING)() as env:
+DECLARING = """
+import json, sys
+tools = ["grow"]
+for line in sys.stdin:
+    asked = json.loads(line)
+    if asked.get("method") == "initialize":
+        info = {"name": "declaring", "version": "1"}
+        capabilities = {"tools": {"listChanged": True}}
+        answer = {"result": {"protocolVersion": "2025-06-18", "capabilities": capabilities, "serverInfo": info}}
+    elif asked.get("method") == "tools/list":
+        answer = {"result": {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in tools]}}
+    elif asked.get("method") == "tools/call":
+        name = asked["params"]["name"]
+        if name == "grow":
+            tools.append(f"extra{len(tools)}")
+        answer = {"result": {"content": [{"type": "text", "text": name}]}}
+    else:
+        answer = {"error": {"code": -32601, "message": "no such method"}}
+    if "id" in asked:
+        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], **answer}), flush=True)
+"""
+
+
+@pytest.mark.parametrize("text", [GROWING, DECLARING], ids=["declares none", "declares them"])
+def test_a_tool_that_a_server_gets_without_notice_is_listed_and_called(tmp_path: Path, text: str) -> None:
+    with server(tmp_path, text)() as env:
         env.reset()
         env.call_tool("grow")
         assert [tool.name for tool in env.list_tools()] == ["grow", "extra1"]

@@ -48,3 +48,14 @@ def test_an_ended_command_closes_its_environments_and_is_quiet(
         assert process.end(number) == 130
     assert said.read_text().endswith("closed ")
     assert process.out == [] and "Traceback" not in "".join(process.err)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_play_that_waits_for_a_line_closes_its_environment(tmp_path: Path, number: signal.Signals) -> None:
+    write(tmp_path, "world", WORLD)
+    with started(tmp_path, "play", "world", "--task", "t1", PYTHONUNBUFFERED="1") as process:
+        process.wait_for("Add")
+        assert process.end(number) == 130
+    assert (tmp_path / "said").read_text().endswith("closed ")
+    assert "Traceback" not in "".join(process.err)

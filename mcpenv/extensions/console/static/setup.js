@@ -13,7 +13,7 @@ const OFFERED = 200;
 
 /** @type {SetupMaker} */
 export function setupForm(metadata, schema, onStart, signal) {
-	const seed = el("input", { id: "seed", type: "number", step: 1, min: 0, placeholder: "any" });
+	const seed = el("input", { id: "seed", type: "number", step: 1, placeholder: "any" });
 	const splits = Object.entries(metadata.tasks ?? {});
 	const split = el("select", { id: "split", onchange: () => { offered = offer(); } }, ...splits.map(([name, count]) => el("option", { value: name }, `${name} (${count})`)));
 	const task = el("input", { id: "task", list: "tasks", placeholder: "none", autocomplete: "off" });
@@ -41,7 +41,7 @@ export function setupForm(metadata, schema, onStart, signal) {
 		const reset = attempt(problem, "Not started.", () => {
 			const reset = /** @type {Plain} */ (options?.read() ?? {});
 			if (seed.value !== "") reset.seed = seed.valueAsNumber;
-			if (seed.value !== "" && !Number.isSafeInteger(reset.seed)) throw new Problem("The seed is a whole number.");
+			if (seed.value !== "" && !Number.isSafeInteger(reset.seed)) throw new Problem(`The seed is a whole number from -${Number.MAX_SAFE_INTEGER} to ${Number.MAX_SAFE_INTEGER}.`);
 			if (task.value !== "") reset.task = task.value;
 			// Drawn here, so that the calls can be made again in the same world. A task draws its own.
 			else reset.seed ??= Math.floor(Math.random() * 2 ** 31);

@@ -25,7 +25,8 @@ def main() -> None:
     """Run the server until it ends."""
     parent, command = int(sys.argv[1]), sys.argv[2:]
     signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)
-    libc.prctl(PR_SET_CHILD_SUBREAPER, 1)  # orphans become children of this process
+    if libc.prctl(PR_SET_CHILD_SUBREAPER, 1):  # orphans become children of this process
+        os.write(2, b"processes in sessions of their own may outlive this server\n")
     libc.prctl(PR_SET_PDEATHSIG, signal.SIGUSR1)
     own = os.getpid()
     server = os.fork()
