@@ -323,7 +323,8 @@ class Episode:
         """Set what verification found in a copy of the trajectory that was made for it."""
         trajectory = self.trajectory
         assert trajectory is not None
-        trajectory.verified, trajectory.problems, trajectory.changes = ended.verified, ended.problems, ended.changes
+        trajectory.verified, trajectory.problems = ended.verified, ended.problems
+        trajectory.changes, trajectory.evidence = ended.changes, ended.evidence
 
     def end(
         self,

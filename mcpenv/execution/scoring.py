@@ -22,6 +22,7 @@ from mcpenv.tasks.assignment import assignment_of
 from mcpenv.tracing import part
 from mcpenv.worlds import Tree, capture
 from mcpenv_client.errors import InvalidMessage, OperationTimeout
+from mcpenv_client.types.checked import MAX_CHECKED, CheckedChange
 from mcpenv_client.types.records import Reward, ToolCall, ToolOutcome, Trajectory, reward_of, total
 from mcpenv_client.types.tasks import Task
 from mcpenv_client.types.texts import well_formed
@@ -74,7 +75,7 @@ class Scoring:
         ended: True if scoring of the end has begun. No further step may begin.
         before: the world after the reset; None without a world, or if nothing verifies the end.
         problems: the reasons why the end failed verification, as sentences.
-        changes: the changes of the world that verification saw, as sentences.
+        changes, evidence: the changes of the world that verification saw, as sentences and as data.
     """
 
     __slots__ = (
@@ -90,6 +91,7 @@ class Scoring:
         "before",
         "changes",
         "ended",
+        "evidence",
         "problems",
     )
 
@@ -105,6 +107,7 @@ class Scoring:
         self.ended = False
         self.problems: list[str] = []
         self.changes: list[str] = []
+        self.evidence: list[CheckedChange] = []
 
     async def begin(self, task: Task | None, timeout_s: float | None) -> None:
         """Begin an episode, after the user's reset.
@@ -207,7 +210,7 @@ class Scoring:
         if self._verifies:
             trajectory.verified = await self._verify(trajectory)
             trajectory.problems = [*trajectory.problems, *_readable(self.problems, MAX_PROBLEMS)]
-            trajectory.changes = self.changes
+            trajectory.changes, trajectory.evidence = self.changes, self.evidence
         if self._rubric is None:
             return trajectory.verified
         reward = await self._ask_rubric(self._rubric.of_trajectory, trajectory)
@@ -285,7 +288,7 @@ class Scoring:
                 raise environment_failure("verify", error) from error
             reward = self._broken(f"verification fails on this world: {type(error).__name__}: {error}", error)
         if first.evidence is not None and not self._user_code.abandoned:
-            self.changes = await self._user_code.hand_over(None, _changes_of, first.evidence)
+            self.changes, self.evidence = await self._user_code.hand_over(None, _changes_of, first.evidence)
         return reward
 
     def _broken(self, problem: str, error: Exception) -> Reward:
@@ -350,17 +353,18 @@ class Scoring:
         return Evidence(self._task, before, after, named=isinstance(world, Mapping))
 
 
-def _changes_of(evidence: Evidence) -> list[str]:
-    """Return the first changes of the world; none if it is too large to look for them."""
+def _changes_of(evidence: Evidence) -> tuple[list[str], list[CheckedChange]]:
+    """Return the first changes of the world, as sentences and as data; none if it is too large to look for them."""
     if evidence.before is None or evidence.after is None:
-        return []
+        return [], evidence.checked
     try:
         refuse_huge(evidence.before, evidence.after)
         found = evidence.changes
     except (ValueError, VerifierFailed):
-        return []
+        return [], evidence.checked
     more = [f"and {len(found) - MAX_CHANGES} more"] if len(found) > MAX_CHANGES else []
-    return [*_readable([change.sentence for change in found[:MAX_CHANGES]], MAX_CHANGES), *more]
+    data = evidence.checked or found.checked or [change.checked() for change in found[:MAX_CHECKED]]
+    return [*_readable([change.sentence for change in found[:MAX_CHANGES]], MAX_CHANGES), *more], data
 
 
 def _readable(sentences: Iterable[Any], count: int) -> list[str]:
@@ -380,7 +384,7 @@ async def _awaited(value: Any) -> Any:
 def _worth(found: Any, evidence: Evidence) -> Reward | None:
     """Convert the result of an environment's own `verify` to a reward. Keep the reasons for a low one."""
     if isinstance(found, Verdict):
-        evidence.said.extend(found.problems)
+        evidence.take(found)
     judged = isinstance(found, bool | Verdict)
     worth = of_verdict(bool(found), evidence.task) if judged else reward_of(found)
     if worth is not None and not evidence.said and (worth.value <= 0 or (judged and not found)):

@@ -45,6 +45,7 @@ from mcpenv import (
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.serve import serving
 from mcpenv_client import EnvClient, InvalidMessage, OperationTimeout
+from mcpenv_client.types.checked import CheckedChange
 from mcpenv_client.types.status import COMPLETED, StatusCode
 
 TIMEOUT_S = 60
@@ -361,6 +362,7 @@ def test_the_reasons_of_a_verdict_are_for_orchestrators_and_not_for_agents() -> 
                 ended.info["problems"],
                 ["stock/tea changed from 5 to 3"],
             )
+            assert trajectory.evidence == [CheckedChange("stock/tea", "changed", 5, 3, [4], False)]
             await env.reset()
             done = await env.call_tool("sell", {"n": 1})
             assert done.reward == 1.0 and "problems" not in done.info

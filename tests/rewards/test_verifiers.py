@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime
 import json
 import sys
 from collections.abc import Iterator
@@ -11,9 +12,11 @@ from typing import Any
 
 import pytest
 
-from mcpenv import InvalidTasks, Misuse, Reward, TaskSet
+from mcpenv import ANY, InvalidTasks, Misuse, Reward, TaskSet
 from mcpenv.errors import InvalidVerifier, VerifierFailed
 from mcpenv.rewards.verifiers import Evidence, check, missing_here, run, specs
+from mcpenv_client.types.checked import MAX_CHECKED, MAX_VALUE, CheckedChange
+from mcpenv_client.types.records import Trajectory
 from mcpenv_client.types.tasks import OracleCall, Task
 
 TASK = Task(id="pay", metadata={"amount": 10}, oracle=[OracleCall(tool_name="pay")], reward_range=(-1.0, 2.0))
@@ -71,6 +74,37 @@ def test_a_change_that_is_named_at_another_level_is_told_its_name(changes: dict[
     evidence = Evidence(TASK, {"a.txt": {"text": "1"}}, {"a.txt": {"text": "2"}, "new/b.txt": {"text": "3"}})
     assert asyncio.run(run({"kind": "expect_exactly", "changes": changes}, evidence)) == Reward(-1.0)
     assert any(problem.endswith(said) for problem in evidence.said), evidence.said
+
+
+def test_a_verdict_has_its_evidence_beside_what_was_expected() -> None:
+    before = {"a": 1, "b": {"x": 1}, "c": {"x": 1}, "text": "same " * 1000 + "old"}
+    after = {"a": 2, "b": {"x": 1}, "new": {"x": 5, "y": [1]}, "text": "same " * 1000 + "new", "odd": "\ud800"}
+    evidence = Evidence(TASK, before, after)
+    changes = {"a": 2, "b/x": 3, "new": {"x": 6, "y": {"$any": True}}, "c": {"$removed": True}}
+    assert asyncio.run(run({"kind": "expect_exactly", "changes": changes}, evidence)) == Reward(-1.0)
+    found = {each.where: each for each in evidence.checked}
+    any_value, removed = {"$any": True}, {"$removed": True}
+    assert list(found) == ["text", "new", "odd", "b/x", "a", "c"]  # what is wrong stands first
+    assert found["new"] == CheckedChange("new", "added", None, after["new"], [{"x": 6, "y": any_value}], False)
+    assert found["odd"] == CheckedChange("odd", "added", None, "\ufffd", [], False)
+    assert found["b/x"] == CheckedChange("b/x", "missing", None, None, [3], False)
+    assert found["a"] == CheckedChange("a", "changed", 1, 2, [2], True)
+    assert found["c"] == CheckedChange("c", "removed", {"x": 1}, None, [removed], True)
+    text = found["text"]
+    assert text.cut and text.before.endswith("old") and text.after.endswith("new") and text.before.startswith("…same")
+    assert len(text.before) <= MAX_VALUE + 2
+
+
+def test_evidence_is_bounded_and_has_a_json_form() -> None:
+    world = {str(number): "x" * 5000 for number in range(200)}
+    verdict = Evidence(TASK, {}, world | {"1": {"deep": ["y" * 5000]}}).changes.expect_exactly(
+        {"0": {"when": datetime.date(2026, 1, 1)}, "gone": float("nan"), "2": ANY}
+    )
+    assert len(verdict.evidence) == MAX_CHECKED and all(each.cut for each in verdict.evidence)
+    data = Trajectory("e", evidence=verdict.evidence).to_plain()
+    assert Trajectory.from_plain(data).evidence == verdict.evidence
+    assert len(json.dumps(data["evidence"])) < MAX_CHECKED * 3 * MAX_VALUE
+    assert verdict.evidence[0].expected == [{"when": "datetime.date(2026, 1, 1)"}]
 
 
 def test_a_state_needs_a_world() -> None:

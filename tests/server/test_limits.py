@@ -37,6 +37,7 @@ from mcpenv.trajectories import segments, spilled
 from mcpenv.worlds import capture
 from mcpenv_client import EnvClient
 from mcpenv_client.errors import InvalidMessage, ReplyGone
+from mcpenv_client.types.checked import MAX_CHECKED, MAX_VALUE
 from mcpenv_client.types.records import StepRecord, ToolCall, ToolOutcome
 from mcpenv_client.types.tools import ToolResult
 from mcpenv_client.types.values import MAX_NESTING
@@ -99,6 +100,7 @@ NUMBERS: Numbers = {
         ("{},", scoring.MAX_CHANGES),
         ("{} characters", scoring.MAX_SENTENCE),
     ],
+    "changes that an episode keeps as evidence": [("{},", MAX_CHECKED), ("{} characters", MAX_VALUE)],
     "quarantined instances": [("{}", CONFIG.max_quarantined)],
     "running episodes at SIGTERM": [("{} s", CONFIG.drain_s)],
     "a client's questions at SIGTERM": [("{} s", LINGER_S)],

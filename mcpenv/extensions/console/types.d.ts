@@ -350,6 +350,7 @@ interface TaskRef {
   split: string;
   version?: string;
   prompt?: string;
+  reward_range?: [number, number];
 }
 
 interface Trajectory {
@@ -372,10 +373,24 @@ interface Trajectory {
   /** Missing in records of older versions, as `changes` is. */
   problems?: string[];
   changes?: string[];
+  evidence?: CheckedChange[];
   fault: string | null;
   forked_from: { episode_id: string; step: number } | null;
   status: Status | null;
   steps: Step[];
+}
+
+/** A change of the world beside the values that would have been right there. */
+interface CheckedChange {
+  where: string;
+  kind: "added" | "removed" | "changed" | "missing";
+  before: unknown;
+  after: unknown;
+  expected: unknown[];
+  /** null: nothing compared it. */
+  passed: boolean | null;
+  /** A value is a part of its text. */
+  cut: boolean;
 }
 
 /** A row of `GET /sessions`. */

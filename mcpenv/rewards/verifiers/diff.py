@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Literal, overload
 
+from mcpenv_client.types.checked import MAX_CHECKED, CheckedChange
+
 from .paths import ANY_NUMBER, Pattern, parts_of
-from .patterns import REMOVED, Entries, Expected, Mark, fits, same, unmatched_in_turn
+from .patterns import REMOVED, Entries, Expected, Mark, fits, plain_mark, same, unmatched_in_turn
 
 MAX_PROBLEMS = 20
 """Maximum number of problems that a verdict lists."""
@@ -53,6 +56,11 @@ class Change:
             return str(self)
         return f"{self}: {_shown(self.before if self.kind == 'removed' else self.after)}"
 
+    def checked(self, entries: Sequence[Expected] = (), passed: bool | None = None) -> CheckedChange:
+        """Return the change beside the values that entries expect there."""
+        expected = [e.value for e in entries if (e.fits(self) if passed else e.pattern.matches(self.parts))]
+        return CheckedChange.of(self.where, self.kind, (self.before, self.after), expected, passed, plain=plain_mark)
+
     def to_plain(self) -> dict[str, Any]:
         """Return the change as plain JSON data."""
         data: dict[str, Any] = {"path": list(self.path), "kind": self.kind}
@@ -73,10 +81,12 @@ class Verdict:
     Attributes:
         passed: True if nothing is wrong.
         problems: one sentence for each problem; empty if there is none.
+        evidence: the changes beside the expected ones, those that are wrong first.
     """
 
     passed: bool
     problems: list[str] = field(default_factory=list)
+    evidence: list[CheckedChange] = field(default_factory=list, compare=False, repr=False)
 
     def __bool__(self) -> bool:
         return self.passed
@@ -96,12 +106,16 @@ class Changes(Sequence[Change]):
         ignore: patterns of places that do not count, also inside an added or removed value.
         named: True if the trees hold several worlds, by name.
 
+    Attributes:
+        checked: the changes as the last comparison saw them, also one of `ignoring`; empty before the first.
+
     Raises:
         ValueError: if a pattern is invalid, or a tree is nested too deeply.
     """
 
     def __init__(self, before: Any, after: Any, ignore: Iterable[str] = (), *, named: bool = False) -> None:
         self.before, self.after = before, after
+        self.checked: list[CheckedChange] = []
         self._named = named
         self._ignored = [Pattern(text) for text in ([ignore] if isinstance(ignore, str) else ignore)]
         try:
@@ -112,7 +126,9 @@ class Changes(Sequence[Change]):
     def ignoring(self, *patterns: str) -> Changes:
         """Return the changes without those in places that match ``patterns``."""
         known = [pattern.text for pattern in self._ignored]
-        return Changes(self.before, self.after, [*known, *patterns], named=self._named)
+        fewer = Changes(self.before, self.after, [*known, *patterns], named=self._named)
+        fewer.checked = self.checked
+        return fewer
 
     def expect_only(self, allowed: Entries, require: Entries = ()) -> Verdict:
         """Check that every change is allowed.
@@ -202,7 +218,13 @@ class Changes(Sequence[Change]):
         problems += map(self._missing, missing)
         if (further := len(problems) - MAX_PROBLEMS) > 0:
             problems[MAX_PROBLEMS:] = [f"and {further} more"]
-        return Verdict(not problems, problems)
+        evidence = [change.checked(entries, False) for change in wrong[:MAX_CHECKED]]
+        evidence += [each.missing() for each in missing[: MAX_CHECKED - len(evidence)]]
+        refused = set(map(id, wrong))
+        right = (change for change in self if id(change) not in refused)
+        evidence += [change.checked(entries, True) for change in islice(right, MAX_CHECKED - len(evidence))]
+        self.checked[:] = evidence
+        return Verdict(not problems, problems, evidence)
 
     def _wrong(self, change: Change, entries: Sequence[Expected]) -> str:
         here = [entry for entry in entries if entry.pattern.matches(change.parts)]

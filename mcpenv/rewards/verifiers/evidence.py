@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 
 from mcpenv.errors import Misuse
 from mcpenv.worlds import Tree
+from mcpenv_client.types.checked import CheckedChange
 from mcpenv_client.types.tasks import Task
 
-from .diff import Changes
+from .diff import Changes, Verdict
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,7 @@ class Evidence:
         before, after: captured states of ``env.world``; None if the environment sets no world.
         named: True if ``env.world`` is a dict of worlds by name.
         said: reasons of a verdict for a lower value, one sentence each; for orchestrators and people.
+        checked: the changes beside the expected ones, from a verdict that compared them; for the same.
     """
 
     task: Task | None
@@ -28,6 +30,12 @@ class Evidence:
     after: Tree | None
     named: bool = False
     said: list[str] = field(default_factory=list, compare=False, repr=False)
+    checked: list[CheckedChange] = field(default_factory=list, compare=False, repr=False)
+
+    def take(self, verdict: Verdict) -> None:
+        """Keep what a verdict says."""
+        self.said.extend(verdict.problems)
+        self.checked.extend(verdict.evidence)
 
     @functools.cached_property
     def changes(self) -> Changes:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from mcpenv_client.types.checked import CheckedChange
+
 from .paths import Pattern
 
 if TYPE_CHECKING:
@@ -56,11 +58,20 @@ class Expected:
         """Return True if ``change`` matches the pattern and the value."""
         return self.pattern.matches(change.parts) and self.fits_value(change)
 
+    def missing(self) -> CheckedChange:
+        """Return the change as one that was not made."""
+        return CheckedChange.of(self.pattern.text, "missing", (None, None), [self.value], False, plain=plain_mark)
+
     def fits_value(self, change: Change) -> bool:
         """Return True if ``change`` matches the value. The path must match already."""
         if change.kind == "removed" or self.value is REMOVED:
             return change.kind == "removed" and self.value is REMOVED
         return same(change.after, self.value)
+
+
+def plain_mark(value: Any) -> Any:
+    """Return the plain JSON data of a placeholder, and the text of anything else."""
+    return value.plain if isinstance(value, Mark) else repr(value)
 
 
 def fits(change: Change) -> Callable[[Expected], bool]:

@@ -120,7 +120,7 @@ class _StateSpec(VerifierSpec):
         if evidence.before is None or evidence.after is None:
             raise VerifierFailed("there is no world to verify. Set env.world in __init__ or reset")
         verdict: Verdict = await in_thread(lambda: self.verdict(self.changes(evidence)))
-        evidence.said.extend(verdict.problems)
+        evidence.take(verdict)
         return of_verdict(verdict.passed, evidence.task)
 
     def verdict(self, changes: Changes) -> Verdict:

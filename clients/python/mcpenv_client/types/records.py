@@ -15,6 +15,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from mcpenv_client.errors import status_of_code
 
+from .checked import CheckedChange
 from .observations import CallToolObservation, Observation
 from .status import (
     CANCELLED_CALL,
@@ -409,6 +410,8 @@ class Trajectory(_Stored):
         verified: the reward that verification gave at the end; None before the end, and if nothing verifies it.
         problems: the reasons for a lower value of the end, one sentence each. They are not for agents.
         changes: the first changes of the world between the reset and a verified end, one sentence each.
+        evidence: the same changes beside what the verifier expected: first those that it did not, and missing ones, at
+            most `MAX_CHECKED`. They are not for agents.
         fault: the wire code of the error with which scoring or verifying such an end failed.
         forked_from: the episode that this one continues. The steps up to that point are copies of its steps.
         status: the status of the episode; None while it runs, unless a step was not scored. If it is not given, as in
@@ -437,6 +440,7 @@ class Trajectory(_Stored):
     end_scoring_s: float = 0.0
     problems: list[str] = field(default_factory=list)
     changes: list[str] = field(default_factory=list)
+    evidence: list[CheckedChange] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         """Derive the status if it is not given."""

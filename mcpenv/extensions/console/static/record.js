@@ -2,7 +2,8 @@
 
 import { address, recordPath, recorded } from "./api.js";
 import { Charts } from "./chart.js";
-import { button, cardOf, el, fill, formOf, labelled, link, listOf } from "./dom.js";
+import { button, cardOf, el, fill, formOf, labelled, link } from "./dom.js";
+import { evidenceOf } from "./evidence.js";
 import { countText, durationText, endText, momentText, numberText, partsText, returnText, taskText } from "./format.js";
 import { onKeys } from "./frame.js";
 import { written } from "./numbers.js";
@@ -36,7 +37,7 @@ export async function showEpisode(id, { root, base, query, session }, signal) {
 	fill(root, el("h1", "Episode ", el("code", trajectory.episode_id)),
 		el("p.row", link(`#/${base}?${back}`, "All records"), link(`#/${base}?${again}`, "Compare with another"),
 			playable && link(`#/play?record=${encodeURIComponent(id)}`, "Play it again"), link(address(`${path}/page.html`).href, "Save as one HTML file")),
-		cardOf("Summary", factsOf(episode, base)), charts.element,
+		cardOf("Summary", factsOf(episode, base)), evidenceOf(trajectory), charts.element,
 		finder(list, signal), el("h2", countText(dropped + steps.length, "step")),
 		el("div.outlined", outlineOf(list), el("div", list.element, ...rest.map((message) => el("div.card", messageOf(message, turns))))),
 		turnsOf(turns, (step) => list.select(step - dropped - 1)));
@@ -106,8 +107,6 @@ function factsOf({ trajectory, environment, agent }, base) {
 		["Sum of rewards", returnText(trajectory)],
 		["Verified", rewarded(trajectory.verified)],
 		["Reward of the end", rewarded(trajectory.end_reward)],
-		["Problems", listOf(trajectory.problems)],
-		["Changes of the world", listOf(trajectory.changes)],
 		["Scoring failed", trajectory.fault],
 		["Started", momentText(trajectory.started_at)],
 		["Took", trajectory.ended_at && trajectory.started_at && durationText(trajectory.ended_at - trajectory.started_at)],

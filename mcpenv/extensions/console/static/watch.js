@@ -2,7 +2,8 @@
 
 import { ApiError, ask, stream } from "./api.js";
 import { Charts } from "./chart.js";
-import { button, el, fill, link, listOf, messageOf, tell } from "./dom.js";
+import { button, el, fill, link, messageOf, tell } from "./dom.js";
+import { evidenceOf } from "./evidence.js";
 import { durationText, listText, momentText, numberText, taskText } from "./format.js";
 import { after, onceAFrame } from "./frame.js";
 import { finder } from "./record.js";
@@ -161,7 +162,7 @@ export class Watcher {
 				if (step.reward) this.#return = (this.#return ?? 0) + step.reward.value;
 			} else if (event === "end" && episode === this.#episode) {
 				this.#trajectory = trajectory;
-				fill(this.verification, listOf(trajectory.problems), !!trajectory.changes?.length && el("h2", "Changes of the world"), listOf(trajectory.changes));
+				fill(this.verification, evidenceOf(trajectory));
 			}
 		}
 		if (steps.length) this.steps.append(steps);

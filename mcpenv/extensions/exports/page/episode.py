@@ -11,6 +11,7 @@ from mcpenv.trajectories.episode import CONTEXT, NOT_RECORDED, RecordedEpisode
 from mcpenv.trajectories.summary import components_of, fault_of, named_task_of
 
 from .contents import Contents, json_of, line_of
+from .evidence import evidence_element
 from .markup import Child, el, facts
 from .step import Steps
 from .turns import message_element
@@ -36,6 +37,7 @@ def episode_element(episode: RecordedEpisode, contents: Contents, fragment: str)
         "article",
         el("h2", "Episode ", el("code", episode.id), id=fragment),
         el("section", _facts(episode), class_="card", aria_label="Summary"),
+        evidence_element(trajectory),
         _details("Reset", *contents.value(reset)) if reset else None,
         *(_details(name.replace("_", " "), json_of(value)) for name, value in episode.extra.items() if name in _EXTRA),
         el("p", f"{count} step{'' if count == 1 else 's'}"),
@@ -64,8 +66,6 @@ def _facts(episode: RecordedEpisode) -> Element:
         ("Parts", ", ".join(f"{name} {value:g}" for name, value in parts.items())),
         ("Reward of the end", None if trajectory.end_reward is None else reward_text(trajectory.end_reward)),
         ("Verified", None if trajectory.verified is None else reward_text(trajectory.verified)),
-        ("Problems", _list(trajectory.problems)),
-        ("Changes of the world", _list(trajectory.changes)),
         ("Scoring failed", fault_of(trajectory)),
         ("Status", None if trajectory.status is None else status_text(trajectory.status)),
         ("Ending", f"{episode.ending}: {reason}" if reason else episode.ending),
@@ -74,10 +74,6 @@ def _facts(episode: RecordedEpisode) -> Element:
         ("Continues", None if fork is None else f"{fork.episode_id} after step {fork.step}"),
     ]
     return facts(pairs)
-
-
-def _list(sentences: list[str]) -> Element | None:
-    return el("ul", *(el("li", sentence) for sentence in sentences)) if sentences else None
 
 
 def _dropped(count: int) -> Element | None:
