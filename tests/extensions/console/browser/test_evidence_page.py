@@ -53,12 +53,12 @@ def browser() -> Iterator[Visitor]:
 
 def test_the_evidence_of_an_end_stands_beside_what_was_expected(browser: Visitor, tmp_path: Path) -> None:
     with serving(Shop, ServerConfig(record=tmp_path)) as url:
-        for order in ({"id": 7, "of": {"name": "tea", "count": 4}}, {"id": 7, "of": {"name": "tea", "count": 3}}):
+        for count in (4, 3):
             with EnvClient(url).sync() as env:
-                env.reset(episode_id=f"e{order['of']['count']}")
+                env.reset(episode_id=f"e{count}")
                 env.call_tool("put", {"name": "tea", "value": 3})
-                env.call_tool("put", {"name": "order", "value": order})
-                if order["of"]["count"] == 3:
+                env.call_tool("put", {"name": "order", "value": {"id": 7, "of": {"name": "tea", "count": count}}})
+                if count == 3:
                     env.call_tool("put", {"name": "paid", "value": True})
                 else:
                     env.call_tool("put", {"name": "notes", "value": ATTACK})
