@@ -49,7 +49,7 @@ function valueOf(value, expected) {
 	if (!isObject(value)) return el("span.value", { class: expected !== undefined && differs(value, expected) ? "error" : null }, typeof value === "string" ? value : written(value) ?? "");
 	const right = isObject(expected) ? expected : undefined;
 	const names = [...Object.keys(value), ...Object.keys(right ?? {}).filter((name) => !Object.hasOwn(value, name))];
-	return el("dl.pairs", ...names.flatMap((name) => {
+	return el("dl.fields", ...names.flatMap((name) => {
 		const wrong = right && differs(value[name], right[name]);
 		const own = Object.hasOwn(value, name) ? value[name] : undefined;
 		return [el("dt", { class: wrong ? "error" : null }, name), el("dd", { class: wrong ? "error" : null },

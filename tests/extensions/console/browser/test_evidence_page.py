@@ -78,7 +78,7 @@ def test_the_evidence_of_an_end_stands_beside_what_was_expected(browser: Visitor
                 ("tea", "as expected"),
             ]
             assert rows[0][1:4] == ["old", "no change", ATTACK] and "any value" in rows[1][2]
-            marked = browser.all("[aria-label=Evidence] .pairs .error")
+            marked = browser.all("[aria-label=Evidence] .fields .error")
             assert [each.text for each in marked][:1] == ["of"]  # and not the id, for which any value is right
             assert browser.find("//meter[@aria-label='verified']").get_attribute("value") == "0"
             assert browser.serious_findings() == []
