@@ -15,6 +15,7 @@ from mcpenv.errors import ConfigurationError
 from mcpenv.trajectories.episode import RecordedEpisode
 from mcpenv_client.samples import Sample, samples_of_recorded
 from mcpenv_client.samples.formats import ROWS, atropos, longest_of
+from mcpenv_client.samples.linking import unlinked
 from mcpenv_client.samples.rendered import ChatTokens
 from mcpenv_client.scores import advantages_of_scores, score_of, whole_status
 
@@ -76,6 +77,7 @@ class _Samples:
         without: those without tokens of a model.
         unusable: the number of samples that are not usable.
         left_out: the turns of models that are in no sample.
+        unlinked: the episodes in which no call of a model is joined to a step, by the reason.
     """
 
     def __init__(self, episodes: Episodes, options: ExportOptions) -> None:
@@ -84,7 +86,7 @@ class _Samples:
         self._tokenizer = options.tokenizer
         self._tokenize = _tokens_of(options.tokenizer)
         self.episodes = self.without = self.unusable = 0
-        self.left_out = Counter[str]()
+        self.left_out, self.unlinked = Counter[str](), Counter[str]()
 
     def of_episodes(self) -> Iterator[tuple[int, list[Sample]]]:
         """Yield the number of the group and the samples of each episode."""
@@ -94,6 +96,8 @@ class _Samples:
             made = (episode.model_turns or (), episode.trajectory, self._tokenize, self._tokenizer)
             samples = samples_of_recorded(*made, **about)
             self.left_out.update(each.reason for sample in samples[:1] for each in sample.left_out)
+            if (reason := unlinked(episode.model_turns or (), episode.trajectory)) is not None:
+                self.unlinked[reason] += 1
             self.episodes += 1
             self.without += not any(sample.tokens for sample in samples)
             self.unusable += sum(not sample.usable for sample in samples if sample.tokens)
@@ -119,6 +123,8 @@ class _Samples:
             note(f"{number_of(self.without, 'episode')} without tokens of a model: see docs/how-to/record-models.md")
         for reason, times in self.left_out.most_common():
             note(f"{number_of(times, 'turn')} left out: {reason}")
+        for reason, times in self.unlinked.most_common():
+            note(f"{number_of(times, 'episode')} whose turns have no rewards of their own: {reason}")
 
 
 def _write(lines: Iterable[Any], out: Path | None) -> None:

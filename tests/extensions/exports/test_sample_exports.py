@@ -88,6 +88,20 @@ def test_samples_have_tokens_rewards_and_advantages(record: Path, capsys: pytest
     assert "7 episodes" in said
 
 
+def test_episodes_whose_calls_are_joined_to_no_step_are_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Recorder(tmp_path / "record") as recorder:
+        for name in ("a", "b"):
+            other = answer([1, 2], [10])
+            other.calls = [TurnCall(None, "subtract", {})]
+            recorder.write(episode(name, 1.0, other))
+        recorder.write(episode("c", 1.0, answer([1, 2], [10], 1)))
+    assert len(exported(tmp_path / "record", "tokens")) == 3
+    reason = "none of the 1 calls (subtract) has the name of a tool of the steps (add)"
+    assert f"2 episodes whose turns have no rewards of their own: {reason}" in capsys.readouterr().err
+
+
 def test_an_episode_with_a_step_that_failed_by_the_world_does_not_count_in_its_group(tmp_path: Path) -> None:
     full = episode("full", 0.0, answer([1, 2], [12], 1))
     full.trajectory.steps[0].status = Status(StatusCode.ENV_ERROR)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -163,10 +164,12 @@ def test_what_is_no_sequence_of_tokens_is_refused_by_name(given: Any, problem: s
     assert isinstance(failed.value.__cause__, TypeError) and problem in str(failed.value.__cause__)
 
 
-def values(make: Callable[[], Any]) -> list[Sample]:
+def values(*given: Any) -> list[Sample]:
+    """Return the samples of a group of two, whose policy returns one value in each of its episodes, or the same."""
+
     async def policy(episode: Any) -> Any:
         await episode.call_tool("roll", {})
-        return make()
+        return given[episode.assignment.number % len(given)]
 
     async def body() -> list[Sample]:
         async with EnvPool(Dice, 2) as pool:
@@ -176,10 +179,10 @@ def values(make: Callable[[], Any]) -> list[Sample]:
 
 
 def test_a_policy_may_return_samples_or_turns() -> None:
-    one, other = values(lambda: Sample([1, 2], [0, 1]))
+    one, other = values(Sample([1, 2], [0, 1]))
     assert (one.tokens, one.mask, one.usable, one.group) == ([1, 2], [0, 1], True, 0)
     assert one.episode_id != other.episode_id
-    one, _ = values(lambda: [SampledTurn([1], [2], [-1.0])])
+    one, _ = values([SampledTurn([1], [2], [-1.0])])
     assert (one.tokens, one.mask, one.logprobs) == ([1, 2], [0, 1], [0.0, -1.0])
 
 
@@ -196,8 +199,7 @@ def test_a_policy_may_return_samples_or_turns() -> None:
 def test_an_episode_without_tokens_is_told_by_its_id_and_the_stream_goes_on(
     value: Any, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    given = iter([Sample([1, 2], [0, 1]), value])
-    good, bad = values(lambda: next(given))
+    good, bad = values(Sample([1, 2], [0, 1]), value)
     assert (good.tokens, good.usable, good.left_out) == ([1, 2], True, ())
     assert (bad.tokens, bad.usable, bad.reward is not None) == ([], False, True)
     assert reason in bad.left_out[0].reason
@@ -233,6 +235,73 @@ def test_the_turns_of_a_model_proxy_are_joined_to_the_steps_and_lack_no_turn_sil
         (2, "the endpoint gave 1 log-probabilities for 2 tokens"),
     ]
     assert sample.usable
+
+
+@pytest.mark.parametrize(
+    ("call", "reason"),
+    [
+        (None, "the answers of the model have no calls, and the episode has 1 steps"),
+        (TurnCall("a", "Bash", {}), "none of the 1 calls (Bash) has the name of a tool of the steps (roll)"),
+        (TurnCall("a", "mcp__env__roll", {"times": 2}), "the 1 calls have other arguments or times than the 1 steps"),
+    ],
+)
+def test_turns_whose_calls_are_joined_to_no_step_are_told_with_the_reason_and_not_for_each_episode(
+    call: TurnCall | None, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def policy(episode: Any) -> list[ModelTurn]:
+        await episode.call_tool("roll", {})
+        return [recorded([1], [2], *([] if call is None else [call]))]
+
+    async def body() -> list[Sample]:
+        async with EnvPool(Dice, 1) as pool:
+            return [sample async for sample in pool.samples(policy, TASKS[:1] * 5, seed=1)]
+
+    samples = asyncio.run(body())
+    assert len(samples) == 5 and all(span.reward is None for sample in samples for span in sample.spans)
+    told = [each.getMessage() for each in caplog.records if reason in each.getMessage()]
+    assert [text.rpartition("; ")[2] for text in told] == [f"so far in {number} episodes" for number in (1, 2, 4)]
+    assert f"({samples[0].episode_id}): its turns have no rewards of their own" in told[0]
+
+
+def test_an_episode_whose_calls_are_joined_is_not_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    async def policy(episode: Any) -> list[ModelTurn]:
+        if episode.assignment.number == 0:
+            return [recorded([1], [2])]  # no call, and no step
+        turn = recorded([1], [2], TurnCall("a", "Bash", {}), TurnCall("b", "env__roll", {}))
+        await episode.call_tool("roll", {})
+        return [turn]
+
+    async def body() -> None:
+        async with EnvPool(Dice, 1) as pool:
+            assert len([sample async for sample in pool.samples(policy, TASKS[:2], seed=1)]) == 2
+
+    asyncio.run(body())
+    assert "rewards of their own" not in caplog.text
+
+
+class Tokens(list[int]):
+    """Token ids that note the threads which read them."""
+
+    read_in: ClassVar[set[int]] = set()
+
+    def __iter__(self) -> Any:
+        self.read_in.add(threading.get_ident())
+        return super().__iter__()
+
+
+def test_samples_are_made_beside_the_event_loop() -> None:
+    async def policy(episode: Any) -> list[SampledTurn]:
+        await episode.call_tool("roll", {})
+        return [SampledTurn(Tokens([1]), [2])]
+
+    async def body() -> int:
+        async with EnvPool(Dice, 1) as pool:
+            assert [sample.tokens async for sample in pool.samples(policy, TASKS[:1])] == [[1, 2]]
+        return threading.get_ident()
+
+    Tokens.read_in.clear()
+    loop = asyncio.run(body())
+    assert Tokens.read_in and loop not in Tokens.read_in
 
 
 def test_the_version_of_a_recorded_turn_is_read_and_a_stale_one_is_not_usable() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import signal
 import sys
 from typing import Any
@@ -169,13 +170,27 @@ async def ors(url: str, by: str) -> None:
         await (silence() if by == "model" else session.call_tool("stick", {}))
 
 
+async def nemo_gym(url: str, by: str, row: str) -> None:
+    """Play a row by NeMo Gym's environment server and agent."""
+    from nemo_gym_program import request_of, stack_of
+
+    environment, served, _ = stack_of(url, silence if by == "model" else None)
+    running = [asyncio.create_task(server.serve(sockets=[listening])) for server, listening in served]
+    try:
+        await environment.run_request(request_of(environment, json.loads(row), 0))
+    finally:
+        for server, _ in served:
+            server.should_exit = True
+        await asyncio.gather(*running)
+
+
 async def silence() -> None:
     """Wait for ever, as for a model that does not answer."""
     ready()
     await asyncio.Event().wait()
 
 
-TRAINERS: dict[str, Any] = {each.__name__: each for each in (tinker, atropos, agent, skyrl, verl, ors)}
+TRAINERS: dict[str, Any] = {each.__name__: each for each in (tinker, atropos, agent, skyrl, verl, ors, nemo_gym)}
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it

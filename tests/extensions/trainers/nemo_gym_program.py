@@ -7,11 +7,13 @@ with a model that makes the calls of the row's column ``calls``. Prints what the
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import socket
 import sys
 import uuid
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import httpx
@@ -43,7 +45,7 @@ def forwarding(url: str) -> FastAPI:
     return app
 
 
-def model() -> FastAPI:
+def model(asked: Callable[[], Awaitable[None]] | None = None) -> FastAPI:
     """Return a model server whose model makes the calls that the user's message lists, then stops."""
     app = FastAPI()
     seen: list[dict[str, Any]] = []
@@ -51,6 +53,8 @@ def model() -> FastAPI:
 
     async def responses(path: str, request: Request) -> dict[str, Any]:
         body = await request.json()
+        if asked is not None:
+            await asked()
         seen.append(body)
         calls = json.loads(body["input"][0]["content"])
         done = sum(item.get("type") == "function_call_output" for item in body["input"])
@@ -81,14 +85,26 @@ def model() -> FastAPI:
     return app
 
 
-def main(url: str, rows: list[dict[str, Any]]) -> None:
-    """Check, play, print."""
-    names = {"taskset": "tasks", "task_id": rows[0]["task_id"]}
-    seed = ResourcesSeedSessionRequest.model_validate(
-        {"resources_session_id": "s-1", "episode_id": {"rollout_id": "r"}, "task_id": names, "task_data": {}}
-    )
-    check_resources_session_contract(forwarding(url), seed, keeps_state=True)
+class Served(uvicorn.Server):
+    """A server beside others in one event loop: Ctrl-C is the program's."""
 
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Handle no signals."""
+        yield
+
+
+Stack = tuple[SingleAgentTurnEnvironmentServer, list[tuple[Served, socket.socket]], Any]
+"""An environment server, the servers that it asks with the sockets on which they listen, and the state of a model."""
+
+
+def stack_of(url: str, asked: Callable[[], Awaitable[None]] | None = None) -> Stack:
+    """Return NeMo Gym's servers in front of a server of mcpenv, not started yet.
+
+    Args:
+        url: the server of mcpenv.
+        asked: is awaited when the model is asked.
+    """
     sockets = {name: socket.create_server(("127.0.0.1", 0)) for name in ("agent", "model")}
     ports = {name: each.getsockname()[1] for name, each in sockets.items()}
     ports["world"] = int(url.rpartition(":")[2])
@@ -123,11 +139,31 @@ def main(url: str, rows: list[dict[str, Any]]) -> None:
         ),
         server_client=client,
     )
-    scripted = model()
+    scripted = model(asked)
     apps = {"agent": agent.setup_webserver(), "model": scripted}
-    served = [(uvicorn.Server(uvicorn.Config(app, log_level="error")), sockets[name]) for name, app in apps.items()]
+    # As NeMo Gym runs its servers: requests that are not answered soon are cancelled.
+    options: dict[str, Any] = {"log_level": "critical", "timeout_graceful_shutdown": 0.5}
+    served = [(Served(uvicorn.Config(app, **options)), sockets[name]) for name, app in apps.items()]
+    return environment, served, scripted.state
+
+
+def request_of(environment: SingleAgentTurnEnvironmentServer, row: dict[str, Any], number: int) -> Any:
+    """Return the request to play a row."""
+    task_id = {"taskset": "tasks", "task_id": row.pop("task_id")}
+    task = {"task_id": task_id, "task_input": row}
+    return environment.request_model.model_validate({"episode_id": {"rollout_id": f"rollout-{number}"}, "task": task})
+
+
+def main(url: str, rows: list[dict[str, Any]]) -> None:
+    """Check, play, print."""
+    names = {"taskset": "tasks", "task_id": rows[0]["task_id"]}
+    seed = ResourcesSeedSessionRequest.model_validate(
+        {"resources_session_id": "s-1", "episode_id": {"rollout_id": "r"}, "task_id": names, "task_data": {}}
+    )
+    check_resources_session_contract(forwarding(url), seed, keeps_state=True)
+    environment, served, state = stack_of(url)
     answers = asyncio.run(play(environment, rows, served))
-    print(json.dumps({"answers": answers, "tools": [body["tools"] for body in scripted.state.seen]}))
+    print(json.dumps({"answers": answers, "tools": [body["tools"] for body in state.seen]}))
 
 
 async def play(
@@ -135,15 +171,7 @@ async def play(
 ) -> list[Any]:
     """Play each row once, all at once, beside the servers: NeMo Gym has one HTTP client, for one event loop."""
     running = [asyncio.create_task(server.serve(sockets=[listening])) for server, listening in served]
-    requests = [
-        environment.request_model.model_validate(
-            {
-                "episode_id": {"rollout_id": f"rollout-{at}"},
-                "task": {"task_id": {"taskset": "tasks", "task_id": row.pop("task_id")}, "task_input": row},
-            }
-        )
-        for at, row in enumerate(rows)
-    ]
+    requests = [request_of(environment, row, at) for at, row in enumerate(rows)]
     responses = await asyncio.gather(*(environment.run_request(request) for request in requests))
     for server, _ in served:
         server.should_exit = True

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trainer_worlds import Booth, Doors, FullDisk, Shop
+from interrupted import ends_at_ctrl_c
+from trainer_worlds import Booth, Doors, FullDisk, Shop, Stuck
 
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.serve import serving
@@ -17,6 +18,7 @@ from mcpenv_client.trainers.nemo_gym import rows
 
 pytestmark = [pytest.mark.world, pytest.mark.timeout(300)]
 
+LIBRARY = "responses_api_agents.simple_agent.app, environment_servers.single_agent_turn.app"
 SHOPPING = {
     "to": {"name": "High Street", "number": 7},
     "payment": {"kind": "card", "digits": "1234"},
@@ -94,3 +96,17 @@ def test_a_tools_schema_reaches_the_model_whole_and_its_arguments_the_environmen
     schema = listed[0]["parameters"]
     assert {"Street", "Cash", "Card"} <= schema["$defs"].keys() and schema["properties"]["size"]["default"] == "small"
     assert all(tools == listed for tools in found["tools"])
+
+
+@pytest.mark.parametrize("by", ["tool", "model"])
+def test_ctrl_c_ends_an_episode_and_its_session(by: str) -> None:
+    python = os.environ["MCPENV_NEMO_GYM"]
+    Stuck.called.clear()
+    Stuck.released.clear()
+    with serving(Stuck, ServerConfig(wires=("nemo-gym",))) as url:
+        (row,) = rows(url)
+        row["responses_create_params"]["input"] = [{"role": "user", "content": json.dumps([("stick", {})])}]
+        try:
+            ends_at_ctrl_c(python, "nemo_gym", url, by, json.dumps(row), modules=LIBRARY)
+        finally:
+            Stuck.released.set()

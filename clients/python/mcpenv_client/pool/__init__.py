@@ -2,7 +2,8 @@
 
 from .assignment import Assignment, Limits, Played
 from .backend import PoolError
-from .env_pool import EnvPool, SyncEnvPool
+from .blocking import BlockingStream, SyncEnvPool
+from .env_pool import EnvPool
 from .episode import BlockingEpisode, Episode, OutOfTime, Policy, PolicyFailed
 from .mixed import MixedPool
 from .sampler import TaskSampler
@@ -11,6 +12,7 @@ from .stream import PolicyErrors, Stream
 __all__ = [
     "Assignment",
     "BlockingEpisode",
+    "BlockingStream",
     "EnvPool",
     "Episode",
     "Limits",

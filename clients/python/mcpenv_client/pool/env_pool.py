@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from mcpenv_client.client import EnvClient
-from mcpenv_client.portal import PORTAL
 from mcpenv_client.rows import reset_options_of
 from mcpenv_client.types.records import StepResult
 from mcpenv_client.types.tasks import Task
 
 from .assignment import Assignment, Limits, Played, PlayError
 from .backend import Backend, PoolError, Rollout
+from .blocking import SyncEnvPool
 from .division import Division
 from .episode import Begin, Policy
 from .instances import Target
@@ -360,43 +360,6 @@ class EnvPool(Plays):
             await self._division.ended()
             await self._start()
             return await self._backend.step(actions, timeout_s)
-
-
-class SyncEnvPool:
-    """`EnvPool` with blocking methods, on the event loop that blocking clients share."""
-
-    def __init__(self, pool: EnvPool) -> None:
-        self.pool = pool
-
-    @property
-    def size(self) -> int:
-        """The total number of environments."""
-        return self.pool.size
-
-    def rollout(self, policy: Policy, tasks: Tasks | None = None, **options: Any) -> list[Played]:
-        """Play episodes and return them in order. The options are the same as for `EnvPool.rollout`."""
-        return PORTAL.call(lambda: self.pool.rollout(policy, tasks, **options))
-
-    def reset_all(
-        self, rows: Sequence[Task | str | Mapping[str, Any] | None] | None = None, **options: Any
-    ) -> list[StepResult[Any] | None]:
-        """Begin an episode in each environment. The options are the same as for `EnvPool.reset_all`."""
-        return PORTAL.call(lambda: self.pool.reset_all(rows, **options))
-
-    def step_all(self, actions: Sequence[Any], *, timeout_s: float | None = None) -> list[StepResult[Any] | None]:
-        """Take one step in each environment."""
-        return PORTAL.call(lambda: self.pool.step_all(actions, timeout_s=timeout_s))
-
-    def close(self) -> None:
-        """End the pool."""
-        PORTAL.call(self.pool.close)
-
-    def __enter__(self) -> Self:
-        PORTAL.call(self.pool.connect)
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
 
 def _actor_backend(*arguments: Any, **options: Any) -> Backend:

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Iterable
 from typing import Any
 
+from mcpenv_client.portal import in_daemon_thread
 from mcpenv_client.samples import Sample
 
 from .assignment import Assignment, Played
@@ -97,8 +98,8 @@ class Plays(ABC):
             policy, tasks, group: as for `play`.
             max_staleness: samples with a part of more than so many versions before `policy_version`, or of an
                 unknown one, have ``usable`` False; None: no limit, and versions need not be known.
-            tokenizer: the name of a tokenizer of transformers, for recorded turns of chat completions without token
-                ids; such samples have its name. None: such turns are left out.
+            tokenizer: the name of a tokenizer of transformers, for recorded turns without token ids; such samples have
+                its name. None: such turns are left out.
             options: further arguments of `groups`; ``mask_failed_steps`` is True by default.
 
         Raises:
@@ -124,7 +125,8 @@ class Plays(ABC):
         group: list[Played] = []
         try:
             async for group in groups:
-                samples = [*made.of(group)]
+                # Long episodes, and a tokenizer, take seconds of the processor.
+                samples = await in_daemon_thread(lambda played: [*made.of(played)], group)
                 for number, sample in enumerate(samples, 1):
                     stale = max_staleness is not None and self._age_of(sample) > max_staleness
                     if number == len(samples):

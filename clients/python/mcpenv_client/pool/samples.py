@@ -9,6 +9,7 @@ from typing import Any
 
 from mcpenv_client.samples import LeftOut, Sample, SampledTurn, samples_of, samples_of_recorded
 from mcpenv_client.samples.chain import about_episode
+from mcpenv_client.samples.linking import unlinked
 from mcpenv_client.samples.rendered import ChatTokens
 from mcpenv_client.scores import advantages_of_scores
 from mcpenv_client.types.model_turns import ModelTurn
@@ -31,6 +32,7 @@ class GroupSamples:
     def __init__(self, tokenizer: str | None) -> None:
         self._tokenizer = tokenizer
         self._tokenize = None if tokenizer is None else ChatTokens.named(tokenizer)
+        self._unlinked = 0
 
     def of(self, group: Sequence[Played]) -> Iterator[Sample]:
         """Yield the samples of the episodes of a group, with their advantages.
@@ -78,9 +80,22 @@ class GroupSamples:
         if given and all(isinstance(each, SampledTurn) for each in given):
             return samples_of(given, played.trajectory, **about)
         if given and all(isinstance(each, ModelTurn) for each in given):
-            return samples_of_recorded(given, played.trajectory, self._tokenize, self._tokenizer, **about)
+            samples = samples_of_recorded(given, played.trajectory, self._tokenize, self._tokenizer, **about)
+            self._note_unlinked(played, given)
+            return samples
         found = ", ".join(sorted({type(each).__name__ for each in given})) or "no turns"
         raise TypeError(f"the policy returned {found} and called no episode.wrote(); return a Sample, or turns")
+
+    def _note_unlinked(self, played: Played, given: Sequence[ModelTurn]) -> None:
+        """Log once that no call of a model is joined to a step, with the reason, and then at each doubling."""
+        reason = None if played.trajectory is None else unlinked(given, played.trajectory)
+        if reason is None or played.trajectory is None:
+            return
+        self._unlinked += 1
+        if self._unlinked & (self._unlinked - 1) == 0:
+            what = f"episode {played.assignment.number} ({played.trajectory.episode_id})"
+            text = "pool: %s: its turns have no rewards of their own: %s; so far in %d episodes"
+            logger.warning(text, what, reason, self._unlinked)
 
 
 def _of_its_own(sample: Sample, episode: Mapping[str, Any], piece: int, pieces: int) -> dict[str, Any]:

@@ -51,6 +51,27 @@ def link_calls(turns: Sequence[ModelTurn], trajectory: Trajectory) -> int:
     return _link(asked, trajectory.steps, by_time=True) or _link(asked, trajectory.steps, by_time=False)
 
 
+def unlinked(turns: Sequence[ModelTurn], trajectory: Trajectory) -> str | None:
+    """Return why no call of an episode's turns made one of its steps; None if one did, or if there are no steps.
+
+    Without such a call, no turn has a reward of its own.
+
+    Args:
+        turns: the turns after `link_calls`.
+        trajectory: the episode.
+    """
+    calls = [call for turn in turns for call in turn.calls]
+    tools = sorted({step.call.name for step in trajectory.steps})
+    if not turns or not tools or any(call.step is not None for call in calls):
+        return None
+    if not calls:
+        return f"the answers of the model have no calls, and the episode has {len(trajectory.steps)} steps"
+    if not any(_same_tool(call.name, tool) for call in calls for tool in tools):
+        asked = ", ".join(sorted({call.name for call in calls})[:5])
+        return f"none of the {len(calls)} calls ({asked}) has the name of a tool of the steps ({', '.join(tools[:5])})"
+    return f"the {len(calls)} calls have other arguments or times than the {len(trajectory.steps)} steps"
+
+
 def _asked(turns: Sequence[ModelTurn]) -> Iterator[_Asked]:
     told: defaultdict[str | None, list[float]] = defaultdict(list)
     for turn in turns:

@@ -16,6 +16,7 @@ from mcpenv_client.pool.episode import Policy
 from mcpenv_client.pool.plan import Tasks
 from mcpenv_client.pool.plays import Plays
 from mcpenv_client.pool.samples import GroupSamples
+from mcpenv_client.portal import in_daemon_thread
 from mcpenv_client.samples import Sample
 from mcpenv_client.samples.formats import atropos, longest_of
 
@@ -123,7 +124,8 @@ class AtroposGroups:
         Raises:
             ConnectionFailed: the API does not answer, or refuses.
         """
-        kept = [(played, sample) for played in group if (sample := self._sample_of(played)) is not None]
+        made = await in_daemon_thread(lambda: [*map(self._sample_of, group)])
+        kept = [(played, sample) for played, sample in zip(group, made, strict=True) if sample is not None]
         if len(kept) < min(2, self.group_size):
             return 0
         first = kept[0][0]
