@@ -116,10 +116,10 @@ def serve_workers(
         agents_need_token: what it gives has an ``auth``.
 
     Raises:
-        StartupError: as `serve_http`; or there are wires, whose requests only a server without workers can answer.
+        StartupError: as `serve_http`; or there are wires, whose requests several workers cannot answer.
     """
-    if config.wires:
-        raise ConfigurationError(f"the wire {config.wires[0]} needs a server without workers; there are {workers}")
+    if config.wires and workers > 1:
+        raise ConfigurationError(f"the wire {config.wires[0]} needs a server with one worker; there are {workers}")
     listening.check(config, agents_need_token=agents_need_token)
     configured = functools.partial(configure_process, log_level, log_format, access_log)
     configured()

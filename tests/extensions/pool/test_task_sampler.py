@@ -80,6 +80,40 @@ def test_a_draw_of_many_tasks_reads_one() -> None:
     assert tasks.read == 20
 
 
+def test_an_evaluation_of_many_tasks_begins_a_sampler_that_reads_none_of_them() -> None:
+    read: list[int] = []
+
+    def tasks(start: int, stop: int) -> list[Task]:
+        read.extend(range(start, stop))
+        return [Task(id=f"t{index}", level=1 + index % 2) for index in range(start, stop)]
+
+    summary = {
+        "tasks": [{"name": f"t{index}", "scored": 8, "passed": index} for index in range(9)],
+        "labels": [{"kind": "level", "label": str(level), "pass_rate": {"value": level / 10}} for level in (1, 2)],
+    }
+    rows = Rows(range(1_000_000), tasks, "train")
+    sampler = TaskSampler(rows, seed=3)
+    assert (sampler.begin_from(summary), read) == (9, [])
+    assert [sampler.rate(rows[index]) for index in (2, 8, 10, 11)] == [0.25, 1.0, 0.1, 0.2]
+
+    # As often as from a list, of which all rates are known from the beginning.
+    few = Rows(range(12), tasks, "train")
+    one, other = TaskSampler(few, seed=1), TaskSampler([*few], seed=2)
+    assert (one.begin_from(summary), other.begin_from(summary)) == (9, 9)
+    resumed = TaskSampler(few)
+    resumed.resume(json.loads(json.dumps(one.state())))
+    assert drawn(resumed, 30) == drawn(one, 30)
+    counts = [drawn(each, 8000) for each in (one, other)]
+    for index in range(12):
+        assert abs(counts[0][index] - counts[1][index]) < 200
+    asked = Counter[int]()
+    for seed in range(600):  # the first draw, too
+        fresh = TaskSampler(few, seed=seed, replay=0.0)
+        fresh.begin_from(summary)
+        asked += drawn(fresh, 1)
+    assert asked[4] > 3 * (asked[0] + asked[8]) and asked[2] > asked[11]
+
+
 def test_what_was_not_scored_is_not_measured() -> None:
     sampler = TaskSampler(ROWS)
     sampler.record(played(ROWS[0], None))

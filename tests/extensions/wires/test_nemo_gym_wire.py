@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import random
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -20,6 +23,10 @@ from mcpenv.server.config import ServerConfig
 from mcpenv.server.serve import Listening, serve_workers, serving
 from mcpenv_client import ToolNotExpressible
 from mcpenv_client.trainers.nemo_gym import rows
+
+ROOT = Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT / "examples"))
+from serving import GUESS_NUMBER, served  # noqa: E402
 
 TIMEOUT_S = 30
 TOKEN = "the-control-token"
@@ -167,6 +174,21 @@ def test_a_tool_that_its_route_would_hide_is_refused_at_the_seed() -> None:
     assert refused.status_code == 422 and "rename the tool" in refused.json()["message"]
 
 
+@pytest.mark.process
+def test_a_server_with_one_worker_which_is_replaced_if_it_hangs_speaks_the_wires() -> None:
+    with (
+        served(GUESS_NUMBER, "--workers", "1", "--wire", "nemo-gym", "--wire", "ors") as url,
+        httpx.Client(base_url=url, timeout=TIMEOUT_S) as http,
+    ):
+        assert http.get("/list_environments").json() == ["GuessNumber"]
+        assert http.post("/seed_session", json={"seed": 1}).status_code == 200
+        number = random.Random(1).randint(1, 100)
+        assert http.post("/guess", json={"number": number}).text == "right"
+        assert http.post("/verify", json={}).json()["reward"] == 1.0
+        (session,) = http.get("/sessions").json()["sessions"]
+        assert session["session_id"].startswith("0.")  # of the first worker
+
+
 def test_every_route_that_takes_a_post_is_a_name_that_tools_cannot_have() -> None:
     routes = EnvServer(Doors, config=ServerConfig(wires=("nemo-gym", "ors"))).routes()
     posts = {getattr(route, "path", "") for route in routes if "POST" in (getattr(route, "methods", None) or ())}
@@ -178,7 +200,7 @@ def test_settings_that_the_wire_cannot_have_are_refused() -> None:
         ServerConfig(wires=("nemo",))  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="production mode"):
         ServerConfig(mode=ServerConfig().mode.__class__.PRODUCTION, wires=("nemo-gym",))
-    with pytest.raises(ConfigurationError, match="a server without workers"):
+    with pytest.raises(ConfigurationError, match="a server with one worker; there are 2"):
         serve_workers(lambda: None, WIRES, 2, Listening())  # type: ignore[arg-type, return-value]
     with pytest.raises(ConfigurationError, match="one address"):
         Listening(control_port=0).check(WIRES, agents_need_token=False)

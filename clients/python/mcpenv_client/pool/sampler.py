@@ -7,7 +7,7 @@ import operator
 import random
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
 from mcpenv_client.portal import in_daemon_thread
@@ -37,8 +37,7 @@ class TaskSampler:
 
     Of the rows of a client or an environment, which are read when they are used, a sampler reads those that it draws,
     in a pool's play in a thread beside it. With ``by="level"`` it reads their labels when it is made, of a split with
-    more than 10,000 those of 10,000 tasks in 100 places, and draws from these; in `begin_from` it reads all. That
-    blocks the thread.
+    more than 10,000 those of 10,000 tasks in 100 places, and draws from these. That blocks the thread.
 
     Args:
         tasks: the tasks, their ids, or rows; for a `MixedPool` also a mapping of worlds to such tasks.
@@ -78,6 +77,7 @@ class TaskSampler:
         if by == "level":
             self._weights = self._tasks.weights_by_level(self._weights)
         self._seen: dict[str, Seen] = {}
+        self._evaluations: list[_Evaluation] = []
         self._random = random.Random(seed)
         self._weigh()
 
@@ -89,11 +89,32 @@ class TaskSampler:
         """Yield tasks, each read in a thread: a server may be slow."""
         while True:
             place = self._next_place()
-            yield await in_daemon_thread(self._tasks.at, place) if self._tasks.lazy else self._tasks.at(place)
+            row = await in_daemon_thread(self._tasks.at, place) if self._tasks.lazy else self._tasks.at(place)
+            if self._accepts(row):
+                yield row
 
     def draw(self) -> Row:
         """Return the next task."""
-        return self._tasks.at(self._next_place())
+        while not self._accepts(row := self._tasks.at(self._next_place())):
+            pass
+        return row
+
+    def _accepts(self, row: Row) -> bool:
+        """Return True to use a task that was drawn.
+
+        Before a row was read, its chance is that of a task that was not played, which is the largest. If an evaluation
+        knows it, it is drawn again with the ratio of both chances, so that its chance was right from the beginning.
+        """
+        begun = self._evaluated(row) if self._by == "pass_rate" and _name(row) not in self._seen else None
+        if begun is None:
+            return True
+        self._seen[_name(row)] = begun
+        self._reweigh(_name(row))
+        return self._random.random() * _chance(_UNSEEN.rate) < _chance(begun.rate)
+
+    def _evaluated(self, row: Row) -> Seen | None:
+        """Return what an evaluation knows of a task; None if none does."""
+        return next((found for each in reversed(self._evaluations) if (found := each.of(row)) is not None), None)
 
     def _next_place(self) -> int:
         chances = self._chances
@@ -122,14 +143,14 @@ class TaskSampler:
 
     def rate(self, task: Row) -> float:
         """Return the measured rate at which a task is solved; 0.5 before its first episode."""
-        return self._seen.get(_name(task), _UNSEEN).rate
+        return (self._seen.get(_name(task)) or self._evaluated(task) or _UNSEEN).rate
 
     def record(self, played: Played) -> None:
         """Take the result of an episode. Results without a reward, and of other tasks, are ignored."""
         row, passed = played.assignment.row, played.passed(self._solved)
         if row is None or passed is None or not self._tasks.places_of(_name(row)):
             return
-        seen = self._seen.setdefault(_name(row), Seen())
+        seen = self._seen.setdefault(_name(row), self._evaluated(row) or Seen())
         seen.episodes += 1
         seen.rate += (float(passed) - seen.rate) / min(seen.episodes + 1, self._memory)
         self._reweigh(_name(row))
@@ -138,7 +159,8 @@ class TaskSampler:
         """Begin with the pass rates that an evaluation measured, and return the number of tasks that it knows.
 
         A task is found by its id, or by ``task`` or ``task_id`` of its row. One that was not evaluated begins with the
-        rate of its level, if that was measured.
+        rate of its level, if that was measured. Rows that are read when they are used get their rates when they are
+        drawn, with the same chances; here they are not read, and count as many as were evaluated.
 
         Args:
             summary: the object in ``summary.json`` of a folder of ``mcpenv eval``.
@@ -150,33 +172,58 @@ class TaskSampler:
         """
         if not isinstance(summary.get("tasks"), list):
             raise ValueError('the summary has no "tasks"; give the object in summary.json of an evaluation')
-        measured = {each["name"]: each for each in summary["tasks"] if each["scored"] and each["passed"] is not None}
+        scored = [each for each in summary["tasks"] if each["scored"] and each["passed"] is not None]
+        tasks = {each["name"]: (min(each["scored"], episodes), each["passed"] / each["scored"]) for each in scored}
         levels = {each["label"]: each["pass_rate"] for each in summary["labels"] if each["kind"] == "level"}
-        found = 0
-        for row in self._tasks.all():
-            if world_of(row) != world:
-                continue
-            known, level = measured.get(_id(row) or ""), levels.get(str(_level(row)))
-            if known is not None:
-                self._seen[_name(row)] = Seen(min(known["scored"], episodes), known["passed"] / known["scored"])
-                found += 1
-            elif level is not None:
-                self._seen[_name(row)] = Seen(1, level["value"])
+        rates = {label: rate["value"] for label, rate in levels.items() if rate is not None}
+        evaluation, found = _Evaluation(world, tasks, rates), 0
+        self._evaluations.append(evaluation)
+        for row in self._tasks.read():
+            begun = evaluation.of(row)
+            if begun is not None:
+                self._seen[_name(row)] = begun
+                found += _id(row) in tasks
         self._weigh()
-        return found
+        return found + (len(tasks) if self._tasks.is_lazy(world) else 0)
 
     def state(self) -> dict[str, Any]:
         """Return the state as plain JSON data, for `resume`."""
         version, numbers, gauss = self._random.getstate()
         seen = {name: [each.episodes, each.rate] for name, each in self._seen.items()}
-        return {"seen": seen, "random": [version, list(numbers), gauss]}
+        evaluations = [asdict(each) for each in self._evaluations]
+        return {"seen": seen, "random": [version, list(numbers), gauss], "evaluations": evaluations}
 
     def resume(self, state: Mapping[str, Any]) -> None:
         """Continue from a state. Measured tasks that this sampler does not have are kept and not drawn."""
         version, numbers, gauss = state["random"]
         self._random.setstate((version, tuple(numbers), gauss))
         self._seen = {name: Seen(int(episodes), float(rate)) for name, (episodes, rate) in state["seen"].items()}
+        self._evaluations = [_Evaluation(**each) for each in state.get("evaluations", ())]
         self._weigh()
+
+
+@dataclass(frozen=True)
+class _Evaluation:
+    """The pass rates that an evaluation measured.
+
+    Attributes:
+        world: the world of the evaluated tasks.
+        tasks: the number of episodes that count, and the rate, by the id of a task.
+        levels: the rate by level.
+    """
+
+    world: str | None
+    tasks: Mapping[str, Sequence[float]]
+    levels: Mapping[str, float]
+
+    def of(self, row: Row) -> Seen | None:
+        """Return what is known of a task; None if nothing is."""
+        if world_of(row) != self.world:
+            return None
+        known, level = self.tasks.get(_id(row) or ""), self.levels.get(str(_level(row)))
+        if known is not None:
+            return Seen(int(known[0]), known[1])
+        return None if level is None else Seen(1, level)
 
 
 MASTERED = 0.9
@@ -268,9 +315,14 @@ class _Tasks:
         world = next(world for world, start in reversed(self._starts.items()) if start <= place)
         return self._row(world, self._parts[world][place - self._starts[world]])
 
-    def all(self) -> Iterator[Row]:
-        """Yield all tasks."""
-        return (self._row(world, task) for world, part in self._parts.items() for task in part)
+    def read(self) -> Iterator[Row]:
+        """Yield the tasks that are in memory."""
+        parts = ((world, part) for world, part in self._parts.items() if not isinstance(part, Rows))
+        return (self._row(world, task) for world, part in parts for task in part)
+
+    def is_lazy(self, world: str | None) -> bool:
+        """Return True if the use of a task of that world may read it."""
+        return isinstance(self._parts.get(world), Rows)
 
     def places_of(self, name: str) -> list[int]:
         """Return the places of a task; none if it is not one of these."""
