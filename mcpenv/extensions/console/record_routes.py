@@ -19,6 +19,7 @@ from mcpenv.extensions.exports.page import episode_page, policy
 from mcpenv.extensions.live.extension import media
 from mcpenv.extensions.records.overview import GROUPED_BY, groups_of, overview_of
 from mcpenv.extensions.records.record_index import RecordIndex
+from mcpenv.extensions.records.reviews import review_of
 from mcpenv.extensions.records.rollouts import rollouts_of
 from mcpenv.extensions.records.transcript import transcript_of
 from mcpenv.extensions.records.where import (
@@ -39,12 +40,15 @@ from mcpenv.server.control.http import answered, plain_json
 from mcpenv.server.extension import Access, Doc, Extension, ServerRoute, object_of
 from mcpenv.trajectories.blobs import Blobs
 from mcpenv.trajectories.episode import OBSERVATIONS, RecordedEpisode
-from mcpenv_client.errors import InvalidMessage
+from mcpenv_client.errors import InvalidJSON, InvalidMessage
 from mcpenv_client.fingerprint import digest, facts_of_end, facts_of_reset, facts_of_step
 from mcpenv_client.types.values import decode
 
 MAX_ROWS = 1000
 """Maximum rows of one page."""
+
+MAX_REVIEW_BYTES = 64 << 10
+"""Maximum bytes of a request with a review."""
 
 MAX_LANES = 64
 """Maximum episodes of a task's page."""
@@ -95,6 +99,8 @@ class RecordRoutes:
             ServerRoute("/records/rollouts", self.rollouts, Access.CONTROLLED, docs=_ROLLOUTS),
             ServerRoute(f"{one}/blobs/{{name}}", self.blob, Access.CONTROLLED, docs=_IMAGE),
             ServerRoute(f"{one}/page.html", self.page, Access.CONTROLLED, docs=_PAGE),
+            ServerRoute(f"{one}/neighbours", self.neighbours, Access.CONTROLLED, docs=_NEIGHBOURS),
+            ServerRoute(f"{one}/review", self.review, Access.CONTROLLED, ("PUT",), docs=_REVIEW),
             ServerRoute(one, self.episode, Access.CONTROLLED, docs=_EPISODE),
         ]
 
@@ -103,9 +109,7 @@ class RecordRoutes:
         """Answer a page of rows."""
         query = request.query_params
         wanted = _wanted(query, *_PAGING)
-        sort = query.get("sort", "")
-        if sort.removeprefix("-") not in ("", *FIELDS):
-            raise _wrong("sort", f"it must be one of {', '.join(FIELDS)}, with - in front the largest first", "enum")
+        sort = _sort(query)
         offset = _count("offset", query.get("offset") or "0", 0, 10**9)
         limit = _count("limit", query.get("limit") or "100", 1, MAX_ROWS)
         page = await asyncio.to_thread(self._index.find, wanted, offset, limit, sort)
@@ -183,6 +187,33 @@ class RecordRoutes:
         """Answer one episode as an HTML file to keep."""
         return await self._answer(self._page, request)
 
+    @answered
+    async def neighbours(self, request: Request) -> dict[str, Any]:
+        """Answer which episodes stand before and after one among those that match, in their order."""
+        wanted, sort = _wanted(request.query_params, "sort"), _sort(request.query_params)
+        return await asyncio.to_thread(self._index.beside, request.path_params["episode_id"], wanted, sort)
+
+    @answered
+    async def review(self, request: Request) -> dict[str, Any] | Response:
+        """Write a review of an episode, and answer all of the episode."""
+        given = await _body(request)
+        return await asyncio.to_thread(self._review, request.path_params["episode_id"], given)
+
+    def _review(self, name: str, given: dict[str, Any]) -> dict[str, Any] | Response:
+        found = self._index.beside(name)
+        if found["position"] is None:
+            return unknown("no such episode in this server's record")
+        episode = self._index.select()[found["position"] - 1].summary["id"]
+        review = review_of({**given, "episode": episode})
+        try:
+            self._index.reviews.write(review)
+        except OSError as error:
+            raise NotWritten(f"the review is not written: {error.strerror or error}") from error
+        return {"reviews": self._reviews(episode)}
+
+    def _reviews(self, episode: str) -> list[dict[str, Any]]:
+        return [each.model_dump() for each in self._index.reviews.said().get(episode, ())]
+
     async def blob(self, request: Request) -> Response:
         """Answer an image or audio of an episode."""
         name = _BLOB.fullmatch(request.path_params["name"])
@@ -218,7 +249,8 @@ class RecordRoutes:
         if found is None:
             return None
         line, episode = found
-        return plain_json({"episode": decode(line), "hashes": _hashes(episode), "transcript": transcript_of(episode)})
+        answer = {"episode": decode(line), "hashes": _hashes(episode), "transcript": transcript_of(episode)}
+        return plain_json({**answer, "reviews": self._reviews(episode.id)})
 
 
 def _hashes(episode: RecordedEpisode) -> dict[str, Any]:
@@ -229,6 +261,12 @@ def _hashes(episode: RecordedEpisode) -> dict[str, Any]:
         "steps": [digest(facts_of_step(step, observations.get(str(step.call.step)))) for step in trajectory.steps],
         "end": digest(facts_of_end(trajectory)),
     }
+
+
+class NotWritten(InvalidMessage):
+    """The error for a review that the folder of the record does not take."""
+
+    http_status = 409
 
 
 def unknown(message: str) -> Response:
@@ -256,6 +294,28 @@ def _wanted(query: QueryParams, *others: str) -> Condition:
     if query.get("return_min"):
         parts.append(Compare("return", ">=", _number("return_min", query["return_min"])))
     return parts[0] if len(parts) == 1 else All(tuple(part for part in parts if part != All(())))
+
+
+def _sort(query: QueryParams) -> str:
+    sort = query.get("sort", "")
+    if sort.removeprefix("-") not in ("", *FIELDS):
+        raise _wrong("sort", f"it must be one of {', '.join(FIELDS)}, with - in front the largest first", "enum")
+    return sort
+
+
+async def _body(request: Request) -> dict[str, Any]:
+    text = b""
+    async for part in request.stream():
+        text += part
+        if len(text) > MAX_REVIEW_BYTES:
+            raise InvalidMessage(f"the body is larger than {MAX_REVIEW_BYTES} bytes")
+    try:
+        body = decode(text)
+    except ValueError as error:
+        raise InvalidJSON(f"Invalid JSON: {error}") from error
+    if not isinstance(body, dict):
+        raise InvalidMessage("the body is not a JSON object")
+    return body
 
 
 def _number(name: str, text: str) -> float:
@@ -335,8 +395,37 @@ _ROLLOUTS = Doc(
 )
 _EPISODE = Doc(
     "One recorded episode",
-    object_of({"episode": _OBJECT, "hashes": _OBJECT, "transcript": _OBJECTS}),
+    object_of({"episode": _OBJECT, "hashes": _OBJECT, **dict.fromkeys(("transcript", "reviews"), _OBJECTS)}),
     errors=_NO_EPISODE,
+)
+_NAME = {"type": ["string", "null"]}
+_NEIGHBOURS = Doc(
+    "The episodes before and after one, among those that match",
+    object_of(
+        {
+            "position": {"type": ["integer", "null"]},
+            "total": _COUNT,
+            **dict.fromkeys(("previous", "next"), _NAME),
+        }
+    ),
+    query={**_CONDITIONS, "sort": {"type": "string"}},
+    errors=_NO_CONDITION,
+)
+_TEXT = {"type": "string"}
+_REVIEW = Doc(
+    "Write a review of an episode. The last one of a rater stands; an empty one takes it back",
+    object_of({"reviews": _OBJECTS}),
+    body={
+        "type": "object",
+        "required": ["rater"],
+        "properties": {
+            "rater": _TEXT,
+            "rating": {"type": ["integer", "null"], "minimum": 1, "maximum": 5},
+            "tags": {"type": "array", "items": _TEXT},
+            "note": _TEXT,
+        },
+    },
+    errors={**_NO_EPISODE, 409: "The folder of the record takes no file", 422: "No review"},
 )
 _PAGE = Doc("One recorded episode as an HTML file to keep", "text/html", gives=_FILE, errors=_NO_EPISODE)
 _IMAGE = Doc("An image or sound of a recorded episode", "*/*", gives=_FILE, errors={404: "No such image or sound"})

@@ -268,7 +268,26 @@ type PlayedCardMaker = (history: Played[], index: number, reset: Plain, guarded:
 type CallsReader = (id: string, count: number, signal: AbortSignal) => Promise<Replay>;
 
 /** Reads the recorded episode at a path. */
-type RecordReader = (path: string, signal: AbortSignal) => Promise<{ episode: Episode; hashes: Hashes; transcript: Said[] }>;
+type RecordReader = (
+  path: string,
+  signal: AbortSignal,
+) => Promise<{ episode: Episode; hashes: Hashes; transcript: Said[]; reviews?: Review[] }>;
+
+/** What a person says of an episode. */
+interface Review {
+  episode: string;
+  rater: string;
+  rating: number | null;
+  tags: string[];
+  note: string;
+  at: number;
+}
+
+/** Makes the card of the reviews of the episode at a path. */
+type ReviewMaker = (path: string, reviews: Review[], signal: AbortSignal) => HTMLElement;
+
+/** Makes the links to the neighbours of an episode in the list of an address. */
+type NeighbourMaker = (id: string, base: string, query: URLSearchParams, signal: AbortSignal) => HTMLElement;
 
 /** Shows one recorded episode. */
 type EpisodePage = (id: string, context: PageContext, signal: AbortSignal) => Promise<void>;

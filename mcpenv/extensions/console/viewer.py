@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -66,8 +66,8 @@ def viewer(record: Path | None, name: str, evaluations: Evaluations | None = Non
     async def health(request: Request) -> Response:
         return plain_json({"status": "healthy"})
 
-    def route(path: str, handler: Handler | ASGIApp) -> Route:
-        return Route(path, Guard(asgi_of(handler)), methods=["GET"])
+    def route(path: str, handler: Handler | ASGIApp, methods: Sequence[str] = ("GET",)) -> Route:
+        return Route(path, Guard(asgi_of(handler)), methods=methods)
 
     routes: list[BaseRoute] = [
         route("/health", health),
@@ -77,7 +77,7 @@ def viewer(record: Path | None, name: str, evaluations: Evaluations | None = Non
         route("/console/{path:path}", files.file),
     ]
     if record is not None:
-        routes += [route(each.path, each.endpoint) for each in RecordRoutes(record).table()]
+        routes += [route(each.path, each.endpoint, each.methods) for each in RecordRoutes(record).table()]
     if evaluations is not None:
         of_runs = EvaluationRoutes(evaluations)
         records = "/evaluations/{run:path}/records"
@@ -93,6 +93,8 @@ def viewer(record: Path | None, name: str, evaluations: Evaluations | None = Non
             route(f"{records}/rollouts", partial(of_runs.of_record, RecordRoutes.rollouts)),
             route(f"{episode}/blobs/{{name}}", partial(of_runs.of_record, RecordRoutes.blob)),
             route(f"{episode}/page.html", partial(of_runs.of_record, RecordRoutes.page)),
+            route(f"{episode}/neighbours", partial(of_runs.of_record, RecordRoutes.neighbours)),
+            route(f"{episode}/review", partial(of_runs.of_record, RecordRoutes.review), ("PUT",)),
             route(episode, partial(of_runs.of_record, RecordRoutes.episode)),
         ]
     return application(routes)

@@ -13,6 +13,7 @@ from mcpenv.extensions.evaluation.run_directory import RECORD
 from mcpenv.extensions.evaluation.run_page import overview_of_run
 from mcpenv.extensions.evaluation.stored_run import read_run
 from mcpenv.extensions.records.command import EVERY, Debug, Which
+from mcpenv.extensions.records.reviews import Reviews
 from mcpenv.trajectories import RecordedEpisode, ToolLists
 from mcpenv_client.types.tools import Tool
 
@@ -40,8 +41,9 @@ def export_episodes(
     Args:
         record: Folder that was given as --record, or one of its files. For html also the folder of an evaluation (--out
             of mcpenv eval); its figures then come first.
-        form: JSONL of chats with tool calls, a Parquet table, ATIF 1.8 documents, a page without script and network, or
-            JSONL of tokens with masks and rewards: tokens, or the fields of a trainer.
+        form: JSONL of chats with tool calls, a Parquet table, ATIF 1.8 documents, a page without script and network,
+            JSONL of tokens with masks and rewards: tokens, or the fields of a trainer; or preferences of the people
+            who rated episodes in the console: dpo, pairs of the same prompt, or kto, single episodes with a label.
         out: File to write. For atif: a folder, or FILE.json for one episode. Default: standard output.
         arguments: Form of a call's arguments in chat-openai: JSON text as in OpenAI's API, or an object for most
             chat templates.
@@ -52,7 +54,8 @@ def export_episodes(
     overview = None
     if form == "html" and (record / RECORD).is_dir():
         overview, record = overview_of_run(read_run(record)), record / RECORD
-    options = ExportOptions(arguments=arguments, overview=overview, tokenizer=tokenizer)
+    said = Reviews(record if record.is_dir() else record.parent).said()
+    options = ExportOptions(arguments=arguments, overview=overview, tokenizer=tokenizer, reviews=said)
     count = export(_WithTools(record, which), form, out, options)
     note(number_of(count, "episode"))
     return 0

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from mcpenv.entry_points import entries_of, load_entry
 from mcpenv.errors import ConfigurationError
+from mcpenv.extensions.records.reviews import Said
 from mcpenv.trajectories.episode import RecordedEpisode
 from mcpenv_client.types.tools import Tool
 
@@ -35,11 +36,13 @@ class ExportOptions:
         arguments: the form of a call's arguments in OpenAI's format.
         overview: the overview of a page; None for the overview of a record.
         tokenizer: the name or folder of the tokenizer for turns of models whose endpoint gave no tokens.
+        reviews: what people said of the episodes, by id.
     """
 
     arguments: Arguments = "text"
     overview: Overview | None = None
     tokenizer: str | None = None
+    reviews: Said = field(default_factory=dict)
 
 
 Write = Callable[[Episodes, Path | None, ExportOptions], int]
@@ -121,7 +124,16 @@ Row = Callable[[RecordedEpisode, Sequence[Tool]], dict[str, Any]]
 
 def _lines(episodes: Episodes, row: Row, out: Path | None) -> int:
     """Write one line of JSON for each episode and return their number."""
-    lines = (json.dumps(row(episode, tools), ensure_ascii=False) + "\n" for episode, tools in episodes)
+    return write_lines((row(episode, tools) for episode, tools in episodes), out)
+
+
+def write_lines(rows: Iterable[Mapping[str, Any]], out: Path | None) -> int:
+    """Write rows as JSONL and return their number.
+
+    Args:
+        out: a file; None for standard output.
+    """
+    lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     if out is None:
         return sum(1 for line in lines if sys.stdout.write(line))
     with out.open("w", encoding="utf-8") as file:

@@ -25,6 +25,7 @@ from mcpenv_client.types.status import StatusCode
 from .chat import prompt_of, text_of
 from .images import images_of
 from .model_turns import show_turn
+from .reviews import Reviews, Said
 from .selection import Selection
 from .statistics import statistics_of
 from .texts import reward_text, status_text
@@ -72,8 +73,13 @@ class Which:
             where = parse(self.where or "")
         except WhereError as error:
             raise ConfigurationError(f"--where: {error}, in: {printable(self.where or '')}") from error
-        selection = Selection(self.id, self.task, self.split, self.min_return, self.ended, self.limit, where)
+        said = _reviews(record)
+        selection = Selection(self.id, self.task, self.split, self.min_return, self.ended, self.limit, where, said)
         return selection.of(read_episodes(record, on_torn=note_torn, on_lost=note_lost))
+
+
+def _reviews(record: Path) -> Said:
+    return Reviews(record if record.is_dir() else record.parent).said()
 
 
 EVERY = Which()
@@ -97,8 +103,9 @@ def list_episodes(
     """
     found = which.of(record)
     if as_json:
+        said = _reviews(record)
         for episode in found:
-            print(json.dumps(row_of(episode), ensure_ascii=False))
+            print(json.dumps(row_of(episode, said.get(episode.id, ())), ensure_ascii=False))
         return 0
     rows = [_row(episode) for episode in found]
     print_table(Page(sys.stdout), _HEADINGS, rows, right=("steps", "return"))

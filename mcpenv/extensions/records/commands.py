@@ -16,6 +16,11 @@ REPLAY = Command(
     order=9,
     takes_target=True,
 )
+REVIEWS = Command(
+    help="Show what people said of episodes, and their agreement.",
+    run="mcpenv.extensions.records.review_command:reviews",
+    order=4,
+)
 CHECK = Command(help="Find unsound episodes.", run="mcpenv.extensions.records.check_command:check_command", order=5)
 RESCORE = Command(
     help="Score recorded episodes again with another rubric.", run="mcpenv.extensions.records.rescore:rescore", order=10

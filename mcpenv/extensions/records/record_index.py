@@ -19,6 +19,7 @@ from mcpenv.trajectories.episode import RecordedEpisode
 from mcpenv.trajectories.reader import PATTERNS, Lost
 from mcpenv.trajectories.segments import TornTail, pieces
 
+from .reviews import Reviews, Said, facts_of
 from .where import EVERYTHING, FIELDS, Condition, forms_of, row_of, texts_of
 
 logger = logging.getLogger("mcpenv")
@@ -74,6 +75,8 @@ class RecordIndex:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
+        self.reviews = Reviews(directory)
+        self._said: Said = {}
         self._lock = threading.Lock()
         self._segments: dict[Path, _Segment] = {}
         self._rows: list[Row] = []
@@ -114,6 +117,18 @@ class RecordIndex:
                 known[key] = found
         return found
 
+    def beside(self, name: str, wanted: Condition = EVERYTHING, sort: str = "") -> dict[str, Any]:
+        """Return the neighbours of an episode among the matching rows, in their order.
+
+        ``position`` counts from 1 and is None if the episode is not among them; ``previous`` and ``next`` are places.
+        """
+        rows = self.select(wanted, sort)
+        row = self._ids.get(name) or self._places.get(name)
+        at = next((n for n, each in enumerate(rows) if each is row), None)
+        places = {n: rows[n].summary["place"] for n in (() if at is None else (at - 1, at + 1)) if 0 <= n < len(rows)}
+        before, after = (None, None) if at is None else (places.get(at - 1), places.get(at + 1))
+        return {"position": None if at is None else at + 1, "total": len(rows), "previous": before, "next": after}
+
     def read(self, name: str) -> tuple[bytes, RecordedEpisode] | None:
         """Return the line of an episode, and the episode; None if there is none.
 
@@ -149,7 +164,9 @@ class RecordIndex:
                 segment.read_on(size)
             if size == 0:
                 del self._segments[path]
-        if changed:
+        said = self.reviews.said()
+        if changed or said is not self._said:
+            self._said = said
             self._collect()
 
     def _collect(self) -> None:
@@ -158,6 +175,8 @@ class RecordIndex:
         self._older = max(0, len(rows) - MAX_INDEXED)
         self._rows = rows[self._older :]
         self._selected = {}
+        for row in self._rows:
+            row.summary.update(facts_of(self._said.get(row.summary["id"], ())))
         self._places = {row.summary["place"]: row for row in self._rows}
         self._ids = {row.summary["id"]: row for row in self._rows}
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 
 from mcpenv.trajectories.episode import RecordedEpisode
 from mcpenv_client.scores import reaches
 
+from .reviews import Said
 from .where import EVERYTHING, Condition, forms_of, row_of
 
 
@@ -24,6 +25,7 @@ class Selection:
         ended: the ending, as in `RecordedEpisode.ending`.
         limit: maximum number of episodes.
         where: a further condition.
+        reviews: what people said of the episodes.
     """
 
     id: str | None = None
@@ -33,6 +35,7 @@ class Selection:
     ended: str | None = None
     limit: int | None = None
     where: Condition = EVERYTHING
+    reviews: Said = field(default_factory=dict)
 
     def of(self, episodes: Iterable[RecordedEpisode]) -> Iterator[RecordedEpisode]:
         """Yield the selected episodes. If one has exactly the given id, it is the only one."""
@@ -56,7 +59,9 @@ class Selection:
         earned = trajectory.earned
         if self.min_return is not None and (earned is None or not reaches(earned, self.min_return)):
             return False
-        return self.where == EVERYTHING or bool(self.where.holds(row_of(episode), _Searched(episode)))
+        return self.where == EVERYTHING or bool(
+            self.where.holds(row_of(episode, self.reviews.get(episode.id, ())), _Searched(episode))
+        )
 
 
 class _Searched:

@@ -24,6 +24,8 @@ from mcpenv.trajectories.summary import summary_of
 from mcpenv_client.scores import equal, reaches
 from mcpenv_client.types.records import StepRecord
 
+from .reviews import Review, facts_of
+
 MAX_LENGTH, MAX_DEPTH = 8_000, 50
 """Maximum characters of an expression, and maximum levels of parentheses and ``not``."""
 
@@ -47,6 +49,8 @@ FIELDS: dict[str, tuple[Kind, str]] = {
     "seed": ("number", "seed"),
     "policy_version": ("number", "policy_version"),
     "started": ("time", "started_at"),
+    "rating": ("number", "rating"),
+    "note": ("text", "note"),
 }
 """The kind of each field, and its key in a row."""
 
@@ -161,7 +165,7 @@ class Has:
         """Return True if it holds for a row; None if the text was not searched so far."""
         if self.what == "text":
             return searched(self.name)
-        return self.name in row["tools" if self.what == "tool" else "tags"]
+        return self.name in (row["tools"] if self.what == "tool" else [*row["tags"], *row["review_tags"]])
 
     def __str__(self) -> str:
         return f"{self.what}({quoted(self.name)})"
@@ -227,11 +231,12 @@ EVERYTHING = All(())
 """The condition that all episodes fit."""
 
 
-def row_of(episode: RecordedEpisode) -> dict[str, Any]:
+def row_of(episode: RecordedEpisode, reviews: Sequence[Review] = ()) -> dict[str, Any]:
     """Return an episode as a row: `summary_of` and, beside it, what conditions speak of.
 
     ``agent`` is the agent's name, ``tools`` the names of called tools, ``errors`` the number of calls that failed,
-    ``model`` and ``policy_version`` those of the model's last known turn; None if no proxy recorded them.
+    ``model`` and ``policy_version`` those of the model's last known turn; None if no proxy recorded them. Fields of
+    reviews are those of `facts_of`.
     """
     steps, agent, turns = episode.trajectory.steps, episode.agent or {}, episode.model_turns or ()
     return {
@@ -241,6 +246,7 @@ def row_of(episode: RecordedEpisode) -> dict[str, Any]:
         "policy_version": next((known for turn in reversed(turns) if (known := turn.policy_version) is not None), None),
         "tools": sorted({step.call.name for step in steps}),
         "errors": sum(failed(step) for step in steps),
+        **facts_of(reviews),
     }
 
 

@@ -18,12 +18,17 @@ export function onceAFrame(work, signal) {
 	};
 }
 
-/** Call a function when its key is pressed, unless the visitor is typing. @param {Record<string, () => void>} keys @param {AbortSignal} signal */
-export function onKeys(keys, signal) {
-	document.addEventListener("keydown", (event) => {
-		if (event.ctrlKey || event.metaKey || event.altKey) return;
+/**
+ * Call a function when its key is pressed, unless the visitor is typing.
+ * @param {Record<string, () => void>} keys @param {AbortSignal} signal
+ * @param {Document | Window} [at] a page's keys, on the document, come before those of the shell, on the window
+ */
+export function onKeys(keys, signal, at = document) {
+	at.addEventListener("keydown", (given) => {
+		const event = /** @type {KeyboardEvent} */ (given);
+		if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
 		const { target } = event;
-		if (target instanceof HTMLElement && target.closest("input:not([type=checkbox]), textarea, select")) return;
+		if (target instanceof HTMLElement && target.closest("input:not([type=checkbox], [type=radio]), textarea, select")) return;
 		const action = Object.hasOwn(keys, event.key) ? keys[event.key] : undefined;
 		if (!action) return;
 		event.preventDefault();

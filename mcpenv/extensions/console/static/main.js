@@ -126,7 +126,7 @@ addEventListener("signed-out", () => start(true));
 onKeys({
 	"/": () => /** @type {HTMLElement | null} */ (at("page").querySelector("input[type=search]"))?.focus(),
 	...Object.fromEntries(PAGES.map((_, index) => [index + 1, () => at("pages").querySelectorAll("a")[index]?.click()])),
-}, FOREVER);
+}, FOREVER, window);
 at("skip").addEventListener("click", (event) => {
 	event.preventDefault(); // The hash is the address of the page.
 	at("page").focus();

@@ -6,7 +6,9 @@ import { button, cardOf, el, fill, formOf, labelled, link } from "./dom.js";
 import { evidenceOf } from "./evidence.js";
 import { countText, durationText, endText, momentText, numberText, partsText, returnText, taskText } from "./format.js";
 import { onKeys } from "./frame.js";
+import { neighboursOf } from "./neighbours.js";
 import { written } from "./numbers.js";
+import { reviewOf } from "./review.js";
 import { StepList, answerOf, statusText } from "./step.js";
 import { messageOf, spokenOf } from "./transcript.js";
 import { turnsOf } from "./turns.js";
@@ -14,7 +16,7 @@ import { turnsOf } from "./turns.js";
 /** Show an episode. @type {EpisodePage} */
 export async function showEpisode(id, { root, base, query, session }, signal) {
 	const path = recordPath(id, base);
-	const { episode, transcript } = await recorded(path, signal);
+	const { episode, transcript, reviews } = await recorded(path, signal);
 	if (signal.aborted) return;
 	const { trajectory, model_turns: turns } = episode;
 	const { before, rest } = spokenOf(transcript);
@@ -36,8 +38,9 @@ export async function showEpisode(id, { root, base, query, session }, signal) {
 	again.append("pick", id);
 	fill(root, el("h1", "Episode ", el("code", trajectory.episode_id)),
 		el("p.row", link(`#/${base}?${back}`, "All records"), link(`#/${base}?${again}`, "Compare with another"),
-			playable && link(`#/play?record=${encodeURIComponent(id)}`, "Play it again"), link(address(`${path}/page.html`).href, "Save as one HTML file")),
-		cardOf("Summary", factsOf(episode, base)), evidenceOf(trajectory), charts.element,
+			playable && link(`#/play?record=${encodeURIComponent(id)}`, "Play it again"), link(address(`${path}/page.html`).href, "Save as one HTML file"),
+			neighboursOf(id, base, query, signal)),
+		cardOf("Summary", factsOf(episode, base)), evidenceOf(trajectory), reviewOf(path, reviews ?? [], signal), charts.element,
 		finder(list, signal), el("h2", countText(dropped + steps.length, "step")),
 		el("div.outlined", outlineOf(list), el("div", list.element, ...rest.map((message) => el("div.card", messageOf(message, turns))))),
 		turnsOf(turns, (step) => list.select(step - dropped - 1)));
