@@ -32,7 +32,7 @@ ROW: dict[str, Any] = {
     "id": "e1", "task_id": "refund-1", "split": "test", "level": 2, "family": "refunds", "environment": "Office",
     "agent": "codex", "model": None, "status": "completed", "ending": "terminated", "fault": None, "return": 0.3,
     "n_steps": 7, "errors": 0, "seed": 2**60, "policy_version": 3, "started_at": 1_764_374_400.0,
-    "tools": ["transfer"], "tags": ["money"],
+    "tools": ["transfer"], "tags": ["money"], "review_tags": ["loop"], "rating": 2.0, "note": None,
 }  # fmt: skip
 
 
