@@ -15,6 +15,9 @@ from .sample import Gap, LeftOut, Place, Sample, SampledTurn, Span, finite_logpr
 _UNKNOWN = 0.0
 """Stands for the log-probability of a token that the model did not write."""
 
+_NEAR = 1000
+"""The number of tokens that are compared before all."""
+
 
 @dataclass
 class _Chain:
@@ -36,7 +39,8 @@ class _Chain:
     def common(self, prompt: list[int], least: int) -> int:
         """Return the number of first tokens that a prompt repeats; ``least`` if there are no more."""
         low, high = least, min(len(self.tokens), len(prompt))
-        if low >= high or self.tokens[: low + 1] != prompt[: low + 1]:
+        near = slice(max(0, low - _NEAR), low + 1)  # where most of those differ that repeat fewer
+        if low >= high or self.tokens[near] != prompt[near] or self.tokens[: low + 1] != prompt[: low + 1]:
             return low
         while low < high:  # the first ``low`` tokens are equal
             middle = (low + high + 1) // 2
