@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import shlex
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from pathlib import Path
 from typing import Annotated, Any
@@ -36,10 +37,17 @@ list                     the tools
 TOOL key=value ...       call a tool; values are JSON for parameters that are not text
 TOOL {"key": "value"}    the same, with all arguments as one JSON object
 state                    the environment's state
+undo                     undo the last call, where the environment has snapshots
 end                      end the episode, and score what it left
 help                     this text"""
 
-COMMANDS = ("list", "state", "end", "help")
+COMMANDS = ("list", "state", "undo", "end", "help")
+
+UNDO_DEPTH = 10
+"""Maximum number of calls that can be undone one after another."""
+
+KEPT_LINES = 1000
+"""Maximum number of lines that the next run of the command finds in its history."""
 
 Playable = MCPEnvironment | SyncEnvClient[Any, Any]
 
@@ -83,7 +91,7 @@ def play(
     with _opened(target, settings, tasks, columns, control) as env:
         game = _Game(env, page)
         game.begin(options)
-        for line in _lines(game.words):
+        for line in _lines(game.completions):
             if game.take(line):
                 break
         game.end()
@@ -118,18 +126,36 @@ def _opened(
             yield env
 
 
-def _lines(words: Callable[[], list[str]]) -> Iterator[str]:
+def _lines(completions: Callable[[Sequence[str], str], list[str]]) -> Iterator[str]:
     """Yield the user's commands until the end of the input. On a terminal they are edited, completed and remembered.
 
     Args:
-        words: returns the words that can begin a command.
+        completions: returns the words that can follow others, and begin with a text.
     """
     if not sys.stdin.isatty():
         yield from (line for line in map(str.strip, sys.stdin) if line and not line.startswith("#"))
         return
-    if readline is not None:
-        readline.set_completer(functools.partial(_completed, words))
-        readline.parse_and_bind("tab: complete")
+    if readline is None:
+        yield from _typed()
+        return
+    history = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "mcpenv" / "play_history"
+    readline.set_completer(functools.partial(_completed, completions))
+    readline.set_completer_delims(" ")  # a key and its value are one word
+    readline.parse_and_bind("tab: complete")
+    with suppress(OSError):
+        readline.read_history_file(history)
+    try:
+        yield from _typed()
+    finally:
+        readline.set_history_length(KEPT_LINES)
+        with suppress(OSError):
+            history.parent.mkdir(parents=True, exist_ok=True)
+            readline.write_history_file(history)
+            history.chmod(0o600)  # arguments may be secret
+
+
+def _typed() -> Iterator[str]:
+    """Yield the lines that are typed."""
     while True:
         try:
             # Only for Python's own stdout does `input` edit lines.
@@ -141,11 +167,10 @@ def _lines(words: Callable[[], list[str]]) -> Iterator[str]:
             yield line
 
 
-def _completed(words: Callable[[], list[str]], begun: str, number: int) -> str | None:
+def _completed(completions: Callable[[Sequence[str], str], list[str]], begun: str, number: int) -> str | None:
     """Return the completion of that number of the word that is being written; None if there are no more."""
-    found = [f"{word} " for word in words() if word.startswith(begun)]
-    # Only the first word of a line is a command.
-    return found[number] if readline.get_begidx() == 0 and number < len(found) else None
+    found = completions(readline.get_line_buffer()[: readline.get_begidx()].split(), begun)
+    return found[number] if number < len(found) else None
 
 
 class _Game:
@@ -159,10 +184,23 @@ class _Game:
         self._reason: str | None = None
         self._return: float | None = None
         self._problems: list[str] = []
+        self._snapshots: list[Any] = []
+        self._no_undo = "there is no call to undo"
 
-    def words(self) -> list[str]:
-        """Return the words that can begin a command."""
-        return [*COMMANDS, *(tool.name for tool in self._tools)]
+    def completions(self, before: Sequence[str], begun: str) -> list[str]:
+        """Return the words that begin with ``begun``: commands, or after a tool its arguments and their values."""
+        if not before:
+            words = [f"{word} " for word in (*COMMANDS, *(tool.name for tool in self._tools))]
+        else:
+            tool = next((tool for tool in self._tools if tool.name == before[0]), None)
+            properties = {} if tool is None else tool.input_schema.get("properties", {})
+            key, equals, _ = begun.partition("=")
+            if equals:
+                words = [f"{key}={value} " for value in _values(properties.get(key, {}))]
+            else:
+                given = {word.partition("=")[0] for word in before[1:]}
+                words = [f"{name}=" for name in properties if name not in given]
+        return [word for word in words if word.startswith(begun)]
 
     def begin(self, options: dict[str, Any]) -> None:
         """Reset, and show the task and the tools."""
@@ -186,6 +224,8 @@ class _Game:
             self._list()
         elif word == "help":
             self._page.block(HELP)
+        elif word == "undo":
+            self._undo()
         elif word == "state":
             state = self._env.state if isinstance(self._env, MCPEnvironment) else self._env.state()
             self._page.line(json.dumps(state.model_dump(mode="json")))
@@ -228,6 +268,33 @@ class _Game:
             if call["error"] is None
         ]
 
+    def _undo(self) -> None:
+        if not self._snapshots:
+            self._page.line((f"not undone: {self._no_undo}", "yellow"))
+            return
+        self._env.restore(self._snapshots.pop())
+        call = self._calls.pop()
+        self._page.line((f"undone: {call['tool_name']} {json.dumps(call['arguments'])}", "dim"))
+
+    def _snapshot(self) -> Any:
+        """Return a snapshot for `_undo`; None if there can be none."""
+        try:
+            return self._env.snapshot()
+        except McpenvError as error:
+            self._no_undo = str(error)
+            return None
+
+    def _remember(self, snapshot: Any) -> None:
+        """Keep the snapshot from before a call. Without one, no earlier call can be undone either."""
+        if snapshot is None:
+            self._snapshots.clear()
+            return
+        self._snapshots.append(snapshot)
+        if len(self._snapshots) > UNDO_DEPTH:
+            oldest = self._snapshots.pop(0)
+            if not isinstance(self._env, MCPEnvironment):
+                self._env.drop_snapshot(oldest)
+
     def _list(self) -> None:
         for tool in self._tools:
             parameters = ", ".join(tool.input_schema.get("properties", {}))
@@ -238,6 +305,7 @@ class _Game:
         try:
             arguments = _arguments(rest)
             parsed = tool_arguments(arguments, find_tool(self._tools, name, "here"))
+            before = self._snapshot()
             done = self._env.call_tool(name, parsed)
         except (ConfigurationError, InvalidMessage) as error:
             self._page.line((str(error), "yellow"))
@@ -247,6 +315,7 @@ class _Game:
         except McpenvError as error:
             self._page.line((str(error), "red"))
             return False
+        self._remember(before)
         message = None if done.error is None else done.error.message
         result = getattr(done, "result", None)
         if result is not None and result.is_error:
@@ -259,6 +328,12 @@ class _Game:
                 self._page.block(block_text(block))
         self._page.line((reward_text(done), "dim"))
         return bool(done.done)
+
+
+def _values(schema: dict[str, Any]) -> list[str]:
+    """Return the values that a schema lists, as they are written on a line."""
+    listed = [True, False] if schema.get("type") == "boolean" else schema.get("enum", [])
+    return [shlex.quote(value) if isinstance(value, str) else json.dumps(value) for value in listed]
 
 
 def _arguments(text: str) -> tuple[dict[str, Any], dict[str, str]]:

@@ -115,10 +115,10 @@ def test_wrong_json_is_named_as_the_user_wrote_it(
 
 
 @pytest.mark.process
-def test_on_a_terminal_lines_are_edited_completed_and_remembered() -> None:
+def test_on_a_terminal_lines_are_edited_completed_and_remembered(tmp_path: Path) -> None:
     master, slave = pty.openpty()
     command = [sys.executable, "-m", "mcpenv", "play", str(ENVS / "echo_mcp")]
-    environ = os.environ | {"TERM": "dumb", "COLUMNS": "200"}
+    environ = os.environ | {"TERM": "dumb", "COLUMNS": "200", "XDG_STATE_HOME": str(tmp_path)}
     with subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, env=environ) as process:
         os.close(slave)
         said = _until(master, "> ")
@@ -132,6 +132,71 @@ def test_on_a_terminal_lines_are_edited_completed_and_remembered() -> None:
     os.close(master)
     assert "The episode is over after 2 calls" in said
     assert said.count('"arguments": {"message": "hello"}') == 2
+
+
+@pytest.mark.process
+def test_on_a_terminal_arguments_are_completed_calls_undone_and_lines_kept_for_the_next_time(tmp_path: Path) -> None:
+    (tmp_path / "environment.py").write_text(SWITCH)
+    command = [sys.executable, "-m", "mcpenv", "play", str(tmp_path)]
+    environ = os.environ | {"TERM": "dumb", "COLUMNS": "200", "XDG_STATE_HOME": str(tmp_path / "state")}
+    for typed, expected in (
+        # the tool, both arguments and their values are completed
+        (b"tu\tc\tr\td\tf\t\n|undo\n|undo\n|turn colour=green\n", [["green", None]]),
+        (b"\x10\n", [["green", None]]),  # the line before is that of the run before
+    ):
+        master, slave = pty.openpty()
+        with subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, env=environ) as process:
+            os.close(slave)
+            said = _until(master, "> ")
+            for line in typed.split(b"|"):
+                os.write(master, line)
+                said += _until(master, "> ")
+            os.write(master, b"end\n")
+            said += _until(master, "oracle")
+            process.wait(30)
+        os.close(master)
+        assert 'undone: turn {"colour": "red", "dim": false}' in said or typed == b"\x10\n"
+        assert "not undone: there is no call to undo" in said or typed == b"\x10\n"
+        oracle = json.loads(said.rpartition('"oracle": ')[2])
+        assert [[call["arguments"].get("colour"), call["arguments"].get("dim")] for call in oracle] == expected, said
+    kept = tmp_path / "state" / "mcpenv" / "play_history"
+    assert kept.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("served", [False, True], ids=["in process", "at a URL"])
+def test_calls_are_undone_one_after_another(
+    served: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = "walk direction=north\n" * 12 + "undo\n" * 11
+    target = str(ENVS / "maze_mcp")
+    if served:
+        with serving(lambda: load(target)) as url:
+            assert played(monkeypatch, lines, url, "--seed", "3") == 0
+    else:
+        assert played(monkeypatch, lines, target, "--seed", "3") == 0
+    out = capsys.readouterr().out
+    assert out.count("undone: walk") == 10 and out.count("not undone: there is no call to undo") == 1
+    assert "The episode is over after 2 calls" in out
+
+
+SWITCH = '''
+from typing import Literal
+
+from mcpenv import MCPEnvironment
+
+
+class Switch(MCPEnvironment):
+    """Turn a light on."""
+
+    def __init__(self) -> None:
+        self.light = ""
+        self.tool(self.turn)
+
+    def turn(self, colour: Literal["red", "green"], dim: bool = True) -> str:
+        """Turn it on."""
+        self.light = colour
+        return f"{colour} {dim}"
+'''
 
 
 def _until(terminal: int, text: str) -> str:
