@@ -58,8 +58,8 @@ class Instance:
         max_calls: maximum number of calls that run or wait; None: no limit.
         last_active: the time at which an operation last ended (``time.monotonic``, seconds).
         closing: True once its session ends: a step that is cancelled then does not end the episode.
-        played_by_agents: False in the checks of the contract kit: a failure of verification is never an agent's, and a
-            seed is never a user's.
+        played_by_agents: False in the checks of the contract kit, where no failure is an agent's and no seed a user's.
+        logs: the `LogEntry`s of the step that began last, which grow while it runs.
         told_version: the version of the tools at the last notification of subscribers.
     """
 
@@ -85,6 +85,7 @@ class Instance:
     last_active: float = field(default_factory=time.monotonic)
     closing: bool = False
     played_by_agents: bool = True
+    logs: list[Any] = field(default_factory=list)
     told_version: int = 0
 
     def __post_init__(self) -> None:

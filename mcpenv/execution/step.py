@@ -107,6 +107,7 @@ async def step(
             now = Step(at, call, env, episode.kept, timeout_s, client, terminal)
             record: StepRecord | None = None
             token = current.set(now)
+            at.logs = now.logs
             try:
                 # -- run
                 try:
@@ -141,8 +142,7 @@ async def step(
                 episode.uncount_step()
                 raise
             except BaseException as error:
-                # Any other exception, such as Ctrl-C in process, is no outcome of a step. A decided end is recorded
-                # even then: the episode must not be scored a second time.
+                # Ctrl-C in process is no outcome. A decided end is recorded even then, so as not to be scored twice.
                 if now.decided is not None or isinstance(error, WireError | asyncio.CancelledError):
                     record = _failed(now, scores, error)
                 raise
@@ -218,8 +218,7 @@ async def run_action(at: Instance, action: Action, now: Step) -> ToolOutcome:
     clock = time.perf_counter()
     observation = await at.user_code.stage("act", lambda: at.user_code.call(at.env.act, action), now.timeout_s)
     if not isinstance(observation, Observation):
-        wrong = TypeError(f"act returned a {type(observation).__name__}; return an Observation")
-        raise environment_failure("act", wrong)
+        raise environment_failure("act", TypeError(f"act returned {type(observation).__name__}, not an Observation"))
     duration_s = time.perf_counter() - clock
     # The author may return the same observation again, with other contents. What has no copy is kept as it is.
     with suppress(Exception):

@@ -9,6 +9,7 @@ from mcpenv.server.extension import Access, Extension, ServerRoute
 
 from .console_cookie import ConsoleCookie
 from .files import ConsoleFiles
+from .play_sessions import PlaySessions
 from .sign_in import SignIn
 
 
@@ -20,6 +21,7 @@ class Console(Extension):
         self._cookie = None if token is None else ConsoleCookie(token, server.config.public_url)
         self._files = ConsoleFiles(server.config.frame_ancestors)
         self._sign_in = SignIn(server, self._cookie)
+        self._sessions = PlaySessions(server)
 
     def routes(self) -> list[ServerRoute]:
         """Return the routes. Paths that no other route has are files, or the page's own."""
@@ -30,9 +32,15 @@ class Console(Extension):
             ServerRoute("/console/api/session", sign_in.session, Access.GUARDED),
             ServerRoute("/console/api/sign-in", sign_in.sign_in, Access.GUARDED, ("POST",)),
             ServerRoute("/console/api/sign-out", sign_in.sign_out, Access.GUARDED, ("POST",)),
+            ServerRoute("/console/api/sessions", self._sessions.open, Access.CONTROLLED, ("POST",)),
+            ServerRoute("/console/api/sessions/{session_id}/running", self._sessions.running, Access.CONTROLLED),
             ServerRoute("/console/{path:path}", files.file, Access.GUARDED),
         ]
 
     def admits(self, scope: Scope) -> bool:
         """Return True for a request with the cookie of a signed-in browser."""
         return self._cookie is not None and self._cookie.expiry_of(scope) is not None
+
+    async def stop(self) -> None:
+        """Stop the checks of the sessions of the page Play."""
+        await self._sessions.stop()

@@ -9,7 +9,6 @@ from starlette.responses import Response
 
 from mcpenv.server.app import EnvServer
 from mcpenv.server.control.http import answered, plain_json, refusal
-from mcpenv.server.control.public_url import base_url_of
 from mcpenv.server.security.control_auth import same_token
 from mcpenv.server.sessions.rate_limit import Rate
 from mcpenv_client.errors import InvalidMessage, RateLimited, Unauthorized
@@ -97,7 +96,7 @@ class SignIn:
         }
 
     def _header(self, request: Request, cookie: ConsoleCookie, value: str) -> str:
-        url = self._config.public_url or base_url_of(request.scope, self._config.trusted_proxies)
+        url = self._server.control.base_url(request)
         return cookie.header(value, secure=url.startswith("https://"), framed=bool(self._config.frame_ancestors))
 
 

@@ -240,10 +240,57 @@ interface Call {
 /** The card of a tool in Play. */
 interface ToolCard {
   element: HTMLElement;
-  write: (value: Plain) => void;
+  /** Write values into the form, or a text as JSON. */
+  write: (value: Plain, json?: string) => void;
+  draft: () => Draft;
   /** Say whether the episode has ended, after which no tool can be called. */
   end: (ended: boolean) => void;
   refuse: (error: Failure) => void;
+}
+
+/** What is typed into a tool's form: its values, or its text while it is edited as JSON. */
+interface Draft {
+  value: Plain;
+  json?: string;
+}
+
+/** What a tab keeps of its episode. */
+interface Kept {
+  /** The session's id. */
+  id: string;
+  name: string;
+  reset: Plain;
+  first: Observed;
+  last: Observed;
+  history: Played[];
+  snapshots: (string | null)[];
+  why: string | null;
+  state: unknown;
+  over: boolean;
+  mcpUrl: string | null;
+  /** The call that ran. */
+  pending: Call | null;
+  drafts: Record<string, Draft>;
+  recent: string[];
+  open: string;
+}
+
+/** An episode, its calls with their answers, and its prompt. */
+interface PlayedEpisode {
+  trajectory: { seed: number | null; options: Plain; task: { reward_range?: number[]; limits?: Plain } | null };
+  history: Played[];
+  prompt: string;
+}
+
+/** Makes the card that saves an episode. `onWritten` gets a sentence once a file was written. */
+type SaveCardMaker = (read: () => Promise<PlayedEpisode>, onWritten: (text: string) => void) => HTMLElement;
+
+/** A frame without an answer yet. */
+interface Waiting {
+  resolve: (data: any) => void;
+  reject: (error: Error) => void;
+  text: string;
+  type: string;
 }
 
 /** An episode that is to be played again: its reset, and its calls with what each returned, if that is known. */
@@ -314,6 +361,8 @@ interface Played {
   took: number;
   before: unknown;
   after: unknown;
+  /** True if only the call was kept. */
+  dropped?: boolean;
 }
 
 /** A change between two JSON values; `undefined`: not there. */

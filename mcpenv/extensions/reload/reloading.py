@@ -27,6 +27,7 @@ from .changes import Sources
 from .generation import Loaded
 from .messages import Broken, Loading, Reloaded
 from .restarting import run_restarting
+from .saved_tasks import SavedTasks
 from .watched import watched_path
 from .watcher import CAN_FORK, Event, serve_reloading
 
@@ -97,6 +98,8 @@ class Program:
         stated = request.config(manifest_of(request.target))
         config = replace(stated, control_token=given.control_token, metrics_token=given.metrics_token).with_console()
         target = request.load()
+        saving = functools.partial(SavedTasks, target)
+        config = replace(config, extensions=(saving, *config.extensions))
         configure_process(request.log_level, request.log_format, request.access_log)
         introduction = Introduction(target, config, request.addresses, watched=root)
         show = functools.partial(introduction.show, sys.stdout, request.ready_file)

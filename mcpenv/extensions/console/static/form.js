@@ -1,8 +1,8 @@
 /** A form made from a JSON Schema: one field object for each value, which reads, writes and marks it. */
 
 import { alertOf, button, el, fill, muted } from "./dom.js";
-import { inputField } from "./inputs.js";
-import { fits, isPlain, memberName, members, resolved } from "./schema.js";
+import { everyOf, inputField } from "./inputs.js";
+import { aboutOf, fits, isPlain, memberName, members, resolved } from "./schema.js";
 
 /** @type {AnyFieldMaker} */
 function fieldOf(given, name, root) {
@@ -39,11 +39,9 @@ export function objectField(schema, name, root) {
 	return groupOf(name, schema, {
 		element: el("div", ...all.map((field) => field.element)),
 		read(draft) {
+			const own = everyOf([...fields].map(([key, field]) => () => /** @type {const} */ ([key, field.read(draft)])));
 			const value = /** @type {Plain} */ (more?.read(draft) ?? {});
-			for (const [key, field] of fields) {
-				const given = field.read(draft);
-				if (given !== undefined) set(value, key, given);
-			}
+			for (const [key, given] of own) if (given !== undefined) set(value, key, given);
 			return value;
 		},
 		write(value) {
@@ -65,6 +63,7 @@ export function objectField(schema, name, root) {
 function optionalField(child, name, root) {
 	const schema = resolved(child, root);
 	const fallback = schema.default;
+	/** @type {Schema[]} */
 	const [kind = schema] = members(schema, root).filter(({ type }) => type !== "null");
 	const given = el("input", { type: "checkbox", "aria-label": `Give ${name}`, onchange: () => {
 		show();
@@ -73,14 +72,16 @@ function optionalField(child, name, root) {
 	} });
 	const place = el("div");
 	const note = el("span.muted", fallback === undefined ? " optional" : ` default ${JSON.stringify(fallback)}`);
+	const about = muted(aboutOf({ ...kind, description: schema.description ?? kind.description }));
 	/** @type {Field | null} */
 	let field = null;
 	const show = () => {
 		field = given.checked ? fieldOf(child, name, root) : null;
 		fill(place, field?.element);
+		about.hidden = given.checked;
 	};
 	return {
-		element: el("div.field", el("label", given, ` ${name}`), note, place),
+		element: el("div.field", el("label", given, ` ${name}`), note, about, place),
 		read: (draft) => field?.read(draft),
 		write(value) {
 			given.checked = value !== undefined;
@@ -195,7 +196,7 @@ function listField(name, text, make, least = 0, most = Infinity) {
 	return {
 		element: el("div", rows, more),
 		fields: () => fields,
-		read: (/** @type {boolean | undefined} */ draft) => /** @type {unknown} */ (fields.map((field) => field.read(draft))),
+		read: (/** @type {boolean | undefined} */ draft) => /** @type {unknown} */ (everyOf(fields.map((field) => () => field.read(draft)))),
 		write(/** @type {unknown} */ value) {
 			fields = [];
 			fill(rows);
@@ -215,7 +216,7 @@ function groupOf(name, schema, inside) {
 	const problem = alertOf();
 	return {
 		...inside,
-		element: el("fieldset", el("legend", name), typeof schema.description === "string" && muted(schema.description), inside.element, problem),
+		element: el("fieldset", el("legend", name), muted(aboutOf(schema.type === "object" ? { description: schema.description } : schema)), inside.element, problem),
 		mark(path, message) {
 			if (!inside.mark(path, message)) fill(problem, [...path.slice(0, 1), message].join(": "));
 			return true;

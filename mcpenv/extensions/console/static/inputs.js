@@ -2,10 +2,38 @@
 
 import { alertOf, el, fill, labelled, messageOf } from "./dom.js";
 import { roundedIn, written } from "./numbers.js";
-import { same } from "./schema.js";
+import { aboutOf, same } from "./schema.js";
 
 /** An input that holds no value of its schema. It is marked at its field already. */
-export class Problem extends Error {}
+export class Problem extends Error {
+	/** The number of such inputs. */
+	count = 1;
+}
+
+/**
+ * Read all fields, so that every fault is marked. Then throw the first one.
+ * @template T
+ * @param {(() => T)[]} reads
+ */
+export function everyOf(reads) {
+	/** @type {Problem | null} */
+	let first = null;
+	const values = [];
+	for (const read of reads) {
+		try {
+			values.push(read());
+		} catch (error) {
+			if (!(error instanceof Problem)) throw error;
+			if (first) first.count += error.count;
+			else first = error;
+		}
+	}
+	if (first) throw first;
+	return values;
+}
+
+/** Bring the keyboard to the first input that is marked. @param {HTMLElement} form */
+export const focusFault = (form) => /** @type {HTMLElement | null} */ (form.querySelector("[aria-invalid]"))?.focus();
 
 /** @type {Record<string, string>} */
 const INPUT_TYPES = { date: "date", "date-time": "datetime-local", time: "time", email: "email", uri: "url", password: "password" };
@@ -75,6 +103,7 @@ function textField(schema, name) {
 		if (!input.validity.valid) throw new Problem(input.validationMessage);
 		if (format !== "" && value === "") throw new Problem(`Give a value of the format ${format}.`);
 		if (length < (schema.minLength ?? 0)) throw new Problem(`At least ${schema.minLength} characters.`);
+		if (schema.pattern !== undefined && !matches(value, schema.pattern)) throw new Problem(`It does not match ${schema.pattern}`);
 		if (length > (schema.maxLength ?? Infinity)) throw new Problem(`At most ${schema.maxLength} characters.`);
 		return format === "date-time" ? new Date(value).toISOString() : value;
 	}, (value) => {
@@ -138,7 +167,7 @@ export function attempt(problem, refusal, read) {
 		return read();
 	} catch (error) {
 		if (!(error instanceof Problem)) throw error;
-		fill(problem, `${refusal} ${error.message}`);
+		fill(problem, `${refusal} ${error.message}${error.count > 1 ? ` ${error.count} values are wrong.` : ""}`);
 	}
 }
 
@@ -177,16 +206,15 @@ function valueField(schema, name, input, read, write) {
 	};
 	input.addEventListener("input", clear);
 	return {
-		element: labelled(name, input, el("p.muted", { id: `${input.id}-about` }, typeof schema.description === "string" && schema.description), problem),
+		element: labelled(name, input, el("p.muted", { id: `${input.id}-about` }, aboutOf(schema)), problem),
 		read(draft) {
-			clear();
+			if (!draft) clear();
 			try {
 				return read();
 			} catch (error) {
 				if (error instanceof Problem) {
-					if (draft) return undefined;
+					if (draft) return schema.type === "string" && input.type !== "file" && input.value || undefined;
 					mark(error.message);
-					input.focus();
 				}
 				throw error;
 			}
@@ -200,4 +228,13 @@ function valueField(schema, name, input, read, write) {
 		},
 		clear,
 	};
+}
+
+/** @param {string} value @param {string} pattern */
+function matches(value, pattern) {
+	try {
+		return new RegExp(pattern, "u").test(value);
+	} catch {
+		return true; // The server knows this pattern.
+	}
 }

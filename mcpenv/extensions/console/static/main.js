@@ -87,6 +87,7 @@ function showFailure(error) {
 /** Sign in or out and show the page. @type {Signer} */
 async function sign(way, body, refuse) {
 	try {
+		if (way === "out") dispatchEvent(new Event("sign-out")); // A page may have a session to end.
 		session = await ask(`console/api/sign-${way}`, { method: "POST", body });
 		await route();
 	} catch (error) {
@@ -113,11 +114,8 @@ function at(id) {
 	return element;
 }
 
-addEventListener("hashchange", ({ oldURL }) => {
-	if (dispatchEvent(new Event("page-left", { cancelable: true })) || confirm("Leave this page? Its episode ends.")) void route();
-	else history.replaceState(null, "", oldURL);
-});
-// A page that the browser keeps for its back button would keep its session too.
+addEventListener("hashchange", () => void route());
+// A page that the browser keeps for its back button would keep its streams too.
 addEventListener("pagehide", () => leave.abort());
 addEventListener("pageshow", (event) => {
 	if (event.persisted) void route();

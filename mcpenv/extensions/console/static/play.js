@@ -5,35 +5,65 @@ import { actionOf, mcpConfig } from "./calls.js";
 import { changes } from "./changes.js";
 import { jsonOf } from "./content.js";
 import { alertOf, button, cardOf, copyButton, el, fill, listOf, messageOf, muted, notify, refill, region } from "./dom.js";
-import { countText, endText, numberText } from "./format.js";
+import { countText, endText, listText, numberText } from "./format.js";
+import { onceAFrame } from "./frame.js";
+import * as keeping from "./kept.js";
+import { written } from "./numbers.js";
 import { playedCard, stepOf } from "./played.js";
 import { recordedCalls } from "./record.js";
+import { showRunning } from "./running.js";
 import { resolved, withoutProperties } from "./schema.js";
+import { saveCard } from "./save.js";
 import { setupForm } from "./setup.js";
 import { Session } from "./socket.js";
 import { answerOf } from "./step.js";
 import { toolCard } from "./tool.js";
+import { ToolList } from "./tool_list.js";
 import { AppView, readView } from "./view.js";
 
 /** The number of snapshots that are held for undoing. */
 const UNDO_DEPTH = 10;
 const ABOUT = "About this environment";
 
-/** The episode that goes on with new code. @type {Replay | null} */
+/** The page, which other pages of the console do not end. @type {Play | null} */
+let kept = null;
+/** The episode that goes on with new code. @type {Replay & {why: string} | null} */
 let carried = null;
+
+addEventListener("code-reloaded", () => {
+	if (kept?.session) carried = { reset: kept.reset, calls: kept.calls, why: `${kept.saved} The code was reloaded, and the episode began again.` };
+	drop();
+});
+addEventListener("sign-out", drop);
+
+/** End the session and forget the page. */
+function drop() {
+	kept?.end_page();
+	kept = null;
+	keeping.forget();
+}
 
 /** @type {Page} */
 export async function page({ root, query, session }, signal) {
-	const [metadata, schema] = await Promise.all([ask("metadata", { signal }), ask("schema", { signal })]);
-	if (signal.aborted) return;
-	const play = new Play(root, metadata, schema, signal, session.needs_token);
+	if (!kept) {
+		const [metadata, schema] = await Promise.all([ask("metadata", { signal }), ask("schema", { signal })]);
+		if (signal.aborted) return;
+		kept = new Play(metadata, schema, session.needs_token);
+		const before = keeping.load();
+		if (before && before.name === metadata.name) void kept.takeUp(before);
+	}
+	const play = kept;
+	fill(root, play.element);
+	play.arrive();
+	signal.addEventListener("abort", () => play.leave());
 	if (carried) {
-		const { reset, calls } = carried;
+		const { reset, calls, why } = carried;
 		carried = null;
-		if (await play.begin(reset)) play.offer("The code was reloaded, and the episode began again.", calls);
+		if (await play.begin(reset)) play.offer(why, calls);
 	}
 	const record = query.get("record");
 	if (!record) return;
+	history.replaceState(null, "", "#/play"); // Coming back later does not play it again.
 	await play.replay(await recordedCalls(record, Number(query.get("steps") ?? Infinity), signal));
 }
 
@@ -58,67 +88,145 @@ class Play {
 	view = null;
 	/** @type {{name: string, card: ToolCard} | null} */
 	open = null;
-	busy = false;
+	/** The forms of the tools, which keep what was typed. @type {Map<string, {schema: string, card: ToolCard}>} */
+	cards = new Map();
+	/** What was typed before the page was loaded anew. @type {Record<string, Draft>} */
+	drafts = {};
+	/** What was saved last, as a sentence. */
+	saved = "";
+	/** What is being done, while nothing else can be. */
+	doing = "";
+	/** The call that is being made. @type {Call | null} */
+	pending = null;
 	over = false;
+	/** The answers of the reset and of the last frame that had an observation. @type {Observed | null} */
+	first = null;
+	/** @type {Observed | null} */
+	last = null;
+	#ended = new AbortController();
+	#keep = onceAFrame(() => this.keep(), this.#ended.signal);
 
-	/** @param {HTMLElement} root @param {any} metadata @param {any} schema @param {AbortSignal} signal @param {boolean} guarded */
-	constructor(root, metadata, schema, signal, guarded) {
+	/** @param {any} metadata @param {any} schema @param {boolean} guarded */
+	constructor(metadata, schema, guarded) {
+		const { signal } = this.#ended;
 		this.guarded = guarded;
 		this.name = metadata.name;
 		this.actions = ownActions(schema.action ?? {});
 		this.signal = signal;
 		this.setup = setupForm(metadata, schema.reset ?? {}, async (reset) => { await this.begin(reset); }, signal);
+		this.begun = el("summary", "Begin an episode");
+		this.fold = el("details.card", { open: true }, this.begun, this.setup.element);
 		this.lost = el("div", { role: "alert" });
 		this.prompt = region("div.card.prose", "Prompt");
 		this.prompt.hidden = true;
 		this.status = el("div.card.bar", { hidden: true });
 		this.agent = el("details.card", { hidden: true });
-		this.search = el("input", { type: "search", "aria-label": "Search tools", placeholder: "Search (/)",
-			oninput: () => this.showTools() });
-		this.list = el("ul.list");
-		this.form = el("div");
+		this.list = new ToolList((name) => this.select(name, undefined, true));
+		this.form = el("div.pane", { role: "region", "aria-label": "Form of the tool" });
+		this.running = el("section.card", { "aria-label": "Running", hidden: true });
 		this.own = cardOf("View");
 		this.own.hidden = true;
 		this.result = el("section", { "aria-label": "Result", "aria-live": "polite" });
 		this.past = el("ol.list");
+		this.saving = saveCard(() => this.played(), (text) => { this.saved = text; });
 		this.hint = el("p.empty", "Start an episode to see the tools and call them.");
-		this.board = el("div.columns", { hidden: true },
-			cardOf("Tools", el("h2", "Tools"), this.search, this.list), this.form,
-			el("div", this.own, this.result, cardOf("History", el("h2", "History"), this.past)));
+		this.board = el("div.columns.board", { hidden: true },
+			el("div.pane.card", { role: "region", "aria-label": "Tools" }, el("h2", "Tools"), this.list.search, this.list.list), this.form,
+			el("div.pane", { role: "region", "aria-label": "Results" }, this.running, this.own, this.result, cardOf("History", el("h2", "History"), this.past), this.saving));
 		const [lead = "", ...more] = String(metadata.description ?? "").split("\n\n");
-		fill(root, el("h1", "Play ", el("code", metadata.name)), muted(lead),
+		this.element = el("div", el("h1", "Play ", el("code", metadata.name)), muted(lead),
 			more.length > 0 && el("details.card", el("summary", ABOUT), region("pre.prose", ABOUT, more.join("\n\n"))),
-			this.lost, this.setup.element, this.prompt, this.status, this.agent, this.hint, this.board);
-		signal.addEventListener("abort", () => this.session?.close());
-		for (const name of ["beforeunload", "page-left"]) {
-			addEventListener(name, (event) => {
-				if (this.session && !this.session.closed && !this.over) event.preventDefault();
-			}, { signal });
-		}
-		addEventListener("code-reloaded", () => {
-			if (this.session) carried = { reset: this.reset, calls: this.calls };
+			this.lost, this.fold, this.prompt, this.status, this.agent, this.hint, this.board);
+		this.form.addEventListener("input", this.#keep);
+		this.form.addEventListener("change", this.#keep);
+		// A call ends with its socket. Everything else is there again after a reload.
+		addEventListener("beforeunload", (event) => {
+			if (this.pending) event.preventDefault();
 		}, { signal });
+		addEventListener("pagehide", () => this.session?.rest(), { signal });
+	}
+
+	/** The page is shown, after it was left or not. */
+	arrive() {
+		this.session?.wake();
+		if (this.view) this.showView(this.view.html); // A frame that is moved is loaded anew.
+	}
+
+	/** The page is left. An episode that is over needs no place on the server. */
+	leave() {
+		if (this.over && !this.doing) this.session?.rest();
+	}
+
+	/** End the session. */
+	end_page() {
+		this.#ended.abort();
+		this.session?.close();
+	}
+
+	/** Keep the episode for a reload. */
+	keep() {
+		const { session, first, last, name, reset, history, snapshots, why, state, over, mcpUrl, pending } = this;
+		const drafts = { ...this.drafts };
+		for (const [tool, { card }] of this.cards) drafts[tool] = card.draft();
+		if (session && first && last) {
+			keeping.keep({ id: session.id, first, last, name, reset, history, snapshots, why, state, over, mcpUrl, pending,
+				drafts, recent: this.list.recent, open: this.open?.name ?? "" });
+		}
+	}
+
+	/** Go on with the episode that this tab had before it was loaded anew. @param {Kept} before */
+	async takeUp({ id, drafts, recent, open, pending, first, last, ...more }) {
+		Object.assign(this, more, { drafts, first });
+		this.list.recent = recent;
+		this.session = this.joined(id);
+		this.showBegun(first);
+		this.showEpisode(last);
+		if (this.history.length) this.showPlayed(this.history.length - 1);
+		const there = await this.alone("taking up the episode", async (session) => {
+			const state = await session.ask("state");
+			if (state.episode_id !== last.info?.episode_id) throw new ApiError("This session has begun another episode.", "SESSION_LOST", 0);
+			const known = this.state;
+			this.state = state;
+			await this.listTools(session);
+			this.select(open);
+			if (pending) this.offer(`${pending.name} was running when the page was loaded anew. It may have been cancelled: its result is not in the history.`, []);
+			else if (!this.over && known && changes(known, state).length) notify("The state has changed since: an agent or another page acted.");
+		}, (error) => this.offer(`${error.message} Your calls are still here.`, this.calls));
+		if (there && !pending) notify("The episode goes on where this page was left.");
+		await this.showOwn();
 	}
 
 	get calls() {
 		return this.history.map(({ call }) => call);
 	}
 
+	/** Return a session of that id, which is joined when it is asked. @param {string} id */
+	joined(id) {
+		return new Session(id, (error) => this.lose(error));
+	}
+
+	/** Say that the session is gone. @param {ApiError} error */
+	lose(error) {
+		if (!this.#ended.signal.aborted) this.offer(`${error.message} Your calls are still here.`, this.calls);
+	}
+
 	/**
-	 * Do something with the session unless something else is being done.
+	 * Do something with the session. What is asked meanwhile is refused, and the visitor reads why.
+	 * @param {string} what
 	 * @param {(session: Session) => Promise<void>} work
 	 * @param {(error: ApiError) => void} refuse
 	 * @returns {Promise<boolean>} false if it was not done
 	 */
-	async alone(work, refuse) {
-		if (this.busy) return false;
-		this.busy = true;
+	async alone(what, work, refuse) {
+		if (this.doing) {
+			notify(`Not done: ${what}. The page waits for: ${this.doing}.`);
+			return false;
+		}
+		this.doing = what;
 		try {
 			if (!this.session || this.session.closed) {
-				const session = await Session.open((error) => {
-					if (!this.signal.aborted) this.offer(`${error.message} Your calls are still here.`, this.calls);
-				});
-				if (this.signal.aborted) {
+				const session = await Session.open((error) => this.lose(error));
+				if (this.#ended.signal.aborted) {
 					session.close();
 					return false;
 				}
@@ -132,13 +240,14 @@ class Play {
 			refuse(error);
 			return false;
 		} finally {
-			this.busy = false;
+			this.doing = "";
+			this.#keep();
 		}
 	}
 
 	/** @param {Plain} reset */
-	begin(reset) {
-		return this.alone(async (session) => {
+	async begin(reset) {
+		const begun = await this.alone("beginning an episode", async (session) => {
 			const answer = await session.ask("reset", reset);
 			fill(this.lost);
 			this.reset = reset;
@@ -148,44 +257,74 @@ class Play {
 			this.history = [];
 			this.why = null;
 			this.over = answer.done;
+			this.first = answer;
 			this.state = await session.ask("state");
-			const listed = answer.done ? null : await session.ask("step", { type: "list_tools" });
-			this.tools = [...listed?.observation.tools ?? [], ...this.actions];
-			this.hint.hidden = true;
-			this.board.hidden = false;
-			this.showTools();
+			await this.listTools(session);
+			this.showBegun(answer);
 			if (this.tools.length) this.select(this.open?.name ?? "");
 			this.showEpisode(answer);
-			const { metadata = {}, ...observation } = answer.observation;
-			const { prompt = answer.metadata?.prompt, ...more } = metadata;
-			fill(this.prompt, typeof prompt === "string" && prompt);
-			this.prompt.hidden = !this.prompt.textContent;
-			const seen = { ...observation, ...more };
-			this.show("Start", Object.keys(seen).length > 0 && jsonOf(seen), el("h3", "State"), jsonOf(this.state));
-			const uri = this.tools.map((tool) => tool.meta?.ui?.resourceUri).find((each) => typeof each === "string");
-			const html = uri && this.mcpUrl ? await readView(this.mcpUrl, uri) : null;
-			this.showView(html);
 		}, (error) => this.setup.refuse(error.message, error.body.errors));
+		if (begun) await this.showOwn();
+		return begun;
+	}
+
+	/** Read the tools of the episode. @param {Session} session */
+	async listTools(session) {
+		const listed = this.over ? null : await session.ask("step", { type: "list_tools" });
+		if (!this.over || !this.tools.length) this.tools = [...listed?.observation.tools ?? [], ...this.actions];
+		this.showTools();
+	}
+
+	/** Show what the reset has answered. @param {Observed} answer */
+	showBegun(answer) {
+		this.hint.hidden = true;
+		this.board.hidden = false;
+		const { metadata = {}, ...observation } = answer.observation;
+		const { prompt = answer.metadata?.prompt, ...more } = metadata;
+		fill(this.prompt, typeof prompt === "string" && prompt);
+		this.prompt.hidden = !this.prompt.textContent;
+		const seen = { ...observation, ...more };
+		this.show("Start", Object.keys(seen).length > 0 && jsonOf(seen), el("h3", "State"), jsonOf(this.state));
+		const { task, seed } = this.reset;
+		fill(this.begun, "Begin another episode", el("span.muted", ` (this one: ${listText(
+			task !== undefined && `task ${typeof task === "string" ? task : "of a record"}`, seed !== undefined && `seed ${seed}`) || "no seed"})`));
+	}
+
+	/** Show the environment's own view, if it has one. */
+	async showOwn() {
+		const uri = this.tools.map((tool) => tool.meta?.ui?.resourceUri).find((each) => typeof each === "string");
+		this.showView(uri && this.mcpUrl ? await readView(this.mcpUrl, uri) : null);
 	}
 
 	/** @param {Call} call */
 	call(call) {
-		return this.alone(async (session) => {
-			const snapshot = await this.snapshot(session);
-			const started = performance.now();
-			const answer = await session.ask("step", actionOf(call));
-			const took = (performance.now() - started) / 1000;
-			const before = this.state;
-			this.snapshots.push(snapshot);
-			this.state = await session.ask("state");
-			const played = { call, answer, took, before, after: this.state };
-			this.history.push(played);
-			this.showEpisode(answer);
-			this.showPlayed(this.history.length - 1);
-			this.tellView(played);
-			const { error } = answer.observation;
-			if (error?.error_type === "invalid_args" && this.open?.name === call.name) this.open.card.refuse(error);
-		}, (error) => fill(this.result, alertOf({ class: "card error" }, `${error.code}: ${error.message}`)));
+		return this.alone(`calling ${call.name}`, async (session) => {
+			const running = new AbortController();
+			try {
+				const snapshot = await this.snapshot(session);
+				const started = performance.now();
+				this.pending = call;
+				this.list.used(call.name);
+				this.keep();
+				void showRunning(this.running, call.name, session, running.signal);
+				const answer = await session.ask("step", actionOf(call));
+				const took = (performance.now() - started) / 1000;
+				const before = this.state;
+				this.snapshots.push(snapshot);
+				this.state = await session.ask("state");
+				const played = { call, answer, took, before, after: this.state };
+				this.history.push(played);
+				this.showEpisode(answer);
+				this.showPlayed(this.history.length - 1);
+				this.tellView(played);
+				const { error } = answer.observation;
+				if (error?.error_type === "invalid_args" && this.open?.name === call.name) this.open.card.refuse(error);
+			} finally {
+				this.pending = null;
+				running.abort();
+			}
+		}, (error) => fill(this.result, alertOf({ class: "card error" }, error.code === "CANCELLED"
+			? `${call.name} was cancelled. The world may have changed: the tool had begun.` : `${error.code}: ${error.message}`)));
 	}
 
 	/** Return the id of a snapshot of the episode as it stands; null, with the reason in `why`, if there can be none. @param {Session} session */
@@ -211,10 +350,16 @@ class Play {
 		fill(this.result, el("div.card", el("h2", title), ...children));
 	}
 
+	/** Return the episode so far. @returns {Promise<PlayedEpisode>} */
+	async played() {
+		if (!this.session) throw new Error("There is no episode.");
+		return { trajectory: await this.session.ask("trajectory"), history: this.history, prompt: this.prompt.textContent ?? "" };
+	}
+
 	undo() {
 		const snapshot = this.snapshots.at(-1);
 		if (!snapshot) return;
-		void this.alone(async (session) => {
+		void this.alone("undoing a step", async (session) => {
 			const answer = await session.ask("restore", { snapshot_id: snapshot });
 			this.snapshots.pop();
 			const undone = this.history.pop();
@@ -226,7 +371,7 @@ class Play {
 	}
 
 	end() {
-		void this.alone(async (session) => {
+		void this.alone("ending the episode", async (session) => {
 			const answer = await session.ask("end", {});
 			this.showEpisode({ ...answer, done: true });
 			this.show("The episode is over", jsonOf(answer.info ?? {}));
@@ -256,22 +401,20 @@ class Play {
 	}
 
 	showTools() {
-		const wanted = this.search.value.toLowerCase();
-		const shown = this.tools.filter((tool) =>
-			`${tool.name} ${tool.title ?? ""} ${tool.description ?? ""}`.toLowerCase().includes(wanted));
-		refill(this.list, ...shown.map((tool) => el("li", button(tool.own ? `${tool.name} (action)` : tool.name, () => this.select(tool.name),
-			{ "aria-pressed": String(this.open?.name === tool.name), title: tool.description }))),
-		!shown.length && el("li.muted", this.tools.length ? "No tool has this text." : "No tools."));
+		this.list.show(this.tools, this.open?.name ?? "");
 	}
 
-	/** Show the form of a tool, the first one if there is none of that name. @param {string} name @param {Plain} [values] */
-	select(name, values) {
+	/**
+	 * Show the form of a tool, the first one if there is none of that name.
+	 * @param {string} name
+	 * @param {Plain} [values]
+	 * @param {boolean} [chosen] true if the visitor chose it
+	 */
+	select(name, values, chosen) {
 		const tool = this.tools.find((each) => each.name === name) ?? this.tools[0];
 		if (!tool) return;
 		try {
-			const card = toolCard(tool, async (value) => {
-				await this.call({ name: tool.name, arguments: value, own: tool.own });
-			});
+			const card = this.cardOf(tool);
 			if (values) card.write(values);
 			card.end(this.over);
 			this.open = { name: tool.name, card };
@@ -281,11 +424,30 @@ class Play {
 			fill(this.form, alertOf({ class: "card error" }, `${tool.name}: ${messageOf(error)}`));
 		}
 		this.showTools();
+		this.#keep();
+		this.form.scrollTop = 0;
+		if (chosen && matchMedia("(max-width: 40rem)").matches) this.form.scrollIntoView({ block: "start" });
+	}
+
+	/** Return the card of a tool, with what was typed into it before. @param {Tool} tool */
+	cardOf(tool) {
+		const schema = written(tool.input_schema) ?? "";
+		const known = this.cards.get(tool.name);
+		if (known?.schema === schema) return known.card;
+		const card = toolCard(tool, async (value) => {
+			await this.call({ name: tool.name, arguments: value, own: tool.own });
+		});
+		const draft = this.drafts[tool.name];
+		if (draft && !known) card.write(draft.value, draft.json);
+		this.cards.set(tool.name, { schema, card });
+		return card;
 	}
 
 	/** Show how the episode stands after an answer. @param {Observed} answer */
 	showEpisode(answer) {
 		this.over = answer.done;
+		this.fold.open = this.over;
+		this.last = answer;
 		this.open?.card.end(this.over);
 		this.showHistory();
 		const { info = {}, done } = answer;
@@ -312,7 +474,7 @@ class Play {
 	/** Show the environment's own view of the calls so far. @param {string | null} html */
 	showView(html) {
 		this.own.hidden = !html;
-		this.view = html ? { html, app: new AppView(html, (call) => this.callFor(call), this.signal) } : null;
+		this.view = html ? { html, app: new AppView(html, (call) => this.callFor(call), this.#ended.signal) } : null;
 		fill(this.own, this.view?.app.element);
 		for (const played of this.history) this.tellView(played);
 	}

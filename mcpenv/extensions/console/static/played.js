@@ -4,7 +4,7 @@ import { BASE } from "./api.js";
 import { asCurl, asOracle, asPython } from "./calls.js";
 import { changes } from "./changes.js";
 import { codeOf, jsonOf } from "./content.js";
-import { add, el, folded } from "./dom.js";
+import { add, el, folded, muted } from "./dom.js";
 import { addStepBody, changeTable, stepHead } from "./step.js";
 
 /** Return the step that an answer tells of. @param {Played} played @param {number} number @returns {Step} */
@@ -29,10 +29,11 @@ export function playedCard(history, index, reset, guarded) {
 	const base = BASE.href.replace(/\/$/, "");
 	const calls = history.slice(0, index + 1).map(({ call }) => call);
 	const card = el("div.card", el("h2", stepHead(step, index + 1)));
-	addStepBody(card, step, "");
-	add(card, el("h3", changed.length ? `What changed in the state (${changed.length})` : "The state is unchanged"),
+	if (played.dropped) add(card, muted("Its result was too large to be kept when the page was loaded anew."));
+	else addStepBody(card, step, "");
+	add(card, !played.dropped && el("h3", changed.length ? `What changed in the state (${changed.length})` : "The state is unchanged"),
 		changed.length > 0 && changeTable(changed),
-		folded("Whole state", jsonOf(played.after)),
+		!played.dropped && folded("Whole state", jsonOf(played.after)),
 		folded("The same as code", ...[["Python", asPython(base, reset, calls, guarded)], ["curl", asCurl(base, reset, calls, guarded)],
 			...played.call.own ? [] : [["Oracle", asOracle(played.call)]]].flatMap(([name = "", code = ""]) => [el("h3", name), codeOf(code, name)])));
 	return card;

@@ -90,3 +90,14 @@ function merged(one, other) {
 	if (one.required && other.required) both.required = [...new Set([...one.required, ...other.required])];
 	return both;
 }
+
+/** Return what a schema says to its reader: type, range, length, pattern, and description. @param {Schema} schema */
+export function aboutOf(schema) {
+	const { type, format, pattern, multipleOf, description } = schema;
+	const unit = type === "array" ? " items" : type === "string" ? " characters" : "";
+	const range = [["minimum", "at least"], ["exclusiveMinimum", "more than"], ["minLength", "at least"], ["minItems", "at least"], ["maximum", "at most"],
+		["exclusiveMaximum", "less than"], ["maxLength", "at most"], ["maxItems", "at most"]].flatMap(([key = "", words]) => schema[key] === undefined ? [] : `${words} ${schema[key]}${unit}`);
+	const what = "const" in schema || schema.enum || typeof type !== "string" ? "" : type === "string" ? format ?? "text" : type;
+	const facts = [what, ...range, multipleOf !== undefined && `a multiple of ${multipleOf}`, pattern !== undefined && `matches ${pattern}`].filter(Boolean).join(", ");
+	return [facts && `${facts}.`, typeof description === "string" && description].filter(Boolean).join(" ");
+}

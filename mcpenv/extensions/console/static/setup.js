@@ -34,7 +34,7 @@ export function setupForm(metadata, schema, onStart, signal) {
 	const own = withoutProperties(schema, OWN);
 	const options = Object.keys(own.properties ?? {}).length ? objectField(own, "Options", schema) : null;
 	const start = el("button.primary", "Start an episode");
-	const element = formOf("form.card", { novalidate: true }, async () => {
+	const element = formOf("form", { novalidate: true }, async () => {
 		await offered;
 		if (start.disabled) return;
 		options?.clear();

@@ -1,53 +1,47 @@
-/** The visitor's own session: one WebSocket, whose end ends the session too. */
+/** The visitor's own session. Its WebSocket may be lost: the session stays for some minutes, and is joined again. */
 
 import { ApiError, address, ask } from "./api.js";
 import { notify } from "./dom.js";
+import { after } from "./frame.js";
 import { read, written } from "./numbers.js";
 
+/** Milliseconds before the attempts to connect again. */
+const PAUSES = [0, 500, 1000, 2000, 4000, 8000, 8000];
+/** The close codes after which there may still be a session: the connection was lost, or the page itself has closed it. */
+const LOST = [1000, 1001, 1005, 1006];
+const NEVER = new AbortController().signal;
+
 export class Session {
-	/** @type {Map<string, {resolve: (data: any) => void, reject: (error: Error) => void}>} */
+	/** What is not answered yet, by its id. @type {Map<string, Waiting>} */
 	#waiting = new Map();
 	#count = 0;
+	/** Sets this page's requests apart from those before a reload. */
+	#prefix = `console-${Math.random().toString(36).slice(2)}`;
+	/** @type {WebSocket | null} */
+	#socket = null;
+	closed = false;
 
-	/** @param {WebSocket} socket an open one @param {(error: ApiError) => void} onLost called once if it ends before `close` */
-	constructor(socket, onLost) {
-		this.socket = socket;
-		this.closed = false;
+	/** @param {string} id @param {(error: ApiError) => void} onLost called once if it ends before `close` */
+	constructor(id, onLost) {
+		this.id = id;
 		this.onLost = onLost;
-		socket.addEventListener("message", (event) => this.#receive(read(event.data)));
-		socket.addEventListener("close", (event) => this.#lose(new ApiError(
-			`The session has ended${event.reason ? `: ${event.reason}` : ""} (close code ${event.code}).`, "SESSION_LOST", 0)));
 	}
 
 	/**
-	 * Open a session.
+	 * Open a new session.
 	 * @param {(error: ApiError) => void} onLost
 	 * @throws {ApiError} if the server does not answer or refuses
 	 */
 	static async open(onLost) {
-		const full = await crowded(); // A refused WebSocket tells a page no reason.
-		const url = address("ws", { agent: "console" });
-		url.protocol = url.protocol === "https:" ? "wss:" : "ws:";
-		const socket = new WebSocket(url, ["mcpenv"]);
-		if (full) {
-			notify(`${full} Waiting for one to end.`);
-			// The server opens the socket at once, and answers when it has a session.
-			for (const name of ["message", "close"]) socket.addEventListener(name, () => notify(""), { once: true });
-		}
-		const opened = await new Promise((resolve) => {
-			socket.onopen = () => resolve(true);
-			socket.onclose = () => resolve(false);
-		});
-		if (!opened) {
-			const why = await crowded();
-			throw new ApiError(why ? `${why} Start again when one has ended.` : "The server opened no session. Its log may say why.",
-				"CONNECTION_FAILED", 0);
-		}
-		return new Session(socket, onLost);
+		const full = await crowded();
+		if (full) notify(`${full} Waiting for one to end.`);
+		const { session_id: id } = await ask("console/api/sessions", { method: "POST", body: {} });
+		if (full) notify("");
+		return new Session(id, onLost);
 	}
 
 	/**
-	 * Send a frame and return the `data` of its answer.
+	 * Send a frame and return the `data` of its answer. The session is joined first, if no socket holds it.
 	 * @template {string} T
 	 * @param {T} type
 	 * @param {unknown} [data]
@@ -56,17 +50,63 @@ export class Session {
 	 */
 	ask(type, data) {
 		if (this.closed) return Promise.reject(new ApiError("The session has ended.", "SESSION_LOST", 0));
-		const request_id = `console-${this.#count += 1}`;
+		const request_id = `${this.#prefix}-${this.#count += 1}`;
 		return new Promise((resolve, reject) => {
-			this.#waiting.set(request_id, { resolve, reject });
-			this.socket.send(written({ type, request_id, ...(data === undefined ? {} : { data }) }) ?? "");
+			const text = written({ type, request_id, ...(data === undefined ? {} : { data }) }) ?? "";
+			this.#waiting.set(request_id, { resolve, reject, text, type });
+			if (this.#socket?.readyState === WebSocket.OPEN) this.#socket.send(text);
+			else if (!this.#socket) this.#connect();
 		});
+	}
+
+	/** Cancel the call that runs, whose answer is then an error. @returns {Promise<boolean>} false if none ran */
+	async cancel() {
+		const [request_id] = [...this.#waiting].find(([, { type }]) => type === "step") ?? [];
+		return request_id !== undefined && (await this.ask("cancel", { request_id })).cancelled;
+	}
+
+	/** Let go of the session: others may need its place, and otherwise the next frame joins it again. */
+	rest() {
+		const socket = this.#socket;
+		this.#socket = null;
+		socket?.close(1000);
+	}
+
+	/** Join the session again, if something waits for it. */
+	wake() {
+		if (!this.closed && !this.#socket && this.#waiting.size) this.#connect();
 	}
 
 	/** End the session. */
 	close() {
 		this.closed = true;
-		this.socket.close(1000);
+		this.rest();
+		ask(`sessions/${this.id}`, { method: "DELETE" }).catch(() => undefined); // It ends by itself, too.
+	}
+
+	/** Join the session by a new socket, and send what has no answer yet. What has run is not run again. */
+	#connect(attempt = 0) {
+		const url = address("ws", { agent: "console", session_id: this.id });
+		url.protocol = url.protocol === "https:" ? "wss:" : "ws:";
+		const socket = this.#socket = new WebSocket(url, ["mcpenv"]);
+		socket.onopen = () => {
+			if (attempt > 1) notify("Connected again.");
+			for (const { text } of this.#waiting.values()) socket.send(text);
+			attempt = 0;
+		};
+		socket.onmessage = (event) => this.#receive(read(event.data));
+		socket.onclose = async ({ code, reason }) => {
+			if (socket !== this.#socket || this.closed) return;
+			const pause = PAUSES[attempt];
+			if (!LOST.includes(code) || pause === undefined) {
+				const moved = code === 4409 && reason.startsWith("another socket");
+				return this.#lose(new ApiError(moved ? "The episode goes on in another tab."
+					: `The session has ended${reason ? `: ${reason}` : ""} (close code ${code}).`, "SESSION_LOST", 0));
+			}
+			if (attempt > 0) notify("The connection was lost. Connecting again.");
+			await after(pause, NEVER);
+			if (socket === this.#socket && !this.closed) this.#connect(attempt + 1);
+		};
 	}
 
 	/** @param {any} frame */

@@ -2,7 +2,7 @@
 
 import { alertOf, button, el, fill, formOf, muted } from "./dom.js";
 import { objectField } from "./form.js";
-import { Problem, attempt, parsed } from "./inputs.js";
+import { Problem, attempt, focusFault, parsed } from "./inputs.js";
 import { written } from "./numbers.js";
 import { isPlain } from "./schema.js";
 
@@ -22,14 +22,18 @@ export function toolCard(tool, onCall) {
 	const swap = button("Edit as JSON", () => attempt(problem, "Not called.", () => {
 		if (byJson) form.write(objectOf(json.value));
 		else json.value = written(form.read(true), 2) ?? "";
-		byJson = !byJson;
+		show(!byJson);
+	}));
+	const show = (/** @type {boolean} */ asJson) => {
+		byJson = asJson;
 		fill(place, byJson ? json : form.element);
 		fill(swap, byJson ? "Back to the form" : "Edit as JSON");
-	}));
+	};
+	/** @type {HTMLElement} */
 	const element = formOf("form.card", { novalidate: true }, async () => {
 		form.clear();
 		const value = !submit.disabled && attempt(problem, "Not called.", read);
-		if (!value) return;
+		if (!value) return focusFault(element);
 		submit.disabled = true;
 		try {
 			await onCall(value);
@@ -40,9 +44,11 @@ export function toolCard(tool, onCall) {
 	place, problem, el("div.row", submit, swap, why));
 	return {
 		element,
-		write(value) {
+		draft: () => (byJson ? { value: {}, json: json.value } : { value: /** @type {Plain} */ (form.read(true)) }),
+		write(value, text) {
 			form.write(value);
-			json.value = written(value, 2) ?? "";
+			json.value = text ?? written(value, 2) ?? "";
+			if ((text !== undefined) !== byJson && text !== undefined) show(true);
 		},
 		end(ended) {
 			submit.disabled = over = ended;
@@ -51,13 +57,14 @@ export function toolCard(tool, onCall) {
 		refuse({ message, errors }) {
 			fill(problem, message);
 			if (!byJson) for (const { loc, msg } of errors ?? []) form.mark(loc.map(String), msg);
+			focusFault(element);
 		},
 	};
 }
 
-/** @param {string} text */
+/** @param {string} text an empty one gives no argument */
 function objectOf(text) {
-	const value = parsed(text);
+	const value = text.trim() ? parsed(text) : {};
 	if (!isPlain(value)) throw new Problem("The arguments are a JSON object.");
 	return value;
 }

@@ -15,7 +15,6 @@ from command_line import started
 
 pytest.importorskip("selenium", reason="a browser is driven by it")
 
-from selenium.webdriver.support.expected_conditions import alert_is_present
 from visitor import Visitor, visiting
 
 from mcpenv_client import EnvClient
@@ -52,33 +51,6 @@ def test_all_of_the_first_observation_is_shown(visitor: Visitor) -> None:
     visitor.see("Guess a number from 1 to 100.")
 
 
-def test_another_page_is_shown_only_if_the_visitor_lets_the_episode_end(visitor: Visitor) -> None:
-    for leaves in (False, True):
-        visitor.find("//a[.='Live']").click()
-        question = visitor.until(alert_is_present())
-        assert question.text == "Leave this page? Its episode ends."
-        if leaves:
-            question.accept()
-        else:
-            question.dismiss()
-            assert visitor.browser.current_url.endswith("#/play")
-            visitor.press("huge")
-            visitor.call()
-            visitor.see("1. huge")
-    visitor.read("No session is open.")
-
-
-def test_the_browser_asks_before_it_loads_the_page_anew(visitor: Visitor) -> None:
-    def asks() -> bool:
-        event = "const left = new Event('beforeunload', { cancelable: true }); return !dispatchEvent(left)"
-        return bool(visitor.browser.execute_script(event))
-
-    assert asks()
-    visitor.press("End")
-    visitor.see("The episode is over")
-    assert not asks()
-
-
 def test_json_is_edited_before_any_field_has_a_value(visitor: Visitor) -> None:
     visitor.press("guess")
     visitor.press("Edit as JSON")
@@ -112,8 +84,8 @@ def test_the_copied_code_of_a_server_with_a_token_runs(visitor: Visitor, url: st
     programs = {name: visitor.find(f"//pre[@aria-label='{name}']").text for name in ("Python", "curl")}
     visitor.press("End")
     visitor.see("The episode is over")
-    visitor.open(url, "live")
-    visitor.read("No session is open.")
+    visitor.find("//a[.='Live']").click()  # another page lets go of the only session, as its episode is over
+    visitor.read("Opened by")
     environment = os.environ | {"MCPENV_CONTROL_TOKEN": TOKEN}
     assert TOKEN not in "".join(programs.values())
     for command in ([sys.executable, "-c", programs["Python"]], ["sh", "-c", programs["curl"]]):
@@ -126,6 +98,7 @@ def test_a_visitor_of_a_full_server_reads_that_it_is_full(browser: Visitor) -> N
         url = server.url()
         with EnvClient(url).sync() as other:
             other.reset()
+            browser.begin_anew(url)
             browser.open(url, "play")
             browser.press("Start an episode")
             browser.see("All 1 sessions of this server are taken. Waiting for one to end.", "//div[@id='notice']")

@@ -21,7 +21,6 @@ pytest.importorskip("selenium", reason="a browser is driven by it")
 
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
-from selenium.webdriver.support.expected_conditions import alert_is_present
 from selenium.webdriver.support.ui import Select
 from visitor import Visitor, visiting
 
@@ -276,6 +275,7 @@ def test_the_first_task_of_the_split_is_chosen_until_another_one_is_typed(visito
         visitor.press("Start an episode")
         visitor.read(first)
         assert task() == "train-0"
+        visitor.unfold("Begin another episode")
         visitor.choose("Split", "test (6)")
         visitor.until(lambda _: task() == "test-0")
         visitor.type("Task", "train-3")
@@ -319,10 +319,9 @@ def test_the_page_is_used_by_the_keyboard_alone(visitor: Visitor) -> None:
 
     visitor.find("//h1").click()
     press("2")
-    visitor.until(alert_is_present()).accept()
     visitor.read("Opened by")
     press("1")
-    visitor.find("//button[.='Start an episode']")
+    visitor.find("//summary[starts-with(., 'Begin another episode')]").send_keys(Keys.ENTER)
     visitor.browser.execute_script("document.getElementById('seed').focus()")
     press("7", Keys.ENTER)
     visitor.see("Start")

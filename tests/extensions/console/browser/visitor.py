@@ -33,9 +33,21 @@ class Visitor:
         self.browser.get(f"{url}/console/#/{page}")
 
     def play(self, url: str) -> None:
+        """Begin an episode, also where this tab has one already."""
+        self.begin_anew(url)
         self.open(url, "play")
         self.press("Start an episode")
         self.see("Start")
+
+    def begin_anew(self, url: str) -> None:
+        """Forget the episode that this tab plays."""
+        self.browser.get(f"{url}/health")
+        self.browser.execute_script("sessionStorage.clear()")
+
+    def unfold(self, summary: str) -> None:
+        """Open details that are closed."""
+        details = self.find(f"//details[summary[starts-with(normalize-space(), '{summary}')]]")
+        self.browser.execute_script("arguments[0].open = true", details)
 
     def press(self, text: str) -> None:
         """Click a button once it can be clicked. The page may draw it anew between finding and clicking it."""
@@ -64,7 +76,7 @@ class Visitor:
 
     def field(self, name: str) -> WebElement:
         """Return the first field with a label."""
-        label = self.find(f"//label[normalize-space()='{name}']").get_attribute("for")
+        label = self.find(f"//label[@for and normalize-space()='{name}']").get_attribute("for")
         assert label is not None
         return self.browser.find_element(By.ID, label)
 

@@ -1,0 +1,69 @@
+/** What was played as a task, a test or a bug: written by `mcpenv dev`, elsewhere a line to copy or to download. */
+
+import { ApiError, ask } from "./api.js";
+import { codeOf } from "./content.js";
+import { alertOf, button, el, fill, foldedLater, formOf, labelled, link, listOf, messageOf, muted } from "./dom.js";
+import { written } from "./numbers.js";
+
+const KINDS = { task: "Task", test: "Test: a task of the split test", bug: "Bug: in bugs.jsonl, which is no set of tasks" };
+
+/** Return the card. @type {SaveCardMaker} */
+export function saveCard(read, onWritten) {
+	const kind = el("select", { id: "save-kind", onchange: () => draw() }, ...Object.entries(KINDS).map(([value, text]) => el("option", { value }, text)));
+	const id = el("input", { id: "save-id", autocomplete: "off", required: true, maxlength: 255 });
+	const prompt = el("textarea", { id: "save-prompt" });
+	const expected = el("textarea", { id: "save-expected" });
+	const wanted = labelled("What should have happened", expected);
+	const problem = alertOf();
+	const answer = el("div", { role: "status" });
+	const submit = el("button.primary", "Save");
+	const draw = () => { wanted.hidden = kind.value !== "bug"; };
+	const save = async (/** @type {boolean} */ anyway) => {
+		fill(problem);
+		fill(answer, "Playing it again and validating.");
+		submit.disabled = true;
+		try {
+			const task = { id: id.value, ...taskOf(kind.value, await read(), prompt.value, expected.value) };
+			const dev = await ask("console/dev/tasks").catch((error) => {
+				if (error instanceof ApiError) return null;
+				throw error;
+			});
+			if (!dev) return showLine(written(task) ?? "");
+			const done = await ask("console/dev/tasks", { method: "POST", body: { kind: kind.value, task, anyway } });
+			const text = `${done.written ? "Written" : "Not written"}: ${task.id}, ${done.file}.`;
+			if (done.written) onWritten([text, ...done.notes].join(" "));
+			fill(answer, el(done.written ? "p.good" : "p.warn", text, done.problems.length ? " Validation found:" : " Validation found nothing wrong."),
+				listOf(done.problems.map((/** @type {any} */ each) => `${each.problem}. ${each.remedy}.`)), listOf(done.notes), codeOf(done.row, "Line"),
+				!done.written && button("Write it anyway", () => save(true)));
+		} catch (error) {
+			fill(answer);
+			fill(problem, `Not saved: ${messageOf(error)}`);
+		} finally {
+			submit.disabled = false;
+		}
+	};
+	const showLine = (/** @type {string} */ line) => {
+		const file = link(URL.createObjectURL(new Blob([line, "\n"])), "Download the line");
+		file.download = `${id.value}.jsonl`;
+		fill(answer, muted("Only mcpenv dev writes and validates it. Here is the line, without a verifier: add it to tasks.jsonl, and run mcpenv validate."), codeOf(line, "Line"), file);
+	};
+	return foldedLater("details.card", el("summary", "Save as a task, a test or a bug"), () => {
+		draw();
+		void read().then(({ prompt: text }) => { prompt.value ||= text; }).catch(() => undefined);
+		return [formOf("form", {}, () => save(false), el("div.row", labelled("Kind", kind), labelled("Id", id)), labelled("Prompt", prompt), wanted, problem, submit), answer];
+	});
+}
+
+/** Return a task without its id. @param {string} kind @param {PlayedEpisode} played @param {string} prompt @param {string} expected */
+function taskOf(kind, { trajectory: { seed, options, task }, history }, prompt, expected) {
+	if (history.some(({ call }) => call.own)) throw new Error("An oracle has calls of tools only, and this episode has other actions.");
+	const failed = (/** @type {Played} */ { answer: { observation: { error, result } } }) => !!error || result?.is_error;
+	const calls = kind === "bug" ? history : history.filter((each) => !failed(each));
+	const { reward_range, limits } = task ?? {};
+	const { result, error } = history.at(-1)?.answer.observation ?? {};
+	return {
+		split: kind === "test" ? "test" : kind === "bug" ? "bugs" : "train", ...prompt && { prompt }, options, seed, ...task && { reward_range, limits },
+		...kind === "bug" && { tags: ["bug"], metadata: { expected, seen: error?.message ?? result?.content?.[0]?.text ?? null } },
+		oracle: calls.map(({ call }) => ({ tool_name: call.name, arguments: call.arguments })),
+	};
+}
