@@ -611,7 +611,7 @@ interface RunReport {
 interface RunTable {
   title: string;
   heads: string[];
-  rows: (string | { id: string | null; text: string; name: string }[])[][];
+  rows: (string | { id?: string | null; text: string; name?: string; run?: string; style?: string }[])[][];
   style?: string;
 }
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from .comparison import Comparison, Figure, LabelFigure, LeftOut, name_of
 from .results import EpisodeResult
+from .run_tables import episode_cell
 from .settings import shown
 
 FIGURES = ("", "baseline", "candidate", "change", "95 % interval", "p", "tasks")
@@ -16,6 +17,9 @@ LABELS = ("label", *FIGURES[1:])
 
 _TASKS = ("task", "baseline", "candidate", "change", "", "p")
 _NUMBERS = {"style": "number"}
+MAX_EPISODES = 8
+"""Maximum episodes of a task that a table names for each side."""
+
 _DIGITS = {"steps": 1, "seconds": 2, "tokens": 0}
 
 
@@ -59,13 +63,21 @@ def left_out_by_reason(left_out: LeftOut) -> Iterator[tuple[str, list[str]]]:
             yield why, names
 
 
-def tables_of(found: Comparison) -> list[dict[str, Any]]:
-    """Return the tables for a page, each with ``title``, ``heads`` and ``rows`` of texts; of numbers with ``style``."""
-    tasks = [_task_row(found, *row) for row in _by_task(found)]
+Recorded = tuple[str | None, str | None]
+"""The names of a baseline and a candidate that have records; None for one that has none."""
+
+
+def tables_of(found: Comparison, recorded: Recorded = (None, None)) -> list[dict[str, Any]]:
+    """Return the tables for a page, each with ``title``, ``heads`` and ``rows``; of numbers with ``style``.
+
+    A cell is a text, or a list of parts: ``text``, and of an episode its ``id`` and the evaluation ``run`` that it is
+    in. ``style`` is "good" or "error" for what is better or worse by more than chance, and for tasks gained or lost.
+    """
+    tasks = [_task_row(found, recorded, *row) for row in _by_task(found)]
     lost = sum(flip.change < 0 for flip in found.flips)
     counts = f"{lost} lost, {len(found.flips) - lost} gained, {len(tasks) - len(found.flips)} the same"
     tables = [
-        {"title": "Figures", "heads": FIGURES, "rows": [*map(figure_row, found.figures.values())], **_NUMBERS},
+        {"title": "Figures", "heads": FIGURES, "rows": [*map(_figure_cells, found.figures.values())], **_NUMBERS},
         {"title": f"{len(tasks)} tasks: {counts}", "heads": _TASKS, "rows": tasks, **_NUMBERS},
     ]
     if found.labels:
@@ -91,12 +103,38 @@ def _by_task(found: Comparison) -> Iterator[tuple[str, list[EpisodeResult], list
         yield task, before[task], now[task]
 
 
-def _task_row(found: Comparison, task: str, before: list[EpisodeResult], now: list[EpisodeResult]) -> tuple[str, ...]:
+def _task_row(
+    found: Comparison, recorded: Recorded, task: str, before: list[EpisodeResult], now: list[EpisodeResult]
+) -> tuple[Any, ...]:
     flip = next((flip for flip in found.flips if flip.task == task), None)
-    sides = (_side(results, found.pass_threshold) for results in (before, now))
+    sides = [
+        [{"text": _side(results, found.pass_threshold)}, *_episodes(results, run)]
+        for results, run in zip((before, now), recorded, strict=True)
+    ]
     if flip is None:
         return (task, *sides, "", "same", "")
-    return (task, *sides, f"{flip.change:+.3f}", "lost" if flip.change < 0 else "gained", p_text(flip.p))
+    lost = flip.change < 0
+    change = {"text": "lost" if lost else "gained", "style": _style(not lost)}
+    return (task, *sides, f"{flip.change:+.3f}", [change], p_text(flip.p))
+
+
+def _episodes(results: list[EpisodeResult], run: str | None) -> list[dict[str, Any]]:
+    """Return the cells of the first recorded episodes of a task."""
+    shown = sorted(results, key=lambda result: result.sample)[:MAX_EPISODES] if run is not None else []
+    return [{**episode_cell(result, True), "run": run} for result in shown if result.episode_id]
+
+
+def _figure_cells(figure: Figure) -> tuple[Any, ...]:
+    name, baseline, candidate, change, *rest = figure_row(figure)
+    interval = figure.difference.interval
+    if interval is None or interval.low <= 0 <= interval.high:
+        return (name, baseline, candidate, change, *rest)
+    better = (interval.low > 0) is (figure.name not in _DIGITS)  # fewer steps, seconds and tokens are better
+    return (name, baseline, candidate, [{"text": change, "style": _style(better)}], *rest)
+
+
+def _style(better: bool) -> str:
+    return "good" if better else "error"
 
 
 def _side(results: list[EpisodeResult], threshold: float | None) -> str:

@@ -88,8 +88,11 @@ class RunListing:
             **plain,
             "verdict": verdict_of(found),
             "notes": [self._without_place(note) for note in notes_on(found)],
-            "tables": tables_of(found),
+            "tables": tables_of(found, (self._recorded(baseline), self._recorded(candidate))),
         }
+
+    def _recorded(self, name: str) -> str | None:
+        return None if self.record(name) is None else name
 
     def _check(self, field: str, name: str) -> None:
         if name not in self.names():

@@ -158,11 +158,12 @@ def _estimate(estimate: Estimate) -> tuple[str, str]:
 
 def _of_tasks(run: StoredRun, summary: Summary, recorded: bool) -> Iterator[tuple[Any, ...]]:
     for task, results in zip(summary.tasks, run.by_unit().values(), strict=True):
-        cells = [_cell(result, recorded) for result in sorted(results, key=lambda result: result.sample)]
+        cells = [episode_cell(result, recorded) for result in sorted(results, key=lambda result: result.sample)]
         yield (*task_row(task), cells)
 
 
-def _cell(result: EpisodeResult, recorded: bool) -> dict[str, str | None]:
+def episode_cell(result: EpisodeResult, recorded: bool) -> dict[str, str | None]:
+    """Return an episode's cell: ``text``, its return, ``name`` for screen readers, and ``id`` if it is recorded."""
     unit = name_of(result.key.unit)
     text = "no score" if result.score is None or result.unscored else number_text(result.score)
     # A name contains the visible text, for visitors who control their browser by speech.

@@ -54,7 +54,7 @@ export const headOf = (columns) =>
 
 /** Return a table whose first column names the rows. @type {TableMaker} */
 export function tableOf(name, heads, rows, style) {
-	return region("div.scroll", name, el("table", headOf(heads.map((head) => [head])),
+	return region("div.scroll", name, el("table", headOf(heads.map((head, column) => [head, column ? style : undefined])),
 		el("tbody", ...rows.map(([head, ...cells]) => el("tr", el("th", { scope: "row" }, head),
 			...cells.map((cell) => el("td", { class: style }, cell)))))));
 }

@@ -55,9 +55,10 @@ async function showList({ root, base, query }, signal) {
 	}
 }
 
-/** Return the tables with their headings. @param {RunTable[]} tables @param {string} base the path of the record */
+/** Return the tables with their headings. @param {RunTable[]} tables @param {string} base the path of the record; of the list, if episodes name their evaluation */
 function tablesOf(tables, base) {
 	return tables.flatMap(({ title, heads, rows, style }) => [el("h2", title), tableOf(title, heads, rows.map((cells) => cells.map((cell) =>
-		typeof cell === "string" ? cell : el("span.bar", ...cell.map(({ id, text, name }) =>
-			id === null ? text : el("a", { href: `#/${recordPath(id, base)}`, "aria-label": name }, text))))), style)]);
+		typeof cell === "string" ? cell : el("span.bar", ...cell.map(({ id, text, name, run, style: mark }) =>
+			(id == null ? el("span", { class: mark }, text)
+				: el("a", { href: `#/${recordPath(id, run === undefined ? base : `${recordPath(run, base)}/records`)}`, "aria-label": name }, text)))))), style)]);
 }

@@ -75,6 +75,11 @@ def test_two_evaluations_are_compared_on_one_page(browser: Visitor, url: str, wi
     browser.read("the candidate is better: pass@1")
     browser.read("10 tasks: 1 lost, 8 gained, 1 the same")
     assert browser.browser.execute_script("return location.hash") == "#/evaluations?baseline=old&candidate=new"
+    assert [each.text for each in browser.all("td span.error")] == ["lost"]
+    assert [each.text for each in browser.all("td span.good")] == ["+0.700"] * 2 + ["gained"] * 8
+    # Only the candidate has a record, so that only its episodes have links.
+    links = [str(each.get_attribute("href")) for each in browser.all("td a")]
+    assert len(links) == 10 and all("#/evaluations/new/records/" in link for link in links)
     assert not browser.attacked()
     assert browser.serious_findings() == []
     assert browser.browser.execute_script("return document.documentElement.scrollWidth") <= width
