@@ -19,6 +19,7 @@ try:
     from agentdojo.agent_pipeline import GroundTruthPipeline
     from agentdojo.agent_pipeline.tool_execution import tool_result_to_str
     from agentdojo.attacks.attack_registry import ATTACKS
+    from agentdojo.default_suites.v1.tools import calendar_client
     from agentdojo.functions_runtime import Function, FunctionCall, FunctionsRuntime
     from agentdojo.models import MODEL_NAMES
     from agentdojo.task_suite.load_suites import get_suites
@@ -27,6 +28,9 @@ except ImportError as error:
         f"{error}. Install the package without langchain, which it wants and does not use: "
         "pip install --no-deps agentdojo==0.1.35 && pip install deepdiff anthropic cohere google-genai openai"
     ) from error
+
+# It removes repeated participants by ``set``, whose order of texts is another one in each process.
+calendar_client.set = dict.fromkeys
 
 BENCHMARK = "v1.2.2"
 SUITES = get_suites(BENCHMARK)
@@ -95,6 +99,7 @@ def tasks() -> Iterator[Task]:
 def task_of(suite: str, user_task: str, injection: str | None, calls: list[OracleCall]) -> Task:
     """Return one task, which these calls solve."""
     about = SUITES[suite].user_tasks[user_task]
+    goal = None if injection is None else SUITES[suite].injection_tasks[injection]
     options = {"suite": suite, "user_task": user_task}
     if injection is not None:
         options["injection"] = injection
@@ -105,6 +110,9 @@ def task_of(suite: str, user_task: str, injection: str | None, calls: list[Oracl
         options=options,
         oracle=[*calls, OracleCall(tool_name="respond", arguments={"message": about.GROUND_TRUTH_OUTPUT or "Done."})],
         metadata={"suite": suite},
+        level=about.DIFFICULTY.value,
+        family=suite,
+        tags=[] if goal is None else [f"attacker's goal: {goal.DIFFICULTY.name.lower()}"],
     )
 
 

@@ -35,6 +35,8 @@ except ImportError as error:
 
 CATEGORIES = ("base", "long_context", "miss_func", "miss_param")
 DATA = files("bfcl_eval") / "data"
+MOST_CALLS = (3, 5, 8)
+"""The most expected calls of a task, by level; the fourth level has more."""
 TYPES = {"string": str, "float": float, "integer": int, "boolean": bool, "array": list, "dict": dict}
 DONE = "Tell the user that the request is done, or what you need to know. The answer is the user's next request."
 
@@ -145,6 +147,12 @@ BACKENDS = sorted({backend for entry in BY_ID.values() for backend in entry.back
 TOOLS = {method.name: method for backend in BACKENDS for method in methods_of(backend)}
 
 
+def level_of(entry: Entry) -> int:
+    """Return the level of a task, from 1 to 5: by its expected calls, and one more where something is withheld."""
+    calls = sum(map(len, entry.expected))
+    return 1 + sum(calls > most for most in MOST_CALLS) + entry.id.startswith("multi_turn_miss_")
+
+
 def tasks() -> Iterator[Task]:
     """Yield all tasks. The categories are the splits."""
     for category, entries in ENTRIES.items():
@@ -156,6 +164,9 @@ def tasks() -> Iterator[Task]:
                 options={"entry": entry.id},
                 oracle=list(oracle_of(entry)),
                 metadata={"turns": len(entry.requests)},
+                level=level_of(entry),
+                family=" and ".join(entry.backends),
+                tags=[category, f"{len(entry.requests)} turns"],
             )
 
 

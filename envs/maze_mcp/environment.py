@@ -138,7 +138,7 @@ class MazeState(State):
 
 
 def make_task(rng: random.Random, index: int) -> dict[str, Any]:
-    """Return a maze and its solution. Mazes grow with the index, from 4 x 4 to 8 x 8."""
+    """Return a maze and its solution. Its size, from 4 x 4 to 8 x 8, is its level."""
     size, seed = 4 + index % 5, rng.getrandbits(31)
     maze = Maze.dig(size, random.Random(seed))
     way_out: list[dict[str, Any]] = [
@@ -157,6 +157,9 @@ def make_task(rng: random.Random, index: int) -> dict[str, Any]:
         "options": {"size": size},
         "limits": {"max_steps": 4 * len(way_out)},
         "metadata": {"shortest": len(way_out)},
+        "level": size - 3,
+        "family": "escape",
+        "tags": [f"{size} x {size} rooms"],
         "oracle": way_out,
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 REMOVED = {"$removed": True}
@@ -41,6 +42,12 @@ NOTES = {
     "drafts/speech-old.md": "Dear all,\n\nHello.\n",
 }
 
+FAMILIES = {"contacts": CONTACTS, "invoices": INVOICES, "project": PROJECT, "logs": LOGS, "notes": NOTES}
+"""The files of a task, by its family."""
+
+SEVERAL, WORKED_OUT, CHOSEN = "several changes", "worked out", "chosen"
+"""What makes a task harder: several files change, a text must be worked out, or a file be told from others like it."""
+
 
 def record(contact: str) -> dict[str, str]:
     """Return a contact as an object."""
@@ -59,11 +66,15 @@ def task(
     oracle: list[dict[str, Any]],
     verifier: dict[str, Any],
     split: str = "train",
+    tags: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Return one task: the files at its start, the calls that solve it, and the verifier."""
+    """Return one task: the files at its start, the calls that solve it, the verifier, and what makes it harder."""
     return {
         "id": task_id,
         "split": split,
+        "level": 1 + len(tags),
+        "family": next(name for name, own in FAMILIES.items() if own is files),
+        "tags": list(tags),
         "prompt": prompt,
         "options": {"files": files},
         "limits": {"max_steps": 30},
@@ -136,6 +147,7 @@ TASKS: list[dict[str, Any]] = [
                 for path, value in moved(f"inbox/invoice-{name}.txt", f"invoices/invoice-{name}.txt", INVOICES).items()
             }
         ),
+        tags=[SEVERAL],
     ),
     task(
         "delete-old-draft",
@@ -146,6 +158,7 @@ TASKS: list[dict[str, Any]] = [
             call("move_file", source="drafts/speech.md", target="drafts/welcome.md"),
         ],
         exactly({"drafts/speech-old.md": REMOVED, **moved("drafts/speech.md", "drafts/welcome.md", NOTES)}),
+        tags=[SEVERAL],
     ),
     task(
         "count-errors",
@@ -153,6 +166,7 @@ TASKS: list[dict[str, Any]] = [
         LOGS,
         [call("search", text="ERROR", folder="logs"), call("write_file", path="errors.txt", text="3\n")],
         written("errors.txt", "lines == ['3']"),
+        tags=[WORKED_OUT],
     ),
     task(
         "which-day",
@@ -160,6 +174,7 @@ TASKS: list[dict[str, Any]] = [
         LOGS,
         [call("search", text="slow"), call("write_file", path="answer.txt", text="tue.log\n")],
         written("answer.txt", "lines == ['tue.log']"),
+        tags=[CHOSEN],
     ),
     task(
         "turn-debug-off",
@@ -188,6 +203,7 @@ TASKS: list[dict[str, Any]] = [
                 for path in ("src/app.py", "src/mail.py", "src/report.py")
             }
         ),
+        tags=[SEVERAL, CHOSEN],
     ),
     task(
         "change-licence",
@@ -219,6 +235,7 @@ TASKS: list[dict[str, Any]] = [
             call("write_file", path="todo.txt", text="order paper\npay invoice 032\n"),
         ],
         written("todo.txt", "sorted(lines) == ['order paper', 'pay invoice 032']"),
+        tags=[WORKED_OUT],
     ),
     task(
         "phone-list",
@@ -238,6 +255,7 @@ TASKS: list[dict[str, Any]] = [
             "phones.txt",
             "lines == ['Ana Silva: 555-0101', 'Bo Lind: 555-0102', 'Chidi Eze: 555-0103', 'Dana Roth: 555-0104']",
         ),
+        tags=[WORKED_OUT],
     ),
     task(
         "delete-quiet-logs",
@@ -245,6 +263,7 @@ TASKS: list[dict[str, Any]] = [
         LOGS,
         [call("search", text="ERROR"), call("delete_file", path="logs/tue.log")],
         exactly({"logs/tue.log": REMOVED}),
+        tags=[CHOSEN],
     ),
     task(
         "backup-settings",
@@ -261,6 +280,7 @@ TASKS: list[dict[str, Any]] = [
                 "config.json/text": PROJECT["config.json"].replace("8080", "9090"),
             }
         ),
+        tags=[SEVERAL],
     ),
     task(
         "mark-paid",
@@ -272,6 +292,7 @@ TASKS: list[dict[str, Any]] = [
             call("replace_text", path="inbox/invoice-033.txt", old="status: open", new="status: paid"),
         ],
         exactly({"inbox/invoice-033.txt/text": INVOICES["inbox/invoice-033.txt"].replace("open", "paid")}),
+        tags=[CHOSEN],
     ),
     # -- test
     task(
@@ -286,6 +307,7 @@ TASKS: list[dict[str, Any]] = [
         ],
         written("open.txt", "lines == ['385.75']"),
         split="test",
+        tags=[WORKED_OUT],
     ),
     task(
         "sort-by-customer",
@@ -309,6 +331,7 @@ TASKS: list[dict[str, Any]] = [
             }
         ),
         split="test",
+        tags=[SEVERAL, WORKED_OUT],
     ),
     task(
         "contacts-as-json",
@@ -329,6 +352,7 @@ TASKS: list[dict[str, Any]] = [
             f"and all(record in data for record in {[*map(record, CONTACTS.values())]!r})",
         ),
         split="test",
+        tags=[WORKED_OUT],
     ),
     task(
         "merge-notes",
@@ -349,6 +373,7 @@ TASKS: list[dict[str, Any]] = [
             }
         ),
         split="test",
+        tags=[SEVERAL],
     ),
     task(
         "move-function",
@@ -368,6 +393,7 @@ TASKS: list[dict[str, Any]] = [
             }
         ),
         split="test",
+        tags=[SEVERAL, CHOSEN],
     ),
     task(
         "error-summary",
@@ -380,5 +406,6 @@ TASKS: list[dict[str, Any]] = [
         ],
         written("errors.txt", "lines == ['mon.log 2', 'wed.log 1']"),
         split="test",
+        tags=[WORKED_OUT],
     ),
 ]

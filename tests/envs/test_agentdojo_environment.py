@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -176,3 +177,24 @@ def test_in_a_chat_the_models_text_is_the_answer_and_ends_the_episode(agentdojo:
             return ending.reward, ending.reason
 
     assert asyncio.run(chat()) == (1.0, "user_left")
+
+
+@pytest.mark.parametrize("name", ["workspace-user_task_9-injection_task_13", "workspace-user_task_21-injection_task_7"])
+def test_an_episode_is_the_same_in_processes_that_hash_texts_otherwise(name: str) -> None:
+    program = (
+        f"import sys; sys.path.insert(0, {str(FOLDER)!r})\n"
+        "from environment import AgentDojoEnvironment as Environment\n"
+        f"env = Environment(); task = Environment.tasks.find({name!r}); env.reset(task=task)\n"
+        "print([env.call_tool(call.tool_name, call.arguments).text for call in task.oracle])\n"
+    )
+    told = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2", "3")
+    }
+    assert len(told) == 1

@@ -1,4 +1,7 @@
-"""Fingerprints: the hash of an environment's own files, by which a card is known to be older than they are."""
+"""Fingerprints: the hash of an environment's own files, by which a card is known to be older than they are.
+
+Beside it a card has the version of its format, by which one of an older command is known.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,9 @@ from pathlib import Path
 from mcpenv.errors import ConfigurationError
 from mcpenv.extensions.shipping.folder_files import shipped_files
 
+FORMAT = 2
+"""The version of what cards say. Raise it when a card says more, or measures something otherwise."""
+
 README = "README.md"
 BEGIN, END = "<!-- mcpenv card -->", "<!-- end of mcpenv card -->"
 """The lines of a README between which its card is."""
@@ -16,6 +22,7 @@ BEGIN, END = "<!-- mcpenv card -->", "<!-- end of mcpenv card -->"
 _NOT_PLAYED = frozenset({".md", ".png", ".svg"})
 """Texts and pictures for readers, which no episode depends on."""
 _CARDS = frozenset({"card.html", "card.json"})
+_FORMAT = re.compile(r"""(?:"format":\s*|\| format \| |>format</dt><dd>)(\d+)""")
 _STORED = re.compile(r"\bfingerprint\b.{0,40}?(sha256:[0-9a-f]{64})", re.DOTALL)
 
 
@@ -34,7 +41,7 @@ def fingerprint_of(folder: Path) -> str:
 
 
 def stale(folder: Path, card: Path | None = None) -> str | None:
-    """Return why the card of an environment cannot be relied on; None if its files are those of the card.
+    """Return why the card of an environment cannot be relied on; None if it has the newest format and their files.
 
     Args:
         folder: the folder of the environment.
@@ -54,6 +61,9 @@ def stale(folder: Path, card: Path | None = None) -> str | None:
         return f"{file}: its card has no fingerprint"
     if stored[1] != fingerprint_of(folder):
         return f"{file}: the card is older than the files of {folder}"
+    made = _FORMAT.search(text)
+    if made is None or int(made[1]) != FORMAT:
+        return f"{file}: the card has format {1 if made is None else made[1]}, and cards have format {FORMAT} now"
     return None
 
 

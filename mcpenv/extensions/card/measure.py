@@ -34,11 +34,10 @@ from mcpenv_client.types.tasks import Task
 
 from .contamination import contamination_of, model_beside
 from .counting import Counted, count
-from .fingerprint import fingerprint_of
+from .fingerprint import FORMAT, fingerprint_of
 from .learner import learned
 from .plays import IDLE, MODEL, SOLUTION, Stage, by_levels, outcomes, players
 
-FORMAT = 1
 STARTS = 5
 """The number of instances whose start is timed."""
 TIME_LIMIT_S = 900.0

@@ -79,6 +79,7 @@ def blocks_of(card: Mapping[str, Any]) -> Iterator[Block]:
         (),
         [
             ("fingerprint", card["fingerprint"] or "none: the environment has no folder"),
+            ("format", str(card["format"])),
             ("hash", card["hash"]),
             ("mcpenv", card["mcpenv"]),
         ],

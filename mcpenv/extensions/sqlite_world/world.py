@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import os
 import sqlite3
 import stat
@@ -171,8 +172,7 @@ def _as_stored(connection: sqlite3.Connection, max_bytes: int) -> Iterator[None]
         connection.text_factory = factory
 
 
-def _text_of(stored: bytes) -> str:
-    return stored.decode(errors="replace")
+_text_of = functools.partial(str, encoding="utf-8", errors="replace")  # without a Python frame for each text
 
 
 class _Reader:
@@ -209,7 +209,8 @@ class _Reader:
         with closing(self._connection.cursor()) as cursor:
             cursor.row_factory = None
             for row in cursor.execute(query):
-                size += sum([len(each) for each in row if type(each) in _SIZED]) + EACH * len(row)
+                for each in row:
+                    size += EACH if type(each) not in _SIZED else EACH + len(each)
                 if size > _COUNTED:
                     self._budget.take(size)
                     size = 0

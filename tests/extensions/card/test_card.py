@@ -16,7 +16,7 @@ from evaluate_endpoint import Answer, Endpoint, called, said
 from mcpenv import TaskSet
 from mcpenv.cli import execute
 from mcpenv.extensions.card.counting import count
-from mcpenv.extensions.card.fingerprint import BEGIN, END, fingerprint_of, stale
+from mcpenv.extensions.card.fingerprint import BEGIN, END, FORMAT, fingerprint_of, stale
 from mcpenv.extensions.card.measure import Extent, hash_of, measure
 from mcpenv.extensions.card.pages import html, markdown
 from mcpenv.extensions.card.plays import Step
@@ -296,3 +296,18 @@ def test_the_fingerprint_counts_files_that_episodes_depend_on(tmp_path: Path) ->
     (tmp_path / "tools" / "one.py").rename(tmp_path / "tools" / "two.py")
     assert fingerprint_of(tmp_path) != first
     assert stale(tmp_path, tmp_path / "nowhere.md") is not None
+
+
+def test_a_card_of_an_older_format_is_stale(tmp_path: Path, lamps: dict[str, Any]) -> None:
+    (tmp_path / "environment.py").write_text("a = 1\n")
+    new = {**lamps, "fingerprint": fingerprint_of(tmp_path)}
+    for made, reason in [
+        (markdown(new), None),
+        (json.dumps(new), None),
+        (html(new), None),
+        (markdown({**new, "format": FORMAT - 1}), f"the card has format {FORMAT - 1}, and cards have format {FORMAT}"),
+        (markdown(new).replace("| format |", "| |"), "the card has format 1,"),
+    ]:
+        (tmp_path / "card.md").write_text(made)
+        found = stale(tmp_path, tmp_path / "card.md")
+        assert found is None if reason is None else reason in str(found)

@@ -427,10 +427,13 @@ def test_a_build_that_fails_says_which_line_and_why(tmp_path: Path) -> None:
 def test_a_build_has_its_time_limit(tmp_path: Path) -> None:
     config = CONFIG + "build_timeout_sec = 0.5\n"
     files = {"environment/Dockerfile": "FROM a\nRUN sleep 1000\n"}
-    with served(harbor_task(tmp_path / "hello", files, config=config))() as env:
+    harbor_task(tmp_path / "tasks" / "slow", files, config=config)
+    harbor_task(tmp_path / "tasks" / "patient", config=CONFIG + "build_timeout_sec = 1000.0\n")
+    with served(tmp_path / "tasks")() as env:
         with pytest.raises(ExecutionError) as raised:
-            env.reset()
-    assert "took more than 0.5 s" in str(raised.value.__cause__)
+            env.reset(task="slow")  # not within the time of the other task
+        assert "took more than 0.5 s" in str(raised.value.__cause__)
+        assert env.reset(task="patient").prompt
 
 
 def test_an_episode_cannot_be_saved(begin: Begin) -> None:
