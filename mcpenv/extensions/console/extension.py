@@ -33,7 +33,7 @@ class Console(Extension):
             ServerRoute("/console/api/sign-in", sign_in.sign_in, Access.GUARDED, ("POST",)),
             ServerRoute("/console/api/sign-out", sign_in.sign_out, Access.GUARDED, ("POST",)),
             ServerRoute("/console/api/sessions", self._sessions.open, Access.CONTROLLED, ("POST",)),
-            ServerRoute("/console/api/sessions/{session_id}/running", self._sessions.running, Access.CONTROLLED),
+            ServerRoute("/sessions/{session_id:path}/running", self._sessions.running, Access.CONTROLLED),
             ServerRoute("/console/{path:path}", files.file, Access.GUARDED),
         ]
 

@@ -19,8 +19,11 @@ export function keep(kept) {
 	if (store(kept)) return;
 	const history = kept.history.map(({ call, answer: { reward, done } }) =>
 		({ call, answer: { observation: {}, reward, done }, took: 0, before: null, after: null, dropped: true }));
-	if (!store({ ...kept, history, state: null, first: { ...kept.first, observation: {} } })) forget();
+	if (!store({ ...kept, history, state: null, first: bare(kept.first), last: bare(kept.last) })) forget();
 }
+
+/** Return an answer without its observation. @param {Observed} answer @returns {Observed} */
+const bare = (answer) => ({ ...answer, observation: {} });
 
 /** @param {Kept} kept */
 function store(kept) {

@@ -6,7 +6,6 @@ import { changes } from "./changes.js";
 import { jsonOf } from "./content.js";
 import { alertOf, button, cardOf, copyButton, el, fill, listOf, messageOf, muted, notify, refill, region } from "./dom.js";
 import { countText, endText, listText, numberText } from "./format.js";
-import { onceAFrame } from "./frame.js";
 import * as keeping from "./kept.js";
 import { written } from "./numbers.js";
 import { playedCard, stepOf } from "./played.js";
@@ -50,7 +49,7 @@ export async function page({ root, query, session }, signal) {
 		if (signal.aborted) return;
 		kept = new Play(metadata, schema, session.needs_token);
 		const before = keeping.load();
-		if (before && before.name === metadata.name) void kept.takeUp(before);
+		if (before && before.name === metadata.name && !query.has("record")) void kept.takeUp(before);
 	}
 	const play = kept;
 	fill(root, play.element);
@@ -104,7 +103,11 @@ class Play {
 	/** @type {Observed | null} */
 	last = null;
 	#ended = new AbortController();
-	#keep = onceAFrame(() => this.keep(), this.#ended.signal);
+	#timer = 0;
+	#keep = () => {
+		clearTimeout(this.#timer);
+		this.#timer = setTimeout(() => this.keep(), 300);
+	};
 
 	/** @param {any} metadata @param {any} schema @param {boolean} guarded */
 	constructor(metadata, schema, guarded) {
@@ -143,7 +146,10 @@ class Play {
 		addEventListener("beforeunload", (event) => {
 			if (this.pending) event.preventDefault();
 		}, { signal });
-		addEventListener("pagehide", () => this.session?.rest(), { signal });
+		addEventListener("pagehide", () => {
+			this.keep();
+			this.session?.rest();
+		}, { signal });
 	}
 
 	/** The page is shown, after it was left or not. */
@@ -160,6 +166,7 @@ class Play {
 	/** End the session. */
 	end_page() {
 		this.#ended.abort();
+		clearTimeout(this.#timer);
 		this.session?.close();
 	}
 
@@ -175,12 +182,12 @@ class Play {
 	}
 
 	/** Go on with the episode that this tab had before it was loaded anew. @param {Kept} before */
-	async takeUp({ id, drafts, recent, open, pending, first, last, ...more }) {
+	async takeUp({ id, drafts, recent, open, pending, first, last, mcpUrl, ...more }) {
 		Object.assign(this, more, { drafts, first });
 		this.list.recent = recent;
 		this.session = this.joined(id);
 		this.showBegun(first);
-		this.showEpisode(last);
+		this.showEpisode({ ...last, info: { ...last.info, mcp_url: mcpUrl } });
 		if (this.history.length) this.showPlayed(this.history.length - 1);
 		const there = await this.alone("taking up the episode", async (session) => {
 			const state = await session.ask("state");

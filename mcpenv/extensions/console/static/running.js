@@ -38,7 +38,7 @@ export async function showRunning(place, name, session, signal) {
 	for (await after(EVERY, signal); !signal.aborted; await after(EVERY, signal)) {
 		try {
 			/** @type {{logs: Step["logs"]}} */
-			const { logs } = await ask(`console/api/sessions/${session.id}/running`, { signal });
+			const { logs } = await ask(`sessions/${session.id}/running`, { signal });
 			const progress = [...logs].reverse().find((each) => each.progress !== null);
 			const lines = logs.filter((each) => each.level !== "progress");
 			bar.hidden = !progress;

@@ -81,6 +81,7 @@ def test_the_episode_goes_on_after_the_page_was_loaded_anew(visitor: Visitor) ->
     visitor.see("The episode goes on where this page was left.", NOTICE)
     visitor.see("1. add", HISTORY)
     visitor.see("What changed in the state")
+    visitor.find("//summary[.='Let an MCP agent play this episode']")
     box = visitor.find("//textarea[@aria-label='Arguments as JSON']")
     assert "unfinished" in str(box.get_property("value"))
     visitor.press("add")
@@ -92,6 +93,20 @@ def test_the_episode_goes_on_after_the_page_was_loaded_anew(visitor: Visitor) ->
     visitor.see("Undone: add")
     visitor.press("Undo")
     visitor.until(lambda _: "1. add" not in visitor.find(HISTORY).text)
+
+
+def test_results_that_are_too_large_to_be_kept_are_said_not_to_be(visitor: Visitor) -> None:
+    add(visitor, "3")
+    visitor.see("1. add")
+    visitor.press("print_much")
+    visitor.call()
+    visitor.see("2. print_much", HISTORY)
+    visitor.browser.refresh()
+    visitor.see("The episode goes on where this page was left.", NOTICE)
+    visitor.see("2. print_much", HISTORY)
+    visitor.see("Its result was too large to be kept when the page was loaded anew.")
+    add(visitor, "4")
+    visitor.see("7")
 
 
 def test_a_session_that_has_ended_meanwhile_is_said_to_have_and_its_calls_can_be_made_again(
@@ -120,7 +135,7 @@ def test_a_lost_connection_is_no_lost_episode(visitor: Visitor) -> None:
 
 
 def test_a_hundred_tools_are_grouped_searched_and_listed_as_used(visitor: Visitor) -> None:
-    assert len(visitor.all(".tools button")) == 101
+    assert len(visitor.all(".tools button")) == 102
     assert [each.text.split()[0] for each in visitor.all(".tools summary")][:2] == ["orders", "mails"]
     visitor.find("//h1").click()
     visitor.browser.switch_to.active_element.send_keys("/")

@@ -44,6 +44,11 @@ class WorkshopWorld(MCPEnvironment):
             return self.count
 
         @self.tool
+        def print_much() -> str:
+            """Return more than a tab can keep."""
+            return "much " * 600_000
+
+        @self.tool
         async def wait(context: Context) -> str:
             """Wait until the call is cancelled."""
             await context.info("waiting for a cancel")
