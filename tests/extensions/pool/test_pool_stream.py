@@ -322,7 +322,7 @@ def test_the_rest_of_a_group_of_which_a_part_was_yielded_is_a_group() -> None:
 def test_what_had_finished_of_a_group_is_in_the_error_that_ends_its_play(kind: Any) -> None:
     async def play() -> None:
         async with kind() as pool:
-            groups = pool.groups(five_rolls, Forgetful("record"), group=5, seed=3)
+            groups = pool.groups(five_rolls, Forgetful("record"), group=20, seed=3)  # more than may finish
             with pytest.raises(PoolError, match="no more tasks") as failed:
                 await anext(groups)
         done = {each.assignment.number for each in failed.value.finished}
