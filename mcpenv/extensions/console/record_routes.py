@@ -17,7 +17,8 @@ from starlette.responses import Response
 from mcpenv.errors import DamagedRecord
 from mcpenv.extensions.exports.page import episode_page, policy
 from mcpenv.extensions.live.extension import media
-from mcpenv.extensions.records.overview import GROUPED_BY, groups_of, overview_of
+from mcpenv.extensions.records.alignment import aligned
+from mcpenv.extensions.records.overview import GROUP_KEYS, GROUPED_BY, groups_of, overview_of
 from mcpenv.extensions.records.record_index import RecordIndex
 from mcpenv.extensions.records.reviews import review_of
 from mcpenv.extensions.records.rollouts import rollouts_of
@@ -33,6 +34,7 @@ from mcpenv.extensions.records.where import (
     WhereError,
     completed,
     parse,
+    parts_of,
     words_of,
 )
 from mcpenv.server.app import EnvServer
@@ -97,6 +99,7 @@ class RecordRoutes:
             ServerRoute("/records/overview", self.overview, Access.CONTROLLED, docs=_OVERVIEW),
             ServerRoute("/records/completions", self.completions, Access.CONTROLLED, docs=_COMPLETIONS),
             ServerRoute("/records/rollouts", self.rollouts, Access.CONTROLLED, docs=_ROLLOUTS),
+            ServerRoute("/records/alignment", self.alignment, Access.CONTROLLED, docs=_ALIGNMENT),
             ServerRoute(f"{one}/blobs/{{name}}", self.blob, Access.CONTROLLED, docs=_IMAGE),
             ServerRoute(f"{one}/page.html", self.page, Access.CONTROLLED, docs=_PAGE),
             ServerRoute(f"{one}/neighbours", self.neighbours, Access.CONTROLLED, docs=_NEIGHBOURS),
@@ -126,14 +129,20 @@ class RecordRoutes:
     async def overview(self, request: Request) -> dict[str, Any]:
         """Answer the figures of the matching episodes, and their groups."""
         query = request.query_params
-        wanted = _wanted(query, "group")
-        group = query.get("group")
+        wanted = _wanted(query, "group", "sort")
+        group, sort = query.get("group"), query.get("sort") or "-episodes"
         if group and group not in GROUPED_BY:
             raise _wrong("group", f"it must be one of {', '.join(GROUPED_BY)}", "enum")
+        if group and sort.removeprefix("-") not in GROUP_KEYS:
+            raise _wrong("sort", f"it must be one of {', '.join(GROUP_KEYS)}", "enum")
+        shown = _wanted(
+            QueryParams([(name, value) for name, value in query.items() if name != "not_agent"]), "group", "sort"
+        )
 
         def read() -> dict[str, Any]:
             rows = [row.summary for row in self._index.select(wanted)]
-            return {**overview_of(rows), "groups": groups_of(rows, group) if group else None}
+            groups = groups_of(rows, group, sort) if group else None
+            return {**overview_of(rows), "groups": groups, "where": str(shown), "parts": parts_of(shown)}
 
         return await asyncio.to_thread(read)
 
@@ -155,10 +164,20 @@ class RecordRoutes:
             raise _wrong("task_id", "name a task", "missing")
         return await asyncio.to_thread(self._rollouts, All((Compare("task", "=", task), wanted)))
 
+    async def alignment(self, request: Request) -> Response:
+        """Answer which steps of two episodes stand for each other, and how they differ."""
+
+        def read() -> Response | None:
+            found = [self._index.read(request.query_params.get(name, "")) for name in ("one", "other")]
+            episodes = [each[1] for each in found if each is not None]
+            return plain_json({"pairs": aligned(*episodes)}) if len(episodes) == 2 else None
+
+        return await self._answer(read)
+
     def _completions(self, text: str) -> dict[str, Any]:
         start, words, subject = completed(text)
         rows = [row.summary for row in self._index.select()] if subject else []
-        return {"start": start, "words": words_of(words, subject, rows), "subject": subject}
+        return {"start": start, "words": words_of(text[start:], words, subject, rows), "subject": subject}
 
     def _rollouts(self, wanted: Condition) -> dict[str, Any]:
         rows = [row.summary for row in self._index.select(wanted)]
@@ -181,11 +200,11 @@ class RecordRoutes:
 
     async def episode(self, request: Request) -> Response:
         """Answer one episode, and the hashes by which it is compared with another one."""
-        return await self._answer(self._read, request)
+        return await self._answer(lambda: self._read(request.path_params["episode_id"]))
 
     async def page(self, request: Request) -> Response:
         """Answer one episode as an HTML file to keep."""
-        return await self._answer(self._page, request)
+        return await self._answer(lambda: self._page(request.path_params["episode_id"]))
 
     @answered
     async def neighbours(self, request: Request) -> dict[str, Any]:
@@ -222,9 +241,9 @@ class RecordRoutes:
             return unknown("no such image or audio in this server's record")
         return media(data, _TYPES.get(name[1], ""))
 
-    async def _answer(self, read: Callable[[str], Response | None], request: Request) -> Response:
+    async def _answer(self, read: Callable[[], Response | None]) -> Response:
         try:
-            found = await asyncio.to_thread(read, request.path_params["episode_id"])
+            found = await asyncio.to_thread(read)
         except DamagedRecord as error:
             return unknown(f"this episode cannot be read any more: {error}")
         return unknown("no such episode in this server's record") if found is None else found
@@ -368,10 +387,11 @@ _OVERVIEW = Doc(
         {
             **dict.fromkeys(("total", "unscored"), _COUNT),
             **dict.fromkeys(("returns", "scatter", "groups"), _NULLABLE),
-            "heat": _OBJECT,
+            **dict.fromkeys(("heat", "parts"), _OBJECT),
+            "where": {"type": "string"},
         }
     ),
-    query={**_CONDITIONS, "group": {"type": "string", "enum": list(GROUPED_BY)}},
+    query={**_CONDITIONS, "group": {"type": "string", "enum": list(GROUPED_BY)}, "sort": {"type": "string"}},
     errors=_NO_CONDITION,
 )
 _COMPLETIONS = Doc(
@@ -380,6 +400,12 @@ _COMPLETIONS = Doc(
     query={"where": {"type": "string"}},
     errors=_NO_CONDITION,
 )
+_ALIGNMENT = Doc(
+    "The steps of two episodes as pairs of indices, with the difference of each in words",
+    object_of({"pairs": {"type": "array", "items": {"type": "array"}}}),
+    query={"one": {"type": "string"}, "other": {"type": "string"}},
+    errors=_NO_EPISODE,
+)
 _ROLLOUTS = Doc(
     "The newest episodes of a task as lanes of one trie, with their advantages, and where they part",
     object_of(
@@ -387,6 +413,7 @@ _ROLLOUTS = Doc(
             **dict.fromkeys(("total", "scored"), _COUNT),
             **dict.fromkeys(("lanes", "partings"), _OBJECTS),
             "kinds": _OBJECT,
+            "mean": {"type": ["number", "null"]},
             "equal": {"type": "boolean"},
         }
     ),

@@ -111,8 +111,8 @@ type AlertMaker = (properties?: Properties, ...children: Child[]) => HTMLElement
 /** Makes the form that finds text in the steps of a list. */
 type FinderMaker = (list: import("./static/step.js").StepList, signal: AbortSignal) => HTMLElement;
 
-/** Says how the steps of that index differ; null if they are equal. */
-type StepComparer = (one: Side, two: Side, index: number) => string | null;
+/** The indices of two steps that stand for each other (null: the episode has no such step), and their difference in words. */
+type StepPair = [one: number | null, other: number | null, verdict: string | null];
 
 /** Makes a table. `name` is for screen readers, `style` a class of all columns but the first. */
 type TableMaker = (name: string, heads: Child[], rows: Child[][], style?: string) => HTMLElement;
@@ -351,9 +351,6 @@ type MessageMaker = (message: Message, turns?: ModelTurn[] | null) => HTMLElemen
 /** Makes the list of an episode's model turns, if it has some. `onStep` shows a step. */
 type TurnsMaker = (turns: ModelTurn[] | null | undefined, onStep: OnStep) => HTMLElement | null;
 
-/** Makes the input of a filter. `kind` is its type, or its choices. */
-type FilterMaker = (name: string, kind?: string | string[], value?: string | null) => HTMLInputElement | HTMLSelectElement;
-
 /** A call of the visitor's and what it did. `took` in seconds. */
 interface Played {
   call: Call;
@@ -505,6 +502,100 @@ interface RecordRow {
   tools: string[];
 }
 
+/** A group of episodes. `split` is that of a task. */
+interface RecordGroup {
+  value: string | number | null;
+  split: string | null;
+  episodes: number;
+  scored: number;
+  mean: number | null;
+  min: number | null;
+  max: number | null;
+  steps: number | null;
+  errors: number | null;
+}
+
+/** What an axis is divided into. */
+interface Bins {
+  start: number;
+  width: number;
+  count: number;
+}
+
+/** The answer of `GET /records/overview`. */
+interface OverviewAnswer {
+  total: number;
+  unscored: number;
+  returns: (Bins & { counts: number[] }) | null;
+  scatter: { x: Bins; y: Bins; cells: [column: number, row: number, count: number, place: string][] } | null;
+  heat: { count: number; tasks: (RecordGroup & { value: string; attempts: [place: string, worth: number | null][] })[] };
+  groups: { count: number; groups: RecordGroup[] } | null;
+  /** The whole condition, and its parts that charts set: `return_from`, `return_below`, `steps_from`, `steps_below`, `tasks` and `rest`. */
+  where: string;
+  parts: Record<string, string>;
+}
+
+/** A part of a chart, each side from 0 to 1. */
+interface Area {
+  left: number;
+  right: number;
+  top: number;
+  bottom: number;
+}
+
+/** Makes a chart. `ends` stand under it; `onBrush` returns the parts of the condition for what is dragged over. */
+type BrushedChart = (
+  title: string,
+  range: string,
+  shapes: SVGElement[],
+  ends: (string | number)[],
+  about: string | false,
+  onBrush: (area: Area) => Record<string, string | number>,
+) => HTMLElement;
+
+type CellMaker = (
+  x: number,
+  y: number,
+  width: number,
+  height: number,
+  strength: number | null,
+  text: string,
+  onclick?: () => void,
+) => SVGElement;
+
+type Brusher = (plot: HTMLElement, box: HTMLElement, onBrush: (area: Area) => void) => void;
+
+/** A call on the trie of a task. */
+interface Chip {
+  name: string;
+  arguments: string;
+  reward: number | null;
+  failed: boolean;
+}
+
+interface Lane {
+  place: string;
+  id: string;
+  seed: number | null;
+  score: number | null;
+  advantage: number | null;
+  status: string | null;
+  n_steps: number;
+  /** `lanes`: how many from this one on share the step; 0 for one that is drawn by an earlier lane. */
+  steps: (Chip & { lanes: number })[];
+}
+
+/** The answer of `GET /records/rollouts`. */
+interface Rollouts {
+  total: number;
+  scored: number;
+  mean: number | null;
+  equal: boolean;
+  lanes: Lane[];
+  kinds: Record<string, RecordGroup[]>;
+  partings: { step: number; explained: number; ways: { call: Chip | null; lanes: number; mean: number | null }[] }[];
+}
+
 interface Episode {
   trajectory: Trajectory;
   environment: { name: string; version: string | null };
@@ -621,6 +712,8 @@ type Frame = Pick<Trajectory, "observation" | "end_reward" | "end_scoring_s" | "
 /** A reward in a chart. */
 interface Point {
   label: string;
+  /** The place of its step in the list; -1: the reset's or the end's. */
+  step: number;
   value: number;
   sum: number;
   parts: Map<string, number>;
@@ -637,7 +730,20 @@ type FigureMaker = (
   height: number,
   legend?: string[][],
   table?: () => Child[],
+  cursor?: Cursor,
 ) => HTMLElement;
+
+/** What stands in the columns of a chart: the text of one, its mark on the axis, and what shows its step. */
+interface Cursor {
+  count: number;
+  text: (index: number) => string;
+  tick: (index: number) => string;
+  choose?: (index: number) => void;
+}
+
+type CursorMaker = (columns: Point[][], valueOf: (column: Point[]) => string, onStep?: OnStep) => Cursor;
+
+type RewardChart = (points: Point[], onStep?: OnStep) => HTMLElement;
 
 type TimeChart = (steps: Step[], frame: Frame, turns: ModelTurn[]) => HTMLElement | null;
 
@@ -646,13 +752,6 @@ type Spans = [at: number, long: number][];
 
 /** Returns how long spans take together, when the last is over, and the path that draws them in a chart of `whole` seconds. */
 type SpanReader = (spans: Spans) => { busy: number; over: number; path: (whole: number) => string };
-
-/** One of two compared episodes. */
-interface Side {
-  steps: Step[];
-  hashes: Hashes;
-}
-
 
 /** Signs in or out. `refuse` shows why it was not done. */
 type Signer = (way: "in" | "out", body: Plain, refuse: (why: string) => void) => Promise<void>;

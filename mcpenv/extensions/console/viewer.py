@@ -90,6 +90,7 @@ def viewer(record: Path | None, name: str, evaluations: Evaluations | None = Non
             # Before the episodes, as in the table of records.
             route(f"{records}/overview", partial(of_runs.of_record, RecordRoutes.overview)),
             route(f"{records}/completions", partial(of_runs.of_record, RecordRoutes.completions)),
+            route(f"{records}/alignment", partial(of_runs.of_record, RecordRoutes.alignment)),
             route(f"{records}/rollouts", partial(of_runs.of_record, RecordRoutes.rollouts)),
             route(f"{episode}/blobs/{{name}}", partial(of_runs.of_record, RecordRoutes.blob)),
             route(f"{episode}/page.html", partial(of_runs.of_record, RecordRoutes.page)),

@@ -19,6 +19,7 @@ BARS, ACROSS, DOWN = 40, 60, 30
 TASKS, ATTEMPTS, GROUPS = 24, 32, 500
 """Maximum tasks of the heat map and of attempts of each, and maximum groups."""
 
+GROUP_KEYS = ("value", "episodes", "scored", "mean", "min", "max", "steps", "errors")
 GROUPED_BY = {
     "task": "task_id",
     "split": "split",
@@ -62,8 +63,11 @@ def overview_of(rows: Rows) -> dict[str, Any]:
     }
 
 
-def groups_of(rows: Rows, by: str) -> dict[str, Any]:
-    """Return the groups of rows with the same value of a field of `GROUPED_BY`, the largest first.
+def groups_of(rows: Rows, by: str, sort: str = "-episodes") -> dict[str, Any]:
+    """Return the groups of rows with the same value of a field of `GROUPED_BY`.
+
+    Args:
+        sort: the key of a group to sort by, with ``-`` in front the largest first; None is last.
 
     Returns:
         ``count``, the number of groups, and ``groups``, at most `GROUPS` of them: ``value``, ``split`` (of a group of a
@@ -73,8 +77,11 @@ def groups_of(rows: Rows, by: str) -> dict[str, Any]:
     found: dict[tuple[Any, Any], list[dict[str, Any]]] = {}
     for row in rows:
         found.setdefault((row[GROUPED_BY[by]], row["split"] if by == "task" else None), []).append(row)
-    ordered = sorted(found.items(), key=lambda item: -len(item[1]))
-    return {"count": len(found), "groups": [_group(*key, inside) for key, inside in ordered[:GROUPS]]}
+    key, groups = sort.removeprefix("-"), [_group(*key, inside) for key, inside in found.items()]
+    known = [group for group in groups if group[key] is not None]
+    known.sort(key=lambda group: group[key], reverse=sort.startswith("-"))
+    known += [group for group in groups if group[key] is None]
+    return {"count": len(found), "groups": known[:GROUPS]}
 
 
 def _group(value: Any, split: str | None, rows: Rows) -> dict[str, Any]:

@@ -44,7 +44,7 @@ def rollouts_of(episodes: Sequence[tuple[str, RecordedEpisode]]) -> dict[str, An
         earlier lane has drawn. ``partings``: the branches by how much of the scores they explain, the most first:
         ``step``, ``explained`` (0 to 1, of the variance of all scores), and ``ways``, each with the ``call`` (None: the
         episode ends), the number of ``lanes``, and their ``mean``. ``equal``: True if all scores are equal, so that no
-        advantage is left. ``scored``: the number of lanes with a score.
+        advantage is left. ``scored`` and ``mean``: the number of lanes with a score, and their mean score.
     """
     scores = [score_of(episode.trajectory) for _, episode in episodes]
     advantages = advantages_of_scores(scores)
@@ -104,7 +104,8 @@ def _answer(
     partings.sort(key=lambda parting: (-parting["explained"], parting["step"]))
     scored = sum(score is not None for score in scores)
     equal = scored > 1 and not any(advantages)
-    return {"lanes": lanes, "partings": partings, "equal": equal, "scored": scored}
+    mean = _mean(_known(order, scores))
+    return {"lanes": lanes, "partings": partings, "equal": equal, "scored": scored, "mean": mean}
 
 
 def _parting(

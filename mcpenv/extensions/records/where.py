@@ -79,8 +79,8 @@ _HINTS = {
     ">=": "at least",
     "~": "contains, in any case",
 }
-MAX_WORDS = 50
-"""Maximum values that a completion offers."""
+MAX_WORDS = 12
+"""Maximum words that a completion offers."""
 
 _TOKEN = re.compile(
     r"""\s*(?:
@@ -281,6 +281,33 @@ def texts_of(condition: Condition) -> set[str]:
     return set()
 
 
+def parts_of(condition: Condition) -> dict[str, str]:
+    """Return a condition as the parts that charts set, each as text: bounds, tasks, and the rest; empty without it.
+
+    Returns:
+        ``return_from``, ``return_below``, ``steps_from``, ``steps_below`` (numbers), ``tasks``, and ``rest``. Together
+        they are the condition: of several bounds, the narrowest.
+    """
+    parts = condition.parts if isinstance(condition, All) else (condition,)
+    bounds: dict[str, float] = {}
+    tasks, rest = "", []
+    for part in parts:
+        match part:
+            case Compare("return" | "steps" as field, ">=", int() | float() as value):
+                name = f"{field}_from"
+                bounds[name] = max(value, bounds.get(name, value))
+            case Compare("return" | "steps" as field, "<", int() | float() as value):
+                name = f"{field}_below"
+                bounds[name] = min(value, bounds.get(name, value))
+            case OneOf("task", _) if not tasks:
+                tasks = str(part)
+            case _:
+                rest.append(f"({part})" if isinstance(part, Either) else str(part))
+    found = {f"{field}_{side}": "" for field in ("return", "steps") for side in ("from", "below")}
+    found |= {name: repr(value) for name, value in bounds.items()}
+    return {**found, "tasks": tasks, "rest": " and ".join(rest)}
+
+
 def forms_of(text: str) -> set[str]:
     """Return the forms, in lower case, that a text may have in a line of a record: as it is, and escaped as in JSON."""
     return {text.casefold(), json.dumps(text, ensure_ascii=False)[1:-1].casefold()}
@@ -312,10 +339,11 @@ def completed(text: str) -> tuple[int, list[str], str | None]:
     return start, list(dict.fromkeys(parser.tried)), parser.subject
 
 
-def words_of(expected: Sequence[str], subject: str | None, rows: Sequence[Row]) -> list[dict[str, str]]:
-    """Return completions as ``text``, what is to be written, and ``hint``, what it is.
+def words_of(begun: str, expected: Sequence[str], subject: str | None, rows: Sequence[Row]) -> list[dict[str, str]]:
+    """Return at most `MAX_WORDS` completions as ``text``, what is to be written, and ``hint``, what it is.
 
     Args:
+        begun: the beginning of the word; those that begin with it are first, then those that contain it.
         expected, subject: as `completed` returns them.
         rows: the rows whose values are offered, the most frequent first.
     """
@@ -331,10 +359,13 @@ def words_of(expected: Sequence[str], subject: str | None, rows: Sequence[Row]) 
         elif each == _TEXT and subject is not None:
             key = f"{subject}s" if subject in FUNCTIONS else FIELDS[subject][1]
             seen = Counter(value for row in rows for value in _texts(row.get(key)))
-            words += [{"text": quoted(text), "hint": f"{count:,}"} for text, count in seen.most_common(MAX_WORDS)]
+            words += [{"text": quoted(text), "hint": f"{count:,}"} for text, count in seen.most_common()]
         elif each in ("and", "or", "not", "in", "none", "(", ")", ","):
             words.append({"text": each, "hint": ""})
-    return words
+    begun = begun.strip("\"'").casefold()
+    fitting = [(at, word) for word in words if (at := word["text"].strip('"').casefold().find(begun)) >= 0]
+    fitting.sort(key=lambda pair: pair[0] > 0)
+    return [word for _, word in fitting[:MAX_WORDS]]
 
 
 def _texts(value: Any) -> Sequence[str]:

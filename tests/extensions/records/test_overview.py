@@ -129,7 +129,7 @@ def test_a_group_without_a_difference_has_no_gradient() -> None:
     seen = rollouts_of([(name, episode(name, calls, 0.1 + 0.2)) for name, calls in zip("ab", ("xy", "z"), strict=True)])
     assert seen["equal"] and [lane["advantage"] for lane in seen["lanes"]] == [0.0, 0.0]
     assert not rollouts_of([("a", episode("a", "x", 1.0))])["equal"], "one alone is no group"
-    assert rollouts_of([]) == {"lanes": [], "partings": [], "equal": False, "scored": 0}
+    assert rollouts_of([]) == {"lanes": [], "partings": [], "equal": False, "scored": 0, "mean": None}
 
 
 @given(st.lists(st.tuples(st.text("ab", max_size=5), st.none() | st.sampled_from([0.0, 1.0])), max_size=8))

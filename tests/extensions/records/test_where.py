@@ -26,6 +26,8 @@ from mcpenv.extensions.records.where import (
     WhereError,
     completed,
     parse,
+    parts_of,
+    words_of,
 )
 
 ROW: dict[str, Any] = {
@@ -162,6 +164,28 @@ def test_any_text_is_read_or_refused_at_a_place_in_it_and_can_be_completed(text:
         assert 0 <= error.position <= len(text) and error.expected
     start, _, _ = completed(text)
     assert 0 <= start <= len(text)
+
+
+@given(CONDITIONS)
+def test_the_parts_of_a_condition_are_together_the_condition(condition: Condition) -> None:
+    parts = parts_of(parse(str(condition)))
+    signs = {"from": ">=", "below": "<"}
+    bounds = [
+        f"{field} {signs[side]} {parts[name]}"
+        for name in parts
+        if parts[name] and (field := name.partition("_")[0]) and (side := name.partition("_")[2]) in signs
+    ]
+    again = parse(" and ".join(part for part in (parts["rest"], *bounds, parts["tasks"]) if part))
+    for known in (lambda text: True, lambda text: False):
+        assert again.holds(ROW, known) == condition.holds(ROW, known)
+
+
+def test_values_of_the_record_are_offered_by_how_frequent_they_are() -> None:
+    rows = [{"tools": ["roll", "say"]}, {"tools": ["say", "essay"]}]
+    offered = [word["text"] for word in words_of('"sa', *completed('tool("sa')[1:], rows)]
+    assert offered == ['"say"', '"essay"']
+    assert [word["text"] for word in words_of("po", *completed("po")[1:], [])] == ["policy_version"]
+    assert [word["text"] for word in words_of("", *completed("agent ")[1:], [])] == ["in", "=", "!=", "~"]
 
 
 @pytest.mark.parametrize(

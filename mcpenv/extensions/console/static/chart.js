@@ -16,8 +16,9 @@ export class Charts {
 	/** @type {[Step[], Frame, ModelTurn[]] | null} */
 	#shown = null;
 
-	/** @param {boolean} open */
-	constructor(open) {
+	/** @param {boolean} open @param {(index: number) => void} [onStep] shows a step, by its place in the list */
+	constructor(open, onStep) {
+		this.onStep = onStep;
 		this.body = el("div.charts");
 		this.element = el("details.card", { open, ontoggle: () => this.#draw() }, el("summary", "Charts"), this.body);
 	}
@@ -33,7 +34,7 @@ export class Charts {
 		const opened = [...this.body.querySelectorAll("details")].map((each) => each.open);
 		const [steps, frame] = this.#shown;
 		const points = pointsOf(steps, frame);
-		fill(this.body, ...points.length ? [returnChart(points), partsChart(points)] : [muted("No reward so far.")],
+		fill(this.body, ...points.length ? [returnChart(points, this.onStep), partsChart(points, this.onStep)] : [muted("No reward so far.")],
 			timeChart(...this.#shown));
 		this.body.querySelectorAll("details").forEach((each, index) => {
 			if (opened[index]) each.open = true;
@@ -46,33 +47,42 @@ function pointsOf(steps, frame) {
 	/** @type {Point[]} */
 	const points = [];
 	let sum = 0;
-	const give = (/** @type {string} */ label, /** @type {Reward | null} */ reward) => {
+	const give = (/** @type {string} */ label, /** @type {Reward | null} */ reward, step = -1) => {
 		if (!reward) return;
 		sum += reward.value;
 		const parts = Object.entries(reward.components);
 		if (!parts.length) parts.push(["reward", reward.value]);
 		const leaves = parts.filter(([name]) => !parts.some(([other]) => other.startsWith(`${name}/`)));
-		points.push({ label, value: reward.value, sum, parts: new Map(parts), leaves: new Map(leaves) });
+		points.push({ label, step, value: reward.value, sum, parts: new Map(parts), leaves: new Map(leaves) });
 	};
 	const first = frame.observation?.reward;
 	give("reset", typeof first === "number" ? { value: first, components: {} } : null);
-	steps.forEach((step, index) => give(`${step.position ?? frame.dropped + index + 1}. ${step.call.name}`, step.reward));
+	steps.forEach((step, index) => give(`${step.position ?? frame.dropped + index + 1}. ${step.call.name}`, step.reward, index));
 	give("end", frame.end_reward);
+	// A part that is the reward itself, beside others that sum to it, does not stand on those.
+	const near = (/** @type {number} */ one, /** @type {number} */ other) => Math.abs(one - other) <= 1e-9 * Math.max(1, Math.abs(one));
+	for (const name of new Set(points.flatMap(({ leaves }) => (leaves.size > 2 ? [...leaves.keys()] : [])))) {
+		const those = points.filter(({ leaves }) => leaves.has(name));
+		if (those.every(({ leaves, value }) => near(leaves.get(name) ?? 0, value) && near([...leaves.values()].reduce((one, other) => one + other), 2 * value))
+			&& those.some(({ value }) => value)) for (const { leaves } of those) leaves.delete(name);
+	}
 	return points;
 }
 
-/** @param {Point[]} points */
-function returnChart(points) {
-	const sums = columnsOf(points).map((column) => column.at(-1)?.sum ?? 0);
+/** @type {RewardChart} */
+function returnChart(points, onStep) {
+	const columns = columnsOf(points);
+	const sums = columns.map((column) => column.at(-1)?.sum ?? 0);
 	const { y, range } = scale(sums);
 	const x = (/** @type {number} */ index) => ((index + 0.5) / sums.length * WIDTH).toFixed(1);
 	const d = sums.map((value, index) => `${index ? "L" : "M"}${x(index)} ${y(value)}`).join("");
 	return figure("Return so far", `${numberText(sums.at(-1))} after ${countText(points.length, "reward")}.`, range,
-		[zero(y), shape("path", sums.length > 1 ? { d, class: "curve" } : { d: `${d}h0`, class: "curve dot" })], HEIGHT);
+		[zero(y), shape("path", sums.length > 1 ? { d, class: "curve" } : { d: `${d}h0`, class: "curve dot" })], HEIGHT,
+		[], undefined, cursorOf(columns, (column) => `return ${numberText(column.at(-1)?.sum)}`, onStep));
 }
 
-/** @param {Point[]} points */
-function partsChart(points) {
+/** @type {RewardChart} */
+function partsChart(points, onStep) {
 	/** @type {Map<string, number>} */
 	const sizes = new Map();
 	for (const { leaves } of points) for (const [name, value] of leaves) sizes.set(name, (sizes.get(name) ?? 0) + Math.abs(value));
@@ -104,7 +114,35 @@ function partsChart(points) {
 		shape("path", { d: ticks, class: "tick" })], HEIGHT, [...names.map((name, index) => [`part-${index}`, name]), ["tick", "reward of the step"]],
 	() => [points.length > ROWS && muted(`The first ${ROWS} of ${points.length} rows.`),
 		tableOf("Values", ["Step", "Reward", "Return", ...all], points.slice(0, ROWS).map((point) =>
-			[point.label, ...[point.value, point.sum, ...all.map((name) => point.parts.get(name) ?? 0)].map((value) => numberText(value))]), "number")]);
+			[point.label, ...[point.value, point.sum, ...all.map((name) => point.parts.get(name) ?? 0)].map((value) => numberText(value))]), "number")], cursorOf(columns, (column) => column.map(({ value, parts }) =>
+		listText(`reward ${numberText(value)}`, ...[...parts].map(([name, each]) => `${name} ${numberText(each)}`))).join("; "), onStep));
+}
+
+/** Return the values of columns, and what shows their steps. @type {CursorMaker} */
+function cursorOf(columns, valueOf, onStep) {
+	return { count: columns.length, text: (index) => `${[...new Set([columns[index]?.[0]?.label, columns[index]?.at(-1)?.label])].join(" to ")}: ${valueOf(columns[index] ?? [])}`,
+		tick: (index) => /^\d+|\w+/.exec(columns[index]?.[0]?.label ?? "")?.[0] ?? "",
+		choose: onStep && ((index) => onStep(columns[index]?.find(({ step }) => step >= 0)?.step ?? -1)) };
+}
+
+/** Put a chart over an axis of steps. @param {SVGElement} svg @param {Cursor} cursor @param {string} name */
+function pointed(svg, { count, text, tick, choose }, name) {
+	const said = el("p.muted.values", `Point at the chart${choose ? "; a click leads to the step" : ""}.`);
+	const line = el("div.cursor", { hidden: true });
+	const axis = el("input", { type: "range", min: 0, max: count - 1, value: 0, "aria-label": name });
+	axis.addEventListener("input", () => show(Number(axis.value)));
+	axis.addEventListener("keydown", ({ key }) => key === "Enter" && choose?.(Number(axis.value)));
+	const show = (/** @type {number} */ at) => {
+		axis.value = String(at);
+		axis.setAttribute("aria-valuetext", text(at));
+		line.hidden = false;
+		line.style.left = `${(at + 0.5) / count * 100}%`;
+		fill(said, text(at));
+	};
+	const plot = el("div.plot", svg, line);
+	plot.addEventListener("pointermove", ({ offsetX }) => show(Math.min(count - 1, Math.floor(offsetX / plot.clientWidth * count))));
+	plot.addEventListener("click", () => choose?.(Number(axis.value)));
+	return [plot, el("div.axis", tick(0), axis, tick(count - 1)), said];
 }
 
 /** Return the time of tools, of scoring and of the model, and what is left of the episode. Scoring takes 0 s in older records. @type {TimeChart} */
@@ -145,17 +183,17 @@ function spansOf(spans) {
 }
 
 /** @type {FigureMaker} */
-function figure(title, description, range, shapes, height, legend = [], table) {
+function figure(title, description, range, shapes, height, legend = [], table, cursor) {
 	const svg = shape("svg", { viewBox: `0 0 ${WIDTH} ${height}`, preserveAspectRatio: "none", role: "img",
 		"aria-label": `${title}. ${description}`, class: height === HEIGHT ? "chart" : "chart low" });
 	add(svg, ...shapes);
-	return el("figure", el("figcaption", el("strong", title), el("span.muted", ` ${range}`)), svg,
+	return el("figure", el("figcaption", el("strong", title), el("span.muted", ` ${range}`)), ...cursor ? pointed(svg, cursor, `Steps of: ${title}`) : [svg],
 		legend.length > 0 && el("ul.legend", ...legend.map(([style, text]) => el("li", el("span", { class: `swatch ${style}` }), text))),
 		muted(description), table && foldedLater("details", el("summary", "As a table"), table));
 }
 
 /** Return an element of SVG. @param {string} tag @param {Record<string, string | number>} attributes */
-function shape(tag, attributes) {
+export function shape(tag, attributes) {
 	const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
 	for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, String(value));
 	return element;

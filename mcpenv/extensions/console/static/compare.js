@@ -1,6 +1,6 @@
 /** Two episodes side by side, and their first difference. */
 
-import { recordPath, recorded } from "./api.js";
+import { ask, recordPath, recorded } from "./api.js";
 import { changes } from "./changes.js";
 import { add, button, cardOf, el, fill, link, muted } from "./dom.js";
 import { countText, returnText } from "./format.js";
@@ -16,30 +16,42 @@ export async function showComparison(id, other, { root, base }, signal) {
 		const { trajectory } = episode;
 		return { path: recordPath(name, base), name: trajectory.episode_id, steps: stepsOf(episode), hashes, trajectory };
 	}));
+	/** @type {{pairs: StepPair[]}} */
+	const { pairs } = await ask(`${base}/alignment`, { query: { one: id, other }, signal });
 	if (signal.aborted) return;
 	const names = sides.map(({ name }) => name);
 	const [one, two] = sides;
-	const count = Math.max(one.steps.length, two.steps.length);
+	const count = pairs.length;
 	const resetDiffers = one.hashes.reset !== two.hashes.reset;
 	const endDiffers = one.hashes.end !== two.hashes.end;
-	const verdicts = Array.from({ length: count }, (_, index) => verdictOf(one, two, index));
+	const verdicts = pairs.map(([, , verdict]) => verdict);
 	const first = verdicts.findIndex((verdict) => verdict !== null);
+	const stepAt = (/** @type {Step[]} */ steps, /** @type {number} */ index, /** @type {number} */ side) => {
+		const at = Number(pairs[index]?.[side] ?? -1);
+		return /** @type {const} */ ([steps[at], at + 1]);
+	};
+	const firstAt = Number(pairs[first]?.find((at) => at !== null));
 	const rows = new LazyRows(
 		(index) => {
 			const verdict = verdicts[index] ?? null;
+			const numbers = pairs[index]?.slice(0, 2).flatMap((at) => (at === null ? [] : [Number(at) + 1]));
 			const row = el(verdict ? "li.card.step.differs" : "li.card.step", { tabindex: "-1", "data-step": index + 1 });
 			add(row, el(verdict ? "p.verdict.error" : "p.verdict.muted",
-				`Step ${index + 1}: ${verdict ?? "equal"}${index === first && !resetDiffers ? ". This is the first difference." : ""}`),
-			...sides.map(({ name, steps: { [index]: step } }) =>
-				el("div", { "aria-label": name, role: "group" }, step ? stepHead(step, index + 1) : muted("No such step."))));
+				`Step ${[...new Set(numbers)].join(" and ")}: ${verdict ?? "equal"}${index === first && !resetDiffers ? ". This is the first difference." : ""}`),
+			...sides.map(({ name, steps }, side) => {
+				const [step, number] = stepAt(steps, index, side);
+				return el("div", { "aria-label": name, role: "group" }, step ? stepHead(step, number) : muted("No such step."));
+			}));
 			return row;
 		},
 		(row, index) => {
 			row.querySelectorAll(":scope > div").forEach((group, place) => {
 				const { path, steps } = place ? two : one;
-				if (steps[index]) addStepBody(group, steps[index], `${path}/blobs/`);
+				const [step] = stepAt(steps, index, place);
+				if (step) addStepBody(group, step, `${path}/blobs/`);
 			});
-			const found = verdicts[index] ? changes(factsOf(one.steps[index]), factsOf(two.steps[index])) : [];
+			const [left, right] = sides.map(({ steps }, side) => stepAt(steps, index, side)[0]);
+			const found = verdicts[index] && left && right ? changes(factsOf(left), factsOf(right)) : [];
 			add(row, found.length > 0 && el("details.verdict", { open: index === first }, el("summary", "What differs"), changeTable(found, names)));
 		}, signal);
 	rows.element.classList.add("pairs");
@@ -57,13 +69,13 @@ export async function showComparison(id, other, { root, base }, signal) {
 	const differing = (/** @type {string} */ what, /** @type {unknown[]} */ [before, after]) =>
 		el("section.card.differs", { "aria-label": what }, el("h2", `The ${what} differ`), changeTable(changes(before, after), names));
 	const summary = resetDiffers ? "The episodes differ from the reset on."
-		: first >= 0 ? `The first difference is at step ${first + 1}.`
+		: first >= 0 ? `The first difference is at step ${firstAt + 1}.`
 			: endDiffers ? "All steps are equal. The ends differ." : "The episodes are equal: reset, all steps, and end.";
 	fill(root, el("h1", "Two episodes"),
 		el("p", link(`#/${base}`, "All records")),
 		cardOf("Comparison",
 			el("p", { id: "first-difference" }, el("strong", summary)),
-			muted("Outcomes are compared by hash, calls by name and arguments. Times, logs and ids do not count."),
+			muted("Steps are aligned by their calls: an extra step is one difference. Times, logs and ids do not count."),
 			el("p", `Steps that differ: ${verdicts.filter(Boolean).length}.`),
 			first >= 0 && button("First difference", () => select(first), { class: "primary" })),
 		resetDiffers && differing("resets", sides.map(({ trajectory }) => trajectory.observation)),
@@ -73,20 +85,8 @@ export async function showComparison(id, other, { root, base }, signal) {
 		endDiffers && differing("ends", sides.map(endOf)));
 }
 
-/** Return the difference of two steps in words; null if they are equal. @type {StepComparer} */
-function verdictOf(one, two, index) {
-	const left = one.steps[index];
-	const right = two.steps[index];
-	if (!left || !right) return "only one episode has this step";
-	const called = left.call.name !== right.call.name || changes(left.call.arguments, right.call.arguments).length > 0;
-	const found = one.hashes.steps[index] !== two.hashes.steps[index];
-	if (called) return found ? "call and outcome differ" : "the call differs";
-	return found ? "the outcome differs" : null;
-}
-
-/** @param {Step | undefined} step */
+/** @param {Step} step */
 function factsOf(step) {
-	if (!step) return undefined;
 	const { result, error } = step.outcome;
 	return { name: step.call.name, arguments: step.call.arguments, error, observation: step.observation, reward: step.reward,
 		result: result && { content: result.content, structured_content: result.structured_content, is_error: result.is_error },

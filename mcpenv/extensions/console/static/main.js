@@ -48,7 +48,8 @@ async function route() {
 	}, FOREVER);
 	const shown = PAGES.filter((each) => each.shown(current));
 	const [path = "", query = ""] = location.hash.replace(/^#\/?/, "").split("?", 2);
-	const [name = "", ...parts] = path.split("/").map(decoded);
+	// The page of a task is one of the records.
+	const [name = "", ...parts] = path.replace(/^task\//, "records/task/").split("/").map(decoded);
 	const entry = shown.find((each) => each.name === name) ?? (name === "" ? shown[0] : undefined);
 	fill(at("pages"), ...shown.map((each) =>
 		el("a", { href: `#/${each.name}`, "aria-current": each === entry ? "page" : null }, each.title)));

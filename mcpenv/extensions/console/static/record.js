@@ -31,7 +31,7 @@ export async function showEpisode(id, { root, base, query, session }, signal) {
 		beside: (number) => playable && el("p", link(`#/play?record=${encodeURIComponent(id)}&steps=${number}`, "Play on from here")) });
 	list.begin(trajectory);
 	list.append(steps);
-	const charts = new Charts(true);
+	const charts = new Charts(true, (index) => list.select(index));
 	const back = new URLSearchParams(query);
 	back.delete("step");
 	const again = new URLSearchParams(back);

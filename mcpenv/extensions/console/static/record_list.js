@@ -1,25 +1,27 @@
-/** The list of recorded episodes: filters that stand in the address, and rows that exist only where they are seen. */
+/** The list of recorded episodes, or of their groups. Rows exist only where they are seen. */
 
-import { ask, recordPath } from "./api.js";
-import { button, el, fill, formOf, headOf, labelled, link, messageOf, refill, region } from "./dom.js";
+import { ApiError, ask, recordPath } from "./api.js";
+import { button, el, fill, formOf, labelled, link, messageOf, refill, region } from "./dom.js";
 import { countText, momentText, numberText, taskText } from "./format.js";
 import { onKeys, onceAFrame } from "./frame.js";
+import { Overview, taskPath } from "./overview.js";
+import { WhereField, both, quoted } from "./where.js";
 
-/** Milliseconds after the last key before the list is asked for. */
-const PATIENCE = 250;
 /** The height of a row in pixels, as in style.css. */
 const HEIGHT = 40;
 /** The number of rows that are asked for at once. */
 const PAGE = 100;
 /** Rows beside those that are seen. */
 const BESIDE = 10;
-/** The columns with their classes. @type {[string, string?][]} */
-const COLUMNS = [["Pick", "pick"], ["Episode"], ["Task"], ["Steps", "number wide"], ["Return", "number"], ["Status"], ["Agent", "wide"], ["Ending", "wide"],
-	["Started", "wide"]];
-/** The filters with their labels, and their type or choices. @type {[string, string, (string | string[])?][]} */
-const FILTERS = [["text", "Text", "search"], ["task", "Task"], ["split", "Split"],
-	["status", "Status", ["any", "completed", "truncated", "agent_error", "env_error", "judge_error", "transport_lost", "cancelled"]],
-	["return_min", "Least return", "number"], ["tool", "Tool"], ["console", "Played in the console", ["hidden", "shown"]]];
+/** The columns with the fields that they sort by, and their classes. @type {[string, string, string?][]} */
+const COLUMNS = [["Pick", "", "pick"], ["Episode", "id"], ["Task", "task"], ["Steps", "steps", "number wide"], ["Return", "return", "number"], ["Status", "status"],
+	["Agent", "agent", "wide"], ["Ending", "ending", "wide"], ["Started", "started", "wide"]];
+/** The columns of groups. @type {[string, keyof RecordGroup, string?][]} */
+const GROUPS = [["", "value"], ["Episodes", "episodes", "number"], ["Scored", "scored", "number wide"], ["Mean return", "mean", "number"], ["Least", "min", "number wide"],
+	["Most", "max", "number wide"], ["Mean steps", "steps", "number"], ["Mean errors", "errors", "number wide"]];
+const GROUPED_BY = ["nothing", "task", "split", "level", "family", "agent", "model", "status", "policy_version"];
+/** Conditions of older addresses. */
+const OLDER = ["text", "task", "split", "status", "tool", "agent", "return_min"];
 
 /** The page of the list. */
 export class RecordList {
@@ -37,26 +39,35 @@ export class RecordList {
 		this.base = base;
 		this.signal = signal;
 		this.picked = query.getAll("pick").slice(-2);
-		this.fields = FILTERS.map(([name, , kind]) => filterOf(name, kind, query.get(name)));
+		/** @type {Record<string, string>} */
+		this.older = Object.fromEntries([...query].filter(([name]) => OLDER.includes(name)));
+		this.where = new WhereField(base, query.get("where") ?? "", () => this.#apply());
+		this.sort = query.get("sort") ?? "";
+		this.group = el("select", { id: "group", onchange: () => this.#apply({ sort: "" }) }, ...GROUPED_BY.map((name, at) => el("option", { value: at ? name : "" }, name)));
+		this.group.value = query.get("group") ?? "";
+		this.shown = el("input", { id: "console", type: "checkbox", onchange: () => this.#apply() });
+		this.shown.checked = query.get("console") === "shown";
+		this.overview = new Overview(base, (where) => this.#apply({ where }));
 		this.problem = el("div", { role: "alert" });
 		this.count = el("p", { role: "status" });
 		this.compared = el("p");
 		this.missing = el("div");
 		this.empty = el("p.empty");
 		this.body = el("tbody");
-		this.table = el("table", headOf(COLUMNS), this.body);
+		this.head = el("thead");
+		this.table = el("table", this.head, this.body);
+		this.groups = el("div");
 		this.element = region("div.window.card", "Episodes", this.table);
 		this.render = onceAFrame(() => this.#render(), signal);
 		this.element.addEventListener("scroll", this.render, { signal, passive: true });
 		addEventListener("resize", this.render, { signal });
-		const form = formOf("form.card", { role: "search", onchange: () => this.#apply(), oninput: () => this.#apply(PATIENCE) }, () => this.#apply(),
-			el("div.row", ...this.fields.map((input, place) => labelled(FILTERS[place]?.[1] ?? "", input)), button("Load again", () => this.reload())));
+		const form = formOf("form.card", { role: "search" }, () => this.#apply(), this.where.element, el("div.row", labelled("Group by", this.group),
+			el("label.check", this.shown, " Show those played in the console"), el("button.primary", "Search"), button("Load again", () => this.reload())));
 		signal.addEventListener("abort", () => {
-			clearTimeout(this.timer);
 			this.#asking.abort();
 		});
 		onKeys({ j: () => this.#step(1), k: () => this.#step(-1) }, signal);
-		fill(root, el("h1", "Records"), form, el("div.row", this.count, this.compared), this.problem, this.missing, this.element, this.empty);
+		fill(root, el("h1", "Records"), form, this.overview.element, el("div.row", this.count, this.compared), this.problem, this.missing, this.element, this.groups, this.empty);
 		this.#showPicked();
 	}
 
@@ -69,32 +80,52 @@ export class RecordList {
 		this.#current = -1;
 		this.element.scrollTop = 0;
 		fill(this.problem);
+		this.where.refuse("");
+		fill(this.head, this.#headOf(COLUMNS));
+		fill(this.count, "Searching…");
 		void this.#load(0);
 	}
 
-	/** Return the filters that are set, as they stand in the address. */
-	#conditions() {
-		return new URLSearchParams(this.fields.map(({ name, value }) => [name, value.trim()]).filter(([, value]) => value));
-	}
-
-	/** Return the part of an address that has the filters. */
+	/** Return the part of an address that has what is asked for. */
 	#suffix() {
-		const conditions = this.#conditions();
-		return conditions.size ? `?${conditions}` : "";
+		const found = { where: this.where.input.value.trim(), sort: this.sort, group: this.group.value, console: this.shown.checked && "shown" };
+		const set = Object.entries(found).flatMap(([name, value]) => (value ? [[name, value]] : []));
+		return set.length ? `?${new URLSearchParams(set)}` : "";
 	}
 
-	/** Apply the filters. @param {number} [patience] milliseconds to wait for another change */
-	#apply(patience = 0) {
-		clearTimeout(this.timer);
-		this.timer = setTimeout(() => {
-			history.replaceState(null, "", `#/${this.base}${this.#suffix()}`);
-			this.reload();
-		}, patience);
+	/** Apply the filters, and what is changed. @param {{where?: string, sort?: string}} [change] */
+	#apply({ where = this.where.input.value, sort = this.sort } = {}) {
+		this.where.input.value = where;
+		this.sort = sort;
+		const before = location.hash;
+		history.replaceState(null, "", `#/${this.base}${this.#suffix()}`);
+		if (location.hash !== before || this.#asking.signal.aborted) this.reload();
 	}
 
-	#showHidden() {
-		for (const field of this.fields) if (field.name === "console") field.value = "shown";
-		this.#apply();
+	/** @param {[string, string, string?][]} columns */
+	#headOf(columns) {
+		return el("tr", { "aria-rowindex": 1 }, ...columns.map(([text, field, style]) => {
+			const down = this.sort === `-${field}`;
+			const sorted = field && (down || this.sort === field);
+			const next = down ? "" : sorted ? `-${field}` : field;
+			return el("th", { scope: "col", class: style, "aria-sort": sorted ? (down ? "descending" : "ascending") : null },
+				field ? button(`${text || `By ${this.group.value.replace("_", " ")}`}${sorted ? (down ? " ↓" : " ↑") : ""}`, () => this.#apply({ sort: next }), { class: "quiet sort" }) : text);
+		}));
+	}
+
+	/** @param {NonNullable<OverviewAnswer["groups"]>} answer */
+	#showGroups({ count, groups }) {
+		const by = this.group.value;
+		const rows = groups.map((group) => {
+			const { value, split } = group;
+			const text = by === "task" && value !== null ? taskText({ id: String(value), split: split ?? "" }) : String(value ?? "none");
+			const path = by === "task" && value !== null ? taskPath(this.base, text, this.where.input.value)
+				: `${this.base}?${new URLSearchParams({ where: both(this.where.input.value, `${by} = ${quoted(value)}`) })}`;
+			return el("tr", el("th", { scope: "row" }, link(`#/${path}`, text)),
+				...GROUPS.slice(1).map(([, key, style]) => el("td", { class: style }, numberText(/** @type {number | null} */ (group[key])))));
+		});
+		fill(this.groups, region("div.scroll.card", "Groups", el("table", el("thead", this.#headOf(GROUPS)), el("tbody", ...rows)),
+			count > groups.length && el("p.muted", `The first ${groups.length} of ${countText(count, "group")}.`)));
 	}
 
 	/** @param {string} id @param {boolean} wanted */
@@ -129,12 +160,28 @@ export class RecordList {
 		if (this.#pages.has(page)) return;
 		this.#pages.set(page, null);
 		const { signal } = this.#asking;
-		const { console: shown, ...conditions } = Object.fromEntries(this.#conditions());
-		const query = { ...conditions, not_agent: shown ? null : "console", offset: page * PAGE, limit: PAGE };
+		const conditions = { where: this.where.input.value, ...this.older };
+		const shown = this.shown.checked;
+		const wanted = { ...conditions, not_agent: shown ? null : "console" };
+		const group = this.group.value;
+		const query = { ...wanted, sort: group ? "" : this.sort, offset: page * PAGE, limit: PAGE };
 		try {
 			/** @type {{total: number, rows: RecordRow[], left_out?: LeftOut[]}} */
 			const { total, rows, left_out: leftOut = [] } = await ask(this.base, { query, signal });
 			if (!this.#known) this.#hidden = shown ? 0 : (await ask(this.base, { query: { ...conditions, agent: "console", limit: 1 }, signal })).total;
+			if (!this.#known) {
+				/** @type {OverviewAnswer} */
+				const overview = await ask(`${this.base}/overview`, { query: { ...wanted, group, sort: group && this.sort }, signal });
+				if (signal.aborted) return;
+				this.overview.draw(overview);
+				if (Object.keys(this.older).length) {
+					this.older = {};
+					this.where.input.value = overview.where;
+					history.replaceState(null, "", `#/${this.base}${this.#suffix()}`);
+				}
+				if (overview.groups) this.#showGroups(overview.groups);
+				else fill(this.groups);
+			}
 			if (signal.aborted) return;
 			// The newest come first: a new episode moves all others.
 			if (this.#known && total !== this.#total) this.#pages.clear();
@@ -146,6 +193,8 @@ export class RecordList {
 		} catch (error) {
 			if (signal.aborted) return;
 			this.#asking.abort();
+			fill(this.count);
+			if (error instanceof ApiError && error.status === 422) return this.where.refuse(messageOf(error));
 			fill(this.problem, el("p.error", messageOf(error), " ", button("Try again", () => this.reload())));
 		}
 	}
@@ -154,12 +203,15 @@ export class RecordList {
 	#showCount(leftOut) {
 		const none = this.#total === 0;
 		fill(this.count, countText(this.#total, "episode"), this.#hidden > 0 && `. Hidden: ${numberText(this.#hidden)} played in the console. `,
-			this.#hidden > 0 && button("Show them", () => this.#showHidden(), { class: "quiet" }));
+			this.#hidden > 0 && button("Show them", () => {
+				this.shown.checked = true;
+				this.#apply();
+			}, { class: "quiet" }));
 		fill(this.missing, leftOut.length > 0 && el("details.card",
 			el("summary.warn", `${countText(leftOut.length, "part")} of the record cannot be shown`),
 			el("ul", ...leftOut.map(({ where, why }) => el("li", el("code", where), ` ${why}`)))));
-		this.compared.hidden = this.element.hidden = none;
-		fill(this.empty, none && (this.#suffix() ? "No episode fits these filters."
+		this.compared.hidden = this.element.hidden = none || this.group.value !== "";
+		fill(this.empty, none && (this.where.input.value ? "No episode fits these filters."
 			: !this.#hidden && "No episode is recorded so far. One is written when it ends."));
 	}
 
@@ -180,7 +232,7 @@ export class RecordList {
 		const row = this.#pages.get(Math.floor(index / PAGE))?.[index % PAGE];
 		const properties = { "aria-rowindex": index + 2, "aria-current": index === this.#current ? "true" : null };
 		if (!row) {
-			return el("tr", properties, el("td.pick"), el("td.muted", "Loading"), ...COLUMNS.slice(2).map(([, style]) => el("td", { class: style })));
+			return el("tr", properties, el("td.pick"), el("td.muted", "Loading"), ...COLUMNS.slice(2).map(([, , style]) => el("td", { class: style })));
 		}
 		const { id, place } = row;
 		const pick = el("input", { id: `pick-${index}`, type: "checkbox", "aria-label": `Pick episode ${id}`,
@@ -190,18 +242,8 @@ export class RecordList {
 		const cells = [task, row.n_steps, numberText(row.return), row.status ?? "running", row.agent ?? "", row.ending, momentText(row.started_at)];
 		return el("tr", properties, el("td.pick", pick),
 			el("th", { scope: "row" }, el("a", { id: `episode-${index}`, href: `#/${recordPath(place, this.base)}${this.#suffix()}`, title: id }, id)),
-			...cells.map((cell, column) => el("td", { class: COLUMNS[column + 2]?.[1], title: cell }, cell)));
+			...cells.map((cell, column) => el("td", { class: COLUMNS[column + 2]?.[2], title: cell }, cell)));
 	}
-}
-
-/** Return the input of a filter. @type {FilterMaker} */
-function filterOf(name, kind = "text", value) {
-	const properties = { id: `filter-${name}`, name };
-	const input = typeof kind === "string"
-		? el("input", { ...properties, type: kind, autocomplete: "off", step: kind === "number" ? "any" : null })
-		: el("select", properties, ...kind.map((each, place) => el("option", { value: place ? each : "" }, each)));
-	input.value = value ?? "";
-	return input;
 }
 
 /** Return a row as high as those that do not exist. @param {number} rows */

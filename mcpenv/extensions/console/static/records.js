@@ -5,11 +5,13 @@ import { showComparison } from "./compare.js";
 import { alertOf, el, fill, link } from "./dom.js";
 import { showEpisode } from "./record.js";
 import { RecordList } from "./record_list.js";
+import { showTask } from "./task.js";
 
 /** @type {Page} */
 export async function page(context, signal) {
-	const [id] = context.parts;
+	const [id, task] = context.parts;
 	if (!id) return new RecordList(context, signal).reload();
+	if (id === "task" && task) return await showTask(task, context, signal);
 	const other = context.query.get("with");
 	try {
 		if (other) await showComparison(id, other, context, signal);

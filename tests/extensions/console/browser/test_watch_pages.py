@@ -26,7 +26,7 @@ from mcpenv_client.types.records import Trajectory
 pytest.importorskip("selenium", reason="a browser is driven by it")
 
 from selenium.webdriver.common.by import By
-from selenium.webdriver.support.ui import Select, WebDriverWait
+from selenium.webdriver.support.ui import WebDriverWait
 from visitor import WAIT_S, Visitor, visiting
 
 pytestmark = [pytest.mark.world, pytest.mark.timeout(300)]
@@ -321,7 +321,7 @@ def test_keys_go_through_steps_that_differ_and_rows_of_lists(reader: Reader) -> 
         press(key, "dataset.step", step)
     reader.open("records")
     reader.see("2 episodes")
-    for key, id in (("j", "episode-0"), ("j", "episode-1"), ("k", "episode-0"), ("/", "filter-text")):
+    for key, id in (("j", "episode-0"), ("j", "episode-1"), ("k", "episode-0"), ("/", "where")):
         press(key, "id", id)
     reader.open(f"records/{one}")
     reader.see("4 steps")
@@ -414,9 +414,9 @@ def test_ten_thousand_episodes_are_listed_by_few_rows_and_filtered(record: Path,
     assert len(reader.browser.find_elements(By.CSS_SELECTOR, ".window tbody tr")) < 100
     reader.browser.execute_script("const list = document.querySelector('.window'); list.scrollTop = list.scrollHeight")
     reader.see("episode-00000")
-    Select(reader.find("//select[@id='filter-status']")).select_by_visible_text("completed")
+    reader.visitor.type("Condition", "status = completed\n")
     reader.see("100 episodes")
-    assert reader.browser.execute_script("return location.hash") == "#/records?status=completed"
+    assert reader.browser.execute_script("return location.hash") == "#/records?where=status+%3D+completed"
 
 
 def test_the_first_difference_of_two_episodes_is_marked(reader: Reader) -> None:

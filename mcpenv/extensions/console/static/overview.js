@@ -1,0 +1,152 @@
+/** The charts above the records, whose brushes set the condition. */
+
+import { recordPath } from "./api.js";
+import { shape } from "./chart.js";
+import { el, fill, labelled, link, muted } from "./dom.js";
+import { countText, numberText, taskText } from "./format.js";
+import { both, quoted } from "./where.js";
+
+/** The height of a task's row in pixels, as in style.css. */
+const ROW = 24;
+
+/** Return the path of a task's page. @param {string} base @param {string} name with its split @param {string} [where] */
+export const taskPath = (base, name, where) =>
+	`${base === "records" ? "" : `${base}/`}task/${encodeURIComponent(name)}${where ? `?${new URLSearchParams({ where })}` : ""}`;
+
+export class Overview {
+	/** @type {Record<string, string | number>} */
+	#parts = {};
+
+	/** @param {string} base @param {(where: string) => void} onBrush gets the new condition */
+	constructor(base, onBrush) {
+		this.base = base;
+		this.onBrush = onBrush;
+		this.body = el("div.charts");
+		this.bounds = ["return_from", "return_below", "steps_from", "steps_below"].map((id) =>
+			el("input", { id, type: "number", step: "any", onchange: () => this.#set(Object.fromEntries(this.bounds.map((input) => [input.id, input.value]))) }));
+		this.element = el("details.card", { open: innerWidth > 640 }, el("summary", "Overview"), this.body,
+			el("div.row", ...this.bounds.map((input) => labelled(input.id.replace("_", " "), input))),
+			muted("Drag over a chart, or write bounds."));
+	}
+
+	/** Give the condition with other parts. @param {Record<string, string | number>} parts */
+	#set(parts) {
+		const now = { ...this.#parts, ...parts };
+		const texts = ["return", "steps"].flatMap((field) => [[">=", "from"], ["<", "below"]].flatMap(([sign, side]) =>
+			(now[`${field}_${side}`] === "" ? [] : [`${field} ${sign} ${now[`${field}_${side}`]}`])));
+		this.onBrush([...texts, ...now.tasks ? [String(now.tasks)] : []].reduce(both, String(now.rest)));
+	}
+
+	/** @param {OverviewAnswer} answer */
+	draw({ returns, scatter, heat, unscored, total, parts }) {
+		this.#parts = parts;
+		this.element.hidden = total === 0;
+		for (const input of this.bounds) input.value = parts[input.id] ?? "";
+		fill(this.body, ...returns && scatter ? [this.#histogram(returns, unscored), this.#scatter(scatter)] : [muted("No episode has a return.")],
+			heat.tasks.length > 0 && this.#heat(heat));
+	}
+
+	/** @param {NonNullable<OverviewAnswer["returns"]>} bars @param {number} unscored */
+	#histogram({ counts, ...bins }, unscored) {
+		const edge = edgesOf(bins);
+		const most = Math.max(...counts);
+		return this.#chart("Returns", `up to ${countText(most, "episode")}`, counts.map((count, at) =>
+			cell(at / bins.count, 1 - count / most, 0.9 / bins.count, count / most, 1, `${edge(at)} to ${edge(at + 1)}: ${countText(count, "episode")}`)),
+		[edge(0), edge(bins.count)], unscored > 0 && `${countText(unscored, "episode")} without a return.`, ({ left, right }) => within("return", bins, left, right));
+	}
+
+	/** @param {NonNullable<OverviewAnswer["scatter"]>} grid */
+	#scatter({ x, y, cells }) {
+		const [step, worth] = [edgesOf(x), edgesOf(y)];
+		const most = Math.log1p(Math.max(...cells.map(([, , count]) => count)));
+		return this.#chart("Steps by return", `return ${worth(0)} to ${worth(y.count)}, upwards`, cells.map(([column, row, count]) =>
+			cell(column / x.count, 1 - (row + 1) / y.count, 1 / x.count, 1 / y.count, Math.log1p(count) / most,
+				`${step(column)} to ${step(column + 1)} steps, return ${worth(row)} to ${worth(row + 1)}: ${countText(count, "episode")}`)),
+		[`steps ${step(0)}`, step(x.count)], "The stronger, the more episodes.", ({ left, right, top, bottom }) =>
+			({ ...within("steps", x, left, right), ...within("return", y, 1 - bottom, 1 - top) }));
+	}
+
+	/** @param {OverviewAnswer["heat"]} heat */
+	#heat({ count, tasks }) {
+		const known = tasks.flatMap(({ min, max }) => (min === null || max === null ? [] : [min, max]));
+		const [low, high] = [Math.min(...known), Math.max(...known)];
+		const across = 1 / Math.max(16, ...tasks.map(({ attempts }) => attempts.length));
+		const named = tasks.map(({ value, split }) => taskText({ id: value, split: split ?? "" }));
+		const cells = tasks.flatMap(({ attempts }, row) => attempts.map(([place, worth], at) =>
+			cell(at * across, row / tasks.length, across * 0.95, 0.92 / tasks.length, worth === null ? null : (worth - low) / (high - low || 1),
+				`${named[row]}, attempt ${at + 1}: ${numberText(worth, "not scored")}`, () => {
+					location.hash = `#/${recordPath(place, this.base)}`;
+				})));
+		const chart = this.#chart("Tasks by attempt", `${tasks.length < count ? `${tasks.length} of ` : ""}${countText(count, "task")}`, cells, [],
+			`Returns from ${numberText(low)} (faint) to ${numberText(high)} (strong). A task leads to its rollouts, a cell to its episode.`,
+			({ top, bottom }) => ({ tasks: `task in (${named.slice(Math.floor(top * tasks.length), Math.ceil(bottom * tasks.length)).map(quoted).join(", ")})` }));
+		const plot = /** @type {HTMLElement} */ (chart.children[1]);
+		plot.style.height = `${tasks.length * ROW}px`;
+		const rows = el("div.heat");
+		plot.replaceWith(rows);
+		rows.append(el("ol.plain", ...named.map((name) => el("li", link(`#/${taskPath(this.base, name)}`, name)))), plot);
+		return chart;
+	}
+
+	/** Return a chart with a brush. @type {BrushedChart} */
+	#chart(title, range, shapes, [from, to], about, onBrush) {
+		const svg = shape("svg", { viewBox: "0 0 1 1", preserveAspectRatio: "none", role: "img", "aria-label": `${title}, ${range}.`, class: "chart" });
+		svg.append(...shapes);
+		const box = el("div.brush", { hidden: true });
+		const plot = el("div.plot", svg, box);
+		brushed(plot, box, (area) => this.#set(onBrush(area)));
+		return el("figure", el("figcaption", el("strong", title), el("span.muted", ` ${range}`)), plot,
+			el("p.bar.values.muted", from !== undefined && el("span", from), about && el("span", about), to !== undefined && el("span.end", to)));
+	}
+}
+
+/** Call back with the area that is dragged over. A click is no brush. @type {Brusher} */
+function brushed(plot, box, onBrush) {
+	/** @type {{x: number, y: number} | null} */
+	let begun = null;
+	const at = (/** @type {PointerEvent} */ { clientX, clientY }) => {
+		const { left, top, width, height } = plot.getBoundingClientRect();
+		const inside = (/** @type {number} */ value) => Math.max(0, Math.min(1, value));
+		return { x: inside((clientX - left) / width), y: inside((clientY - top) / height) };
+	};
+	const area = (/** @type {PointerEvent} */ event) => {
+		const { x, y } = at(event);
+		const from = begun ?? { x, y };
+		return { left: Math.min(from.x, x), right: Math.max(from.x, x), top: Math.min(from.y, y), bottom: Math.max(from.y, y) };
+	};
+	plot.addEventListener("pointerdown", (event) => {
+		begun = at(event);
+	});
+	plot.addEventListener("pointermove", (event) => {
+		const { left, right, top, bottom } = area(event);
+		if (!begun || (right - left) * plot.clientWidth + (bottom - top) * plot.clientHeight < 6) return;
+		plot.setPointerCapture(event.pointerId);
+		box.hidden = false;
+		box.style.inset = `${[top, 1 - right, 1 - bottom, left].map((part) => `${part * 100}%`).join(" ")}`;
+	});
+	const end = (/** @type {PointerEvent} */ event) => {
+		const done = event.type === "pointerup" && !box.hidden && area(event);
+		begun = null;
+		box.hidden = true;
+		if (done) onBrush(done);
+	};
+	plot.addEventListener("pointerup", end);
+	plot.addEventListener("pointercancel", end);
+}
+
+/** Return the bounds of the bins between two places from 0 to 1. @param {string} field @param {Bins} bins @param {number} from @param {number} to */
+const within = (field, bins, from, to) =>
+	({ [`${field}_from`]: edgesOf(bins)(Math.floor(from * bins.count)), [`${field}_below`]: edgesOf(bins)(Math.ceil(to * bins.count)) });
+
+/** Return the function of edges, without the rest that multiplying leaves. @param {Bins} bins @returns {(at: number) => number} */
+const edgesOf = ({ start, width }) => (at) => Number((start + width * at).toPrecision(12));
+
+/** Return a rectangle in parts of the chart, as opaque as it is strong (0 to 1; null: empty). @type {CellMaker} */
+function cell(x, y, width, height, strength, text, onclick) {
+	const element = shape("rect", { x, y, width, height, class: strength === null ? "part-none" : "part-0", "fill-opacity": 0.15 + 0.85 * (strength ?? 0) });
+	const title = shape("title", {});
+	title.textContent = text;
+	element.append(title);
+	if (onclick) element.addEventListener("click", onclick);
+	return element;
+}

@@ -1,0 +1,54 @@
+/** The rollouts of one task: lanes of calls on one trie, their advantages, and where they part. */
+
+import { ask, recordPath } from "./api.js";
+import { cardOf, el, fill, headOf, link, muted, region } from "./dom.js";
+import { countText, numberText } from "./format.js";
+import { taskPath } from "./overview.js";
+import { both, quoted } from "./where.js";
+
+/** Show the rollouts of a task. @type {EpisodePage} */
+export async function showTask(id, { root, base, query }, signal) {
+	const where = query.get("where") ?? "";
+	/** @type {Rollouts} */
+	const { lanes, total, scored, mean, equal, kinds, partings } = await ask(`${base}/rollouts`, { query: { task_id: id, where }, signal });
+	if (signal.aborted) return;
+	const best = lanes[0]?.place ?? "";
+	const deepest = Math.max(0, ...lanes.map(({ steps }) => steps.length));
+	const rows = lanes.map(({ place, id: name, seed, score, advantage, status, steps, n_steps: count }, lane) => el("tr",
+		el("th", { scope: "row" }, link(`#/${recordPath(place, base)}`, cut(name, 14)), el("span.muted.wide", seed !== null && ` seed ${seed}`, status !== "completed" && ` ${status}`), " ",
+			lane > 0 && el("a", { href: `#/${recordPath(best, base)}?with=${encodeURIComponent(place)}`, "aria-label": `Compare ${name} with the first` }, "compare")),
+		el("td.number", numberText(score)),
+		el("td.number", { class: advantage && (advantage > 0 ? "good" : "error") }, advantage === null ? "–" : `${advantage > 0 ? "+" : ""}${advantage.toFixed(2)}`),
+		...steps.map((step, at) => step.lanes > 0 && el("td", { rowspan: step.lanes, class: signOf(lanes.slice(lane, lane + step.lanes)) },
+			chipOf(step, `#/${recordPath(place, base)}?step=${at + 1 + count - steps.length}`))),
+		count > steps.length && el("td.muted", `${count - steps.length} more`)));
+	const told = partings.filter(({ explained }) => explained > 0.005).slice(0, 3).map(({ step, explained, ways }, index) => el("li",
+		el("strong", step ? `After step ${step}` : "At the first step"), `${index ? "" : ", where winners and losers part most"}: ${Math.round(explained * 100)} % of the differences in score. `,
+		...ways.flatMap(({ call, lanes: count, mean: worth }) => [call ? el("code", `${call.name} ${cut(call.arguments, 60)}`) : "the end", ` (${count}, mean ${numberText(worth)}) `])));
+	fill(root, el("h1", "Task ", el("code", id)),
+		el("p.row", link(`#/${base}?${new URLSearchParams({ where: both(where, `task = ${quoted(id)}`) })}`, "Its episodes in the records"), link(`#/${taskPath(base, id)}`, "All its rollouts")),
+		cardOf("Summary", el("p", el("strong", countText(lanes.length, "rollout")), total > lanes.length && `, the newest of ${numberText(total)}`,
+			`, mean score ${numberText(mean)} `, where && el("code", where)),
+		...Object.entries(kinds).map(([field, groups]) => groups.length > 1 && el("p.bar", `${field.replace("_", " ")}: `, ...groups.map(({ value, episodes }) =>
+			link(`#/${taskPath(base, id, both(where, `${field} = ${quoted(value)}`))}`, `${value ?? "none"} (${episodes})`)))),
+		equal ? el("p", el("strong.warn", "All scores are equal: no gradient."))
+			: scored < 2 ? muted("An advantage needs two rollouts with a score.")
+				: told.length ? el("ul", ...told) : muted("No call tells winners from losers.")),
+		region("div.card.lanes", "Rollouts", el("table.trie", headOf([["Rollout"], ["Score"], ["Advantage"], ...Array.from({ length: deepest }, (_, at) => /** @type {[number]} */ ([at + 1]))]),
+			el("tbody", ...rows))));
+}
+
+/** @param {Chip} step @param {string} href */
+function chipOf({ name, arguments: given, reward, failed }, href) {
+	return el("a.step-chip", { href, title: `${name} ${given}` }, el("strong", name), given !== "{}" && el("code.muted", ` ${cut(given, 14)}`),
+		failed && el("span.error", " failed"), reward ? el(reward < 0 ? "span.error" : "span.good", ` ${numberText(reward)}`) : null);
+}
+
+/** Return the class of a call by the mean advantage of those that made it. @param {Lane[]} lanes */
+function signOf(lanes) {
+	const sum = lanes.reduce((total, { advantage }) => total + (advantage ?? 0), 0);
+	return Math.abs(sum) < 1e-9 ? null : sum > 0 ? "wins" : "loses";
+}
+
+/** @param {string} text @param {number} most */
+const cut = (text, most) => (text.length > most ? `${text.slice(0, most)}…` : text);
