@@ -6,7 +6,7 @@ import { el, fill, labelled, link, muted } from "./dom.js";
 import { countText, numberText, taskText } from "./format.js";
 import { both, quoted } from "./where.js";
 
-/** The height of a task's row in pixels, as in style.css. */
+/** As in style.css. */
 const ROW = 24;
 
 /** Return the path of a task's page. @param {string} base @param {string} name with its split @param {string} [where] */
@@ -88,7 +88,7 @@ export class Overview {
 		return chart;
 	}
 
-	/** Return a chart with a brush. @type {BrushedChart} */
+	/** @type {BrushedChart} */
 	#chart(title, range, shapes, [from, to], about, onBrush) {
 		const svg = shape("svg", { viewBox: "0 0 1 1", preserveAspectRatio: "none", role: "img", "aria-label": `${title}, ${range}.`, class: "chart" });
 		svg.append(...shapes);
@@ -100,7 +100,7 @@ export class Overview {
 	}
 }
 
-/** Call back with the area that is dragged over. A click is no brush. @type {Brusher} */
+/** @type {Brusher} */
 function brushed(plot, box, onBrush) {
 	/** @type {{x: number, y: number} | null} */
 	let begun = null;
@@ -134,7 +134,7 @@ function brushed(plot, box, onBrush) {
 	plot.addEventListener("pointercancel", end);
 }
 
-/** Return the bounds of the bins between two places from 0 to 1. @param {string} field @param {Bins} bins @param {number} from @param {number} to */
+/** @param {string} field @param {Bins} bins @param {number} from @param {number} to */
 const within = (field, bins, from, to) =>
 	({ [`${field}_from`]: edgesOf(bins)(Math.floor(from * bins.count)), [`${field}_below`]: edgesOf(bins)(Math.ceil(to * bins.count)) });
 

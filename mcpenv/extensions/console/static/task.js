@@ -1,4 +1,4 @@
-/** The rollouts of one task: lanes of calls on one trie, their advantages, and where they part. */
+/** The rollouts of one task as lanes of calls on one trie. */
 
 import { ask, recordPath } from "./api.js";
 import { cardOf, el, fill, headOf, link, muted, region } from "./dom.js";
@@ -44,7 +44,7 @@ function chipOf({ name, arguments: given, reward, failed }, href) {
 		failed && el("span.error", " failed"), reward ? el(reward < 0 ? "span.error" : "span.good", ` ${numberText(reward)}`) : null);
 }
 
-/** Return the class of a call by the mean advantage of those that made it. @param {Lane[]} lanes */
+/** @param {Lane[]} lanes */
 function signOf(lanes) {
 	const sum = lanes.reduce((total, { advantage }) => total + (advantage ?? 0), 0);
 	return Math.abs(sum) < 1e-9 ? null : sum > 0 ? "wins" : "loses";

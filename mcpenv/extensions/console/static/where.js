@@ -3,7 +3,6 @@
 import { ApiError, ask } from "./api.js";
 import { alertOf, el, fill, labelled } from "./dom.js";
 
-/** Milliseconds after the last key before completions are asked for. */
 const PATIENCE = 120;
 
 /** Return a value as it stands in a condition. @param {unknown} value */
@@ -29,7 +28,7 @@ export class WhereField {
 		this.element = labelled("Condition", this.input, this.words, this.problem);
 	}
 
-	/** Show why a condition was refused, or nothing. @param {string} why */
+	/** @param {string} why */
 	refuse(why) {
 		fill(this.problem, why);
 		this.input.setAttribute("aria-invalid", String(why !== ""));
