@@ -15,9 +15,10 @@ import pytest
 from mcpenv import ANY, InvalidTasks, Misuse, Reward, TaskSet
 from mcpenv.errors import InvalidVerifier, VerifierFailed
 from mcpenv.rewards.verifiers import Evidence, check, missing_here, run, specs
-from mcpenv_client.types.checked import MAX_CHECKED, MAX_VALUE, CheckedChange
+from mcpenv_client.types.checked import MAX_CHECKED, MAX_EXPECTED, MAX_VALUE, CheckedChange
 from mcpenv_client.types.records import Trajectory
 from mcpenv_client.types.tasks import OracleCall, Task
+from mcpenv_client.types.values import decode, encode
 
 TASK = Task(id="pay", metadata={"amount": 10}, oracle=[OracleCall(tool_name="pay")], reward_range=(-1.0, 2.0))
 BEFORE = {"accounts": {"1": {"balance": 100}}}
@@ -105,6 +106,28 @@ def test_evidence_is_bounded_and_has_a_json_form() -> None:
     assert Trajectory.from_plain(data).evidence == verdict.evidence
     assert len(json.dumps(data["evidence"])) < MAX_CHECKED * 3 * MAX_VALUE
     assert verdict.evidence[0].expected == [{"when": "datetime.date(2026, 1, 1)"}]
+
+
+def test_evidence_of_a_deep_world_and_of_many_expected_values_can_be_sent() -> None:
+    deep: Any = 1
+    for _ in range(190):
+        deep = [deep]
+    pairs = [("rows/*", {"id": number, "text": "x" * 500}) for number in range(300)]
+    rows = {str(number): {"id": -number} for number in range(1, 61)}
+    changes = Evidence(TASK, {"rows": {}}, {"rows": rows, "deep": deep}).changes
+    verdict = changes.expect_exactly(pairs)
+    data = encode({"data": {"trajectory": Trajectory("e", evidence=verdict.evidence).to_plain()}})
+    assert len(data) < 400_000 and decode(data)
+    assert all(len(each.expected) <= MAX_EXPECTED for each in verdict.evidence)
+    (odd,) = Evidence(TASK, {}, {"deep": deep}).changes.expect_exactly({}).evidence
+    assert odd.cut and odd.after == "[" * 190 + "1" + "]" * 190
+
+
+def test_the_first_difference_of_long_texts_is_found_in_linear_time() -> None:
+    same = "x" * 12_000_000
+    changes = Evidence(TASK, {"a": same + "old"}, {"a": same + "new"}).changes
+    (found,) = changes.expect_exactly({"a": same + "other"}).evidence
+    assert found.before.endswith("xold") and found.after.endswith("xnew") and found.expected[0].endswith("xother")
 
 
 def test_a_state_needs_a_world() -> None:

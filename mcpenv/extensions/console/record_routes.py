@@ -219,10 +219,9 @@ class RecordRoutes:
         return await asyncio.to_thread(self._review, request.path_params["episode_id"], given)
 
     def _review(self, name: str, given: dict[str, Any]) -> dict[str, Any] | Response:
-        found = self._index.beside(name)
-        if found["position"] is None:
+        episode = self._index.id_of(name)
+        if episode is None:
             return unknown("no such episode in this server's record")
-        episode = self._index.select()[found["position"] - 1].summary["id"]
         review = review_of({**given, "episode": episode})
         try:
             self._index.reviews.write(review)

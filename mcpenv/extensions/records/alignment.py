@@ -10,7 +10,7 @@ from typing import Any
 from mcpenv.trajectories.episode import OBSERVATIONS, RecordedEpisode
 from mcpenv_client.fingerprint import digest, facts_of_step
 
-MAX_PAIRS = 1_000_000
+MAX_PAIRS = 250_000
 """Maximum pairs of steps that are compared. In longer episodes, steps between equal ends are paired by number."""
 
 ALONE = "only one episode has this step"

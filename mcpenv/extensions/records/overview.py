@@ -19,6 +19,9 @@ BARS, ACROSS, DOWN = 40, 60, 30
 TASKS, ATTEMPTS, GROUPS = 24, 32, 500
 """Maximum tasks of the heat map and of attempts of each, and maximum groups."""
 
+_LARGEST = 1e300
+"""The bins of a histogram end here: a larger value is in the last one."""
+
 GROUP_KEYS = ("value", "episodes", "scored", "mean", "min", "max", "steps", "errors")
 GROUPED_BY = {
     "task": "task_id",
@@ -131,6 +134,7 @@ class _Bins:
 
     def __init__(self, values: Sequence[float], most: int, whole: bool = False) -> None:
         low, high = min(values), max(values)
+        low, high = (max(-_LARGEST, min(_LARGEST, each)) for each in (low, high))
         self._width = _width((high - low) / (most - 1), low, high)
         if whole:
             self._width = max(1.0, self._width)
@@ -147,6 +151,7 @@ class _Bins:
 
     def _number(self, value: float) -> int:
         # An edge belongs to the bin above it, also but for rounding: conditions compare returns in that way.
+        value = max(-_LARGEST, min(_LARGEST, value))
         number = math.floor(value / self._width)
         if reaches(value, (number + 1) * self._width):
             return number + 1
@@ -157,6 +162,6 @@ def _width(least: float, low: float, high: float) -> float:
     if low == high:
         least = 1.0
     # Narrower bins would be below the tolerance by which conditions compare.
-    least = max(least, max(abs(low), abs(high)) * 1e-8)
+    least = max(least, max(abs(low), abs(high)) * 1e-8, 1e-300)
     power = 10.0 ** math.floor(math.log10(least))
     return next((factor * power for factor in (1, 2, 5) if factor * power >= least * (1 - 1e-9)), 10 * power)

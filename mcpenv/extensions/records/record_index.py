@@ -117,13 +117,25 @@ class RecordIndex:
                 known[key] = found
         return found
 
+    def id_of(self, name: str) -> str | None:
+        """Return the id of an episode; None if there is none.
+
+        Args:
+            name: its id, or the ``place`` of its row.
+        """
+        with self._lock:
+            self._refresh()
+            row = self._ids.get(name) or self._places.get(name)
+            return None if row is None else str(row.summary["id"])
+
     def beside(self, name: str, wanted: Condition = EVERYTHING, sort: str = "") -> dict[str, Any]:
         """Return the neighbours of an episode among the matching rows, in their order.
 
         ``position`` counts from 1 and is None if the episode is not among them; ``previous`` and ``next`` are places.
         """
         rows = self.select(wanted, sort)
-        row = self._ids.get(name) or self._places.get(name)
+        with self._lock:
+            row = self._ids.get(name) or self._places.get(name)
         at = next((n for n, each in enumerate(rows) if each is row), None)
         places = {n: rows[n].summary["place"] for n in (() if at is None else (at - 1, at + 1)) if 0 <= n < len(rows)}
         before, after = (None, None) if at is None else (places.get(at - 1), places.get(at + 1))

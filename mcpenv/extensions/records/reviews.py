@@ -5,12 +5,14 @@ Each line of ``reviews.jsonl`` is one review. The last one of a rater stands; ea
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
 import statistics
+import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
@@ -85,6 +87,7 @@ class Reviews:
     def __init__(self, record: Path) -> None:
         self._record = record
         self.file = record / FILE
+        self._lock = threading.Lock()
         self._seen: tuple[int, int, int] | None = None
         self._said: Said = {}
         self.unreadable = 0
@@ -95,19 +98,18 @@ class Reviews:
 
         A link out of the record, a pipe and a file of more than 256 MiB have none.
         """
-        try:
-            path = self.file.resolve(strict=True)
-            status = path.stat()
-            seen = (status.st_ino, status.st_size, status.st_mtime_ns)
-            if seen == self._seen:
-                return self._said
-            inside = path.is_file() and path.is_relative_to(self._record.resolve()) and status.st_size <= MAX_FILE_BYTES
-            text = path.read_bytes() if inside else b""
-        except (OSError, RuntimeError):  # `resolve` raises a RuntimeError for a loop before Python 3.13
-            seen, text = None, b""
-        self._seen = seen
-        self._said = self._of(text)
-        return self._said
+        with self._lock:
+            seen = text = None
+            # `resolve` raises a RuntimeError for a loop before Python 3.13.
+            with contextlib.suppress(OSError, RuntimeError):
+                path = self.file.resolve(strict=True)
+                status = path.stat()
+                seen = (status.st_ino, status.st_size, status.st_mtime_ns)
+                if seen != self._seen and path.is_file() and path.is_relative_to(self._record.resolve()):
+                    text = path.read_bytes() if status.st_size <= MAX_FILE_BYTES else None
+            if seen != self._seen:
+                self._seen, self._said = seen, self._of(text or b"")
+            return self._said
 
     def _of(self, text: bytes) -> Said:
         found: dict[str, dict[str, Review]] = defaultdict(dict)
@@ -129,10 +131,14 @@ class Reviews:
             OSError: it was not written.
         """
         line = json.dumps(review.model_dump(), ensure_ascii=False).encode("utf-8", "replace") + b"\n"
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
         descriptor = os.open(self.file, flags, 0o666)
-        with open(descriptor, "ab") as file:
+        with open(descriptor, "ab+") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
+            end = file.seek(0, os.SEEK_END)
+            if end:
+                file.seek(end - 1)
+                line = line if file.read(1) == b"\n" else b"\n" + line  # a writer was stopped in its line
             file.write(line)
 
 
@@ -197,7 +203,8 @@ def agreements(said: Said) -> list[Agreement]:
 
 def _kappa(pairs: Sequence[tuple[int, int]]) -> float | None:
     """Return Cohen's kappa with quadratic weights (J. Cohen, Psychological Bulletin 70, 1968)."""
-    ones, others = zip(*pairs, strict=True)
-    observed = statistics.fmean((one - other) ** 2 for one, other in pairs)
-    by_chance = statistics.fmean((one - other) ** 2 for one in ones for other in others)
+    ones, others = (Counter(each) for each in zip(*pairs, strict=True))
+    observed = sum((one - other) ** 2 for one, other in pairs) / len(pairs)
+    squares = (n * m * (one - other) ** 2 for one, n in ones.items() for other, m in others.items())
+    by_chance = sum(squares) / len(pairs) ** 2
     return None if by_chance == 0 else 1 - observed / by_chance

@@ -29,6 +29,9 @@ from .reviews import Review, facts_of
 MAX_LENGTH, MAX_DEPTH = 8_000, 50
 """Maximum characters of an expression, and maximum levels of parentheses and ``not``."""
 
+MAX_DIGITS, MAX_TEXTS, MAX_VALUES = 40, 10, 200
+"""Maximum digits of a whole number, texts that are searched for, and values of one `in`."""
+
 Kind = Literal["number", "text", "time"]
 
 FIELDS: dict[str, tuple[Kind, str]] = {
@@ -148,7 +151,10 @@ class OneOf:
 
     def holds(self, row: Row, searched: Searched) -> bool:
         """Return True if it holds for a row."""
-        return any(Compare(self.field, "=", value).holds(row, searched) for value in self.values)
+        if self.field == "return":
+            return any(Compare(self.field, "=", value).holds(row, searched) for value in self.values)
+        value = row.get(FIELDS[self.field][1])
+        return value in self.values or (self.field == "task" and f"{row['split']}/{value}" in self.values)
 
     def __str__(self) -> str:
         return f"{self.field} in ({', '.join(_written(self.field, value) for value in self.values)})"
@@ -266,6 +272,8 @@ def parse(text: str) -> Condition:
     parser = _Parser(text)
     found = parser.either(0)
     parser.end()
+    if len(texts_of(found)) > MAX_TEXTS:
+        raise WhereError(text, 0, [f"at most {MAX_TEXTS} texts to search for"], "found more")
     return found
 
 
@@ -483,6 +491,8 @@ class _Parser:
             values = [self._value(field)]
             while self._accept(",", "operator", ","):
                 values.append(self._value(field))
+                if len(values) > MAX_VALUES:
+                    raise WhereError(self._text, self._next.start, [f"at most {MAX_VALUES} values"], "found more")
             self._need(")", "operator", ")")
             return OneOf(field, tuple(values))
         self.subject = field
@@ -498,9 +508,9 @@ class _Parser:
         at = self._next.start
         if kind == "number":
             number = _number(self._need("a number", "number"))
-            if not math.isfinite(number):
+            if number is None:
                 self.tried = ["a number"]
-                self._refuse(at=at)
+                self._refuse("found one that is too large", at)
             return number
         if kind == "text":
             # A word needs no quotes, nor do dates and numbers, which names may look like.
@@ -512,14 +522,21 @@ class _Parser:
         text = self._accept(name, "time") or _unquoted(self._need(name, "string"))
         try:
             moment = datetime.fromisoformat(text)
-        except ValueError:
+            seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+            datetime.fromtimestamp(seconds, UTC)  # the first and the last day have zones without a time in UTC
+        except (OverflowError, ValueError):
             self.tried = [name]
             self._refuse(f"found {text[:40]!r}", at)
-        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+        return seconds
 
 
-def _number(text: str) -> float:
-    return int(text) if re.fullmatch(r"-?\d+", text) else float(text)
+def _number(text: str) -> float | None:
+    """Return a number; None if it has more digits than JSON's readers take, or is infinite."""
+    whole = re.fullmatch(r"-?\d+", text)
+    if whole is not None:
+        return int(text) if len(text) <= MAX_DIGITS else None
+    number = float(text)
+    return number if math.isfinite(number) else None
 
 
 def _unquoted(text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 import contextlib
 import json
 import os
@@ -20,7 +21,7 @@ from mcpenv.server.app import EnvServer
 from mcpenv.server.control.http import answered
 from mcpenv.server.extension import Access, Extension, ServerRoute
 from mcpenv.targets.target import Target
-from mcpenv.tasks import NoSuchTask
+from mcpenv.tasks import NoSuchTask, TaskSet
 from mcpenv_client.errors import InvalidMessage
 from mcpenv_client.types.tasks import Task
 
@@ -72,7 +73,12 @@ class SavedTasks(Extension):
         self._refuse_known(task.id, file)
         with own_instances():
             found = propose(self._target.make, task, judged=kind != "bug")
-        notes = list(found.notes)
+        notes, cls = list(found.notes), self._target.environment_class
+        if cls is not None and not cls.SUPPORTS_CONCURRENT_SESSIONS:
+            notes.append(
+                "It was played in instances beside yours. SUPPORTS_CONCURRENT_SESSIONS is False, so that your episode "
+                "may have seen their changes."
+            )
         if kind == "bug":
             notes.append(
                 "The calls give the same results again." if found.repeats else "Two plays of the calls differ."
@@ -80,7 +86,7 @@ class SavedTasks(Extension):
         row = json.dumps(_row(found), ensure_ascii=False)
         written = anyway or not found.problems
         if written:
-            _append(file, row)
+            _append(file, row, checked=kind != "bug")
             if kind != "bug" and not self._is_read(file):
                 notes.append(
                     f'The environment does not read {file.name} yet: tasks = TaskSet.from_jsonl("{file.name}").'
@@ -123,12 +129,12 @@ class SavedTasks(Extension):
         with contextlib.suppress(InvalidTasks, NoSuchTask):
             if cls is not None and cls.tasks is not None and cls.tasks.find(task_id):
                 raise _Known(f"the environment has a task {task_id!r} already; give this one another id")
-        text = file.read_text(encoding="utf-8") if file.exists() else ""
-        if text.lstrip()[:1] == "[":
+        lines = file.read_bytes().removeprefix(codecs.BOM_UTF8) if file.exists() else b""
+        if lines.lstrip()[:1] == b"[":
             raise InvalidMessage(
                 f"{file.name} is one array of tasks; lines are added to files of one object a line only"
             )
-        for line in filter(str.strip, text.splitlines()):
+        for line in filter(bytes.strip, lines.split(b"\n")):
             with contextlib.suppress(ValueError):
                 known = json.loads(line)
                 if isinstance(known, dict) and known.get("id") == task_id:
@@ -145,19 +151,45 @@ def _row(found: Proposal) -> dict[str, Any]:
     return found.task.model_dump(mode="json", exclude_unset=True, exclude_none=True)
 
 
-def _append(file: Path, row: str) -> None:
-    """Add a line, so that a reader sees the file before or after it, never a part of it."""
+def _append(file: Path, row: str, *, checked: bool) -> None:
+    """Add a line, so that a reader sees the file before or after it, never a part of it.
+
+    Args:
+        checked: True for a file of tasks. It is written only if all of its lines can be read as tasks.
+
+    Raises:
+        InvalidMessage: one of them cannot.
+    """
     before = file.read_bytes() if file.exists() else b""
     if before and not before.endswith(b"\n"):
         before += b"\n"
-    descriptor, name = tempfile.mkstemp(prefix=f".{file.name}.", suffix=".tmp", dir=file.parent)
+    descriptor, name = tempfile.mkstemp(prefix=f".{file.stem}.", suffix=".jsonl", dir=file.parent)
     try:
         with os.fdopen(descriptor, "wb") as new:
             new.write(before + row.encode() + b"\n")
             new.flush()
             os.fsync(new.fileno())
+        if checked:
+            _read(Path(name), file)
         Path(name).chmod(file.stat().st_mode & 0o777 if file.exists() else 0o644)
         Path(name).replace(file)
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+def _read(new: Path, file: Path) -> None:
+    """Read a file of tasks to its end.
+
+    Raises:
+        InvalidMessage: it holds something else, or names its columns in a way of its own.
+    """
+    try:
+        for _ in TaskSet.from_jsonl(new):
+            pass
+    except InvalidTasks as error:
+        why = str(error).replace(str(new), file.name)
+        raise InvalidMessage(
+            f"not written, because {file.name} could not be read any more: {why}. Correct the task, or add the line to "
+            "the file in its own form"
+        ) from error

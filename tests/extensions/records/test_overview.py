@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from pathlib import Path
 from typing import Any
@@ -141,3 +142,9 @@ def test_every_step_of_every_rollout_is_drawn_once(group: list[tuple[str, float 
     prefixes = {calls[:end] for calls, _ in group for end in range(1, len(calls) + 1)}
     assert sum(step["lanes"] > 0 for lane in seen["lanes"] for step in lane["steps"]) == len(prefixes)
     assert all(0 <= parting["explained"] <= 1 + 1e-9 for parting in seen["partings"])
+
+
+@pytest.mark.parametrize("returns", [[-1.7e308, 1.7e308], [0.0, 5e-324], [1e300, 1e300], [-5e-324, 5e-324]])
+def test_odd_returns_have_bins_too(returns: list[float]) -> None:
+    seen = overview_of([row(str(at), value) for at, value in enumerate(returns)])["returns"]
+    assert sum(seen["counts"]) == 2 and all(map(math.isfinite, (seen["start"], seen["width"])))

@@ -231,3 +231,36 @@ class _Words(MCPEnvironment):
         def say(word: str) -> str:
             """Say a word."""
             return word
+
+
+def test_a_line_that_was_cut_costs_no_later_review(record: Path) -> None:
+    rate(record, "a", "Ann", 1)
+    with (record / FILE).open("ab") as file:
+        file.write(b'{"episode": "b", "ra')  # its writer was stopped
+    rate(record, "c", "Ann", 2)
+    kept = Reviews(record)
+    assert sorted(kept.said()) == ["a", "c"] and kept.unreadable == 1
+
+
+def test_the_rows_of_a_record_without_reviews_are_collected_once(record: Path) -> None:
+    index = RecordIndex(record)
+    assert index.select() is index.select()
+    rate(record, "a", "Ann", 1)
+    selected = index.select()
+    assert selected is index.select() and {row.summary["rating"] for row in selected} == {None, 1.0}
+
+
+def test_a_review_is_of_the_named_episode_while_others_are_recorded(record: Path) -> None:
+    index = RecordIndex(record)
+    place = index.find(parse('id = "b"')).rows[0]["place"]
+    recorded(record, "efgh")
+    assert (index.id_of(place), index.id_of("b"), index.id_of("nobody")) == ("b", "b", None)
+
+
+def test_the_agreement_of_many_ratings_takes_no_time_that_grows_with_their_square() -> None:
+    def review(rater: str, number: int, rating: int) -> Review:
+        return Review(episode=str(number), rater=rater, rating=rating)
+
+    said = {str(n): [review("Ann", n, 1 + n % 5), review("Bob", n, 1 + n // 2 % 5)] for n in range(50_000)}
+    (found,) = agreements(said)  # 2,500,000,000 pairs of ratings
+    assert found.episodes == 50_000 and found.kappa == pytest.approx(0.5)

@@ -228,3 +228,27 @@ def test_the_command_lists_what_fits_and_points_at_a_fault(
         refused = cli("trajectories", "list", "record", "--where", "return < and")
         assert refused.status == 2
         assert "--where: column 10: expected a number, found 'and', in: return < and" in refused.err
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("seed = " + "9" * 400, "a number"),
+        ("seed = " + "9" * 5000, "a number"),
+        ("return > 1e999", "a number"),
+        ('started > "9999-12-31T23:59:59-14:00"', "a time"),
+        ('started > "0001-01-01T00:00:00+01:00"', "a time"),
+        (f"seed in ({', '.join(map(str, range(201)))})", "at most 200 values"),
+        (" and ".join(f'"{number}"' for number in range(11)), "at most 10 texts"),
+    ],
+)
+def test_what_is_too_large_is_refused_at_its_place(text: str, expected: str) -> None:
+    with pytest.raises(WhereError, match=expected):
+        parse(text)
+    completed(text)
+
+
+def test_one_of_several_values_holds_as_each_alone_does() -> None:
+    for text in ('task in ("refund-1", x)', 'task in ("test/refund-1")', "level in (1, 2)", "model in (none)"):
+        assert holds(text) is True, text
+    assert holds("return in (1, 0.30000000000000004)") is True and holds("seed in (1, none)") is False

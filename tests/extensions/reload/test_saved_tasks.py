@@ -183,3 +183,42 @@ def test_the_route_needs_the_control_token(target: Target) -> None:
     )
     with serving(target.factory, config) as url:
         assert httpx.post(f"{url}/console/dev/tasks", json={"kind": "task", "task": TASK}).status_code == 401
+
+
+def test_a_line_that_the_reader_would_refuse_is_not_written_whatever_is_wanted(url: str, folder: Path) -> None:
+    before = (folder / "tasks.jsonl").read_bytes()
+    refused = saved(url, status=422, anyway=True, verifier={"kind": "nope"})
+    assert "could not be read any more" in refused["message"] and "nope" in refused["message"]
+    assert (folder / "tasks.jsonl").read_bytes() == before
+    assert sorted(file.name for file in folder.iterdir() if file.is_file()) == ["environment.py", "tasks.jsonl"]
+
+
+def test_a_file_with_columns_of_its_own_is_left_as_it_is(tmp_path: Path) -> None:
+    folder = tmp_path / "shop"
+    folder.mkdir()
+    columns = 'TaskSet.from_jsonl("tasks.jsonl", columns={"question": "prompt"})'
+    (folder / "environment.py").write_text(CODE.replace('TaskSet.from_jsonl("tasks.jsonl")', columns))
+    own = FIRST.replace('"prompt"', '"question"')
+    (folder / "tasks.jsonl").write_text(own)
+    target = load_target(f"{folder}/environment.py:Shop")
+    config = ServerConfig(console=True, extensions=(functools.partial(SavedTasks, target),))
+    with serving(target.factory, config) as url:
+        assert "in its own form" in saved(url, status=422, anyway=True)["message"]
+    assert (folder / "tasks.jsonl").read_text() == own
+
+
+def test_a_key_with_a_star_has_no_verifier_proposed(folder: Path) -> None:
+    (folder / "environment.py").write_text(CODE.replace("str(len(self.sales) + 1)", '"*"'))
+    target = load_target(f"{folder}/environment.py:Shop")
+    config = ServerConfig(console=True, extensions=(functools.partial(SavedTasks, target),))
+    with serving(target.factory, config) as url:
+        answer = saved(url, id="star")
+    assert "because of its *" in answer["notes"][0] and "verifier" not in json.loads(answer["row"])
+
+
+def test_an_id_of_a_line_with_a_separator_of_unicode_is_known(url: str, folder: Path) -> None:
+    task = {**TASK, "id": "odd", "prompt": "one\u2028two"}
+    (folder / "bugs.jsonl").write_bytes(
+        b"\xef\xbb\xbf" + json.dumps(task, ensure_ascii=False).encode() + b"\n\xff\xfe\n"
+    )
+    assert "odd" in saved(url, "bug", status=409, id="odd")["message"]

@@ -64,7 +64,7 @@ class ChatTokens:
             part = message.get(name)
             if part and (not isinstance(part, str) or part.strip()):
                 less = {**message, name: "" if name == "content" else None}
-                if self._rendered([*messages, _plain(less)], tools) == text:
+                if self._tried([*messages, _plain(less)], tools) == text:
                     raise NotExpressed(f"{what} of an answer")
         if whole[: len(prompt)] != prompt:
             return None
@@ -73,6 +73,13 @@ class ChatTokens:
             cut = choice.get("finish_reason") == "length"
             written = written[: len(written) - written[::-1].index(end) - cut]
         return prompt, written
+
+    def _tried(self, messages: list[dict[str, Any]], tools: Any) -> Any:
+        """Return the text of a conversation that no model has said; None if the template refuses it."""
+        try:
+            return self._rendered(messages, tools)
+        except Exception:  # noqa: BLE001 - a template is a program, and raises what it likes
+            return None
 
     def _rendered(self, messages: list[dict[str, Any]], tools: Any) -> Any:
         return self._tokenizer.apply_chat_template(

@@ -87,6 +87,10 @@ def _propose_verifier(found: Proposal, one: Play, other: Play, named: bool) -> N
     if not changes:
         found.notes.append("No verifier can be proposed: the calls change nothing in the world.")
         return
+    odd = next((change for change in changes if any("*" in part for part in change.path)), None)
+    if odd is not None:
+        found.notes.append(f"No verifier can be proposed: a pattern cannot name {odd.where} alone, because of its *.")
+        return
     expected: dict[str, Any] = {}
     for change in changes:
         twin = again.get(change.path, change)
