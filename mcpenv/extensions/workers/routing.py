@@ -85,7 +85,7 @@ def destination(method: str, path: str, query: bytes, headers: Headers) -> Desti
     if path == "/state":
         given = parse_qs(query.decode("latin-1")).get("session_id")
         return PLACED if given is None else _tagged(given[0])
-    if path == "/sessions":
+    if path in ("/sessions", "/console/api/sessions"):
         return PLACED if method == "POST" else ANYBODY
     if path == "/sessions/events":
         return ANYBODY

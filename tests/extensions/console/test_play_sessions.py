@@ -92,6 +92,15 @@ def test_the_only_session_gives_way_once_its_page_has_left() -> None:
             assert httpx.get(f"{url}/sessions/{session}").status_code == 404
 
 
+def test_sessions_that_were_left_give_way_to_a_client_that_waits_for_any_worker() -> None:
+    with serving(World, ServerConfig(console=True), max_concurrent_envs=2, workers=2) as url:
+        for _ in range(2):
+            with joined(url, opened(url)) as socket:
+                asked(socket, "reset", {})
+        with EnvClient(url).sync() as other:
+            assert other.reset().info["episode_id"]
+
+
 def test_the_log_of_a_running_call_is_told_and_the_call_is_cancelled() -> None:
     with serving(Slow, ServerConfig(console=True)) as url:
         session = opened(url)

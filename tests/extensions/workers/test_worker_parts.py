@@ -72,6 +72,7 @@ def head(line: str, *fields: str) -> bytes:
         (head(f"GET /state?session_id={ID}"), Kind.WORKER, OWN),
         (head("GET /state"), Kind.PLACED, ""),
         (head("POST /sessions"), Kind.PLACED, ""),
+        (head("POST /console/api/sessions"), Kind.PLACED, ""),
         (head("GET /sessions"), Kind.ANYBODY, ""),
         (head(f"DELETE /sessions/{ID}"), Kind.WORKER, OWN),
         (head("DELETE /sessions/service"), Kind.NAMED, "service"),
