@@ -758,3 +758,274 @@ type Signer = (way: "in" | "out", body: Plain, refuse: (why: string) => void) =>
 
 /** Waits for a time. */
 type Waiter = (milliseconds: number, signal: AbortSignal) => Promise<void>;
+
+/** Returns the address of a path such as `sessions/abc`, relative to the server's base. Empty parts of the query are left out. */
+type AddressReader = (path: string, query?: AskOptions["query"]) => URL;
+
+/** Asks the server and returns the JSON of its answer. Throws an ApiError if it refuses or does not answer. After a 401 the page shows the login form. */
+type Asker = (path: string, options?: AskOptions) => Promise<any>;
+
+/** Returns the path of a recorded episode. `base` is that of its record. */
+type RecordPath = (id: string, base?: string) => string;
+
+/** Returns the event of a block of lines; null for a comment. */
+type EventReader = (block: string) => StreamEvent | null;
+
+type Sender = (path: string, options: AskOptions, accept: string) => Promise<Response>;
+
+/** Throws an error of the browser if `signal` has aborted, else an ApiError. */
+type Unanswered = (error: unknown, signal?: AbortSignal) => never;
+
+type RefusalReader = (path: string, response: Response) => Promise<Error>;
+
+/** Returns the configuration of an MCP client. */
+type Config = (name: string, url: string) => object;
+
+/** Returns a value as a text. */
+type Writer = (value: unknown) => string;
+
+/** Returns the changes from one JSON value to another, in the order of the later one. Arrays are compared by index. */
+type Differ = (before: unknown, after: unknown, path?: string) => Change[];
+
+/** Draws the charts of an episode. */
+type ChartsWriter = (steps: Step[], frame: Frame, turns?: ModelTurn[] | null) => void;
+
+/** Returns the rewards of an episode in order. A reward without parts is its own part. */
+type PointsReader = (steps: Step[], frame: Frame) => Point[];
+
+/** Puts a chart over an axis of steps. */
+type AxisMaker = (svg: SVGElement, cursor: Cursor, name: string) => Child[];
+
+/** Makes an element of SVG. */
+type ShapeMaker = (tag: string, attributes: Record<string, string | number>) => SVGElement;
+
+/** Makes the element of a content block. `blobs` is the path of the record's blobs. */
+type ContentMaker = (block: Block, blobs?: string) => HTMLElement;
+
+/** Makes a text as it is, with a button that copies it. `name` says what it is, for screen readers. */
+type CodeMaker = (text: string, name: string) => HTMLElement;
+
+/** Returns a text with its marks as elements. */
+type Inline = (text: string) => Child[];
+
+/** Puts children into an element, texts as text. */
+type Filler = (element: Element, ...children: Child[]) => void;
+
+type LinkMaker = (href: string, ...children: Child[]) => HTMLAnchorElement;
+
+type Teller = (element: Element, text: string) => void;
+
+/** Makes a button that copies a text. `name` says what is copied, for screen readers. */
+type CopyMaker = (text: string, name: string) => HTMLButtonElement;
+
+/** Makes tables with their headings. `base` is the path of the record; that of the list, if episodes name their evaluation. */
+type TablesMaker = (tables: RunTable[], base: string) => Child[];
+
+/** Makes the bars of the parts of a reward. `range` is that of the task. */
+type PartsMaker = (parts: Map<string, number>, range: number[] | undefined) => Child;
+
+type EvidenceRow = (change: CheckedChange) => Child[];
+
+/** Makes a value; of an object each key, those marked that are not as expected. */
+type ValueMaker = (value: unknown, expected: unknown) => HTMLElement;
+
+type Comparison = (one: unknown, other: unknown) => boolean;
+
+type MarkTest = (value: unknown, name: string) => boolean;
+
+/** Sets a member, also one named `__proto__`. */
+type Setter = (object: Plain, name: string, value: unknown) => void;
+
+/** Returns a number with at most six digits. `none` is the text for no value. */
+type NumberWriter = (value: number | null | undefined, none?: string) => string;
+
+/** Returns a moment in the reader's time zone, from the seconds since the epoch. */
+type MomentWriter = (seconds: number | null | undefined) => string;
+
+/** Returns a task with its split. */
+type TaskWriter = (task: { id: string; split?: string } | null | undefined) => string;
+
+/** Returns a count with its noun, whose plural has an s. */
+type CountWriter = (count: number, noun: string) => string;
+
+/** Returns the texts that are there, with a comma between them. */
+type ListWriter = (...texts: (string | null | undefined | false)[]) => string;
+
+/** Returns how an episode has ended. */
+type EndWriter = (outcome: { terminated?: boolean; truncated?: boolean }, otherwise: string) => string;
+
+/** Returns a function that asks for `work` in the next frame of the browser. A hidden page has no frames: the work waits until it is shown. */
+type FrameAsker = (work: () => void, signal: AbortSignal) => () => void;
+
+/** Calls a function when its key is pressed, unless the visitor is typing. A page's keys, on the document, come before those of the shell, on the window. */
+type KeyListener = (keys: Record<string, () => void>, signal: AbortSignal, at?: Document | Window) => void;
+
+type ConstantMaker = (value: unknown) => Field;
+
+/** Returns what is made of the values of a form. If one of them is none, it says so. */
+type Attempt = <T>(problem: HTMLElement, refusal: string, read: () => T) => T | undefined;
+
+/** Reads all fields, so that every fault is marked. Then it throws the first one. */
+type EveryReader = <T>(reads: (() => T)[]) => T[];
+
+type PatternTest = (value: string, pattern: string) => boolean;
+
+/** Shows the sessions until the page is left. */
+type SessionsPage = (root: HTMLElement, signal: AbortSignal) => Promise<void>;
+
+/** Asks who the visitor is, then shows the page of the address. A server that has `refused` a signed-in visitor is not asked again. */
+type Starter = (refused?: boolean) => Promise<void>;
+
+/** Returns the first number of a JSON text that a browser cannot hold. */
+type RoundedFinder = (text: string) => string | undefined;
+
+/** Returns the value of a JSON text. Throws a SyntaxError if it is none. */
+type JsonReader = (text: string) => any;
+
+/** Returns the JSON text of a value that `read` returned. */
+type JsonWriter = (value: unknown, indent?: number) => string | undefined;
+
+/** Returns the path of a task's page. `name` has its split. */
+type TaskPath = (base: string, name: string, where?: string) => string;
+
+/** Parts of a condition, by name. */
+type Parts = Record<string, string | number>;
+
+type HistogramMaker = (bars: NonNullable<OverviewAnswer["returns"]>, unscored: number) => HTMLElement;
+
+type ScatterMaker = (grid: NonNullable<OverviewAnswer["scatter"]>) => HTMLElement;
+
+/** Returns the parts of a condition for what is dragged over, from 0 to 1. */
+type BoundsReader = (field: string, bins: Bins, from: number, to: number) => Parts;
+
+/** Returns the function of edges, without the rest that multiplying leaves. */
+type EdgesReader = (bins: Bins) => (at: number) => number;
+
+/** Does something with the session. What is asked meanwhile is refused, and the visitor reads why. Returns false if it was not done. */
+type AloneDoer = (
+  what: string,
+  work: (session: import("./static/socket.js").Session) => Promise<void>,
+  refuse: (error: import("./static/api.js").ApiError) => void,
+) => Promise<boolean>;
+
+/** Shows a card as the result. */
+type ResultWriter = (title: string, ...children: Child[]) => void;
+
+/** Says why the episode is another one, and offers its calls. */
+type Offer = (why: string, calls: Call[]) => void;
+
+/** Shows the form of a tool, the first one if there is none of that name. `chosen` is true if the visitor chose it. */
+type ToolSelector = (name: string, values?: Plain, chosen?: boolean) => void;
+
+/** Makes a call for the view; null if it was not made. */
+type ViewCaller = (call: Call) => Promise<Result | null>;
+
+/** Returns the environment's own actions as tools are described, from the schema of all actions. */
+type ActionsReader = (schema: Schema) => Tool[];
+
+/** Returns the step that an answer tells of. */
+type PlayedStep = (played: Played, number: number) => Step;
+
+/** Returns the steps of an episode, with the observations of own actions. */
+type StepsReader = (episode: Episode) => Step[];
+
+type FactsMaker = (episode: Episode, base: string) => HTMLElement;
+
+/** Applies the filters, and what is changed. */
+type Applier = (change?: { where?: string; sort?: string }) => void;
+
+type HeadMaker = (columns: [string, string, string?][]) => HTMLElement;
+
+type GroupsWriter = (answer: NonNullable<OverviewAnswer["groups"]>) => void;
+
+type Picker = (id: string, wanted: boolean) => void;
+
+/** Makes a row without what takes long. */
+type RowMaker = (index: number) => HTMLElement;
+
+/** Adds the rest to a row, once. */
+type RowCompleter = (row: Element, index: number) => void;
+
+/** Completes the row of an index, brings it into view, and returns it; null if there is none. */
+type RowShower = (index: number, block: ScrollLogicalPosition) => HTMLElement | null;
+
+/** Shows a call until `signal` aborts. */
+type RunningCard = (
+  place: HTMLElement,
+  name: string,
+  session: import("./static/socket.js").Session,
+  signal: AbortSignal,
+) => Promise<void>;
+
+/** Returns a task without its id. */
+type TaskMaker = (kind: string, played: PlayedEpisode, prompt: string, expected: string) => Plain;
+
+/** Returns the members of a union, null too; none if the resolved schema is no union. */
+type MembersReader = (schema: Schema, root: Schema) => Schema[];
+
+/** Returns the schema of an object without some of its properties. */
+type SchemaCutter = (schema: Schema, names: string[]) => Schema;
+
+type ReferenceReader = (reference: string, root: Schema) => Schema;
+
+type Merger = (one: Schema, other: Schema) => Schema;
+
+/** Opens a new session. Throws an ApiError if the server does not answer or refuses. */
+type SessionOpener = (
+  onLost: (error: import("./static/api.js").ApiError) => void,
+) => Promise<import("./static/socket.js").Session>;
+
+/** Sends a frame and returns the `data` of its answer. The session is joined first, if no socket holds it. Throws an ApiError if the server refuses the frame or the session ends first. */
+type FrameSender = <T extends string>(type: T, data?: unknown) => Promise<AnswerTo<T>>;
+
+/** Makes the heading of a step: its number, call, reward, and what is unusual. */
+type StepHeadMaker = (step: Step, number: number) => HTMLElement;
+
+type SameTest = (text: string, value: unknown) => boolean;
+
+/** Makes a table of the changes of a value since an earlier one. */
+type ChangesMaker = (earlier: Earlier, value: unknown) => HTMLElement;
+
+/** Makes a table of changes. `names` are those of the two sides. */
+type ChangeTable = (found: Change[], names?: string[]) => HTMLElement;
+
+/** Begins an episode. */
+type Beginner = (trajectory: Pick<Trajectory, "observation" | "dropped">) => void;
+
+type ChipMaker = (step: Chip, href: string) => HTMLElement;
+
+type Cutter = (text: string, most: number) => string;
+
+type ToolCardMaker = (tool: Tool, onCall: (value: Plain) => Promise<void>) => ToolCard;
+
+/** Shows tools. `open` is the name of the one whose form is shown. */
+type ToolsWriter = (tools: Tool[], open: string) => void;
+
+type ToolGroup = (name: string, tools: Tool[]) => HTMLElement;
+
+type TurnFacts = (turn: ModelTurn, number: number | undefined) => string;
+
+type PartMaker = (part: MessagePart, tokens?: TurnTokens) => Child;
+
+type BlockMaker = (block: string) => HTMLElement;
+
+type TurnMaker = (turn: ModelTurn, index: number, onStep: OnStep) => HTMLElement;
+
+type TurnBody = (turn: ModelTurn, onStep: OnStep) => Child[];
+
+/** Reads the HTML of a `ui://` resource; null if an episode's MCP address does not give it to this page. */
+type ViewReader = (url: string, uri: string) => Promise<string | null>;
+
+/** Tells the view of a call. */
+type CallTeller = (call: Call, result: Result) => void;
+
+/** Notifies the view once it is ready. */
+type Notifier = (name: string, params: unknown) => void;
+
+/** Asks something of the session, and says why if it is not done. */
+type Orderer = (what: string, options: AskOptions) => Promise<void>;
+
+type EpisodeBeginner = (episode: string, trajectory: Trajectory) => void;
+
+/** Returns a condition that holds if both do. */
+type Joiner = (one: string, other: string) => string;

@@ -22,11 +22,7 @@ export class ApiError extends Error {
 	}
 }
 
-/**
- * Return the address of a path relative to the server's base.
- * @param {string} path such as `sessions/abc`
- * @param {AskOptions["query"]} [query] without the empty ones
- */
+/** @type {AddressReader} */
 export function address(path, query = {}) {
 	const url = new URL(path.replace(/^\/+/, ""), BASE);
 	for (const [name, value] of Object.entries(query)) {
@@ -35,13 +31,7 @@ export function address(path, query = {}) {
 	return url;
 }
 
-/**
- * Ask the server and return the JSON of its answer.
- * @param {string} path
- * @param {AskOptions} [options]
- * @returns {Promise<any>}
- * @throws {ApiError} if it refuses or does not answer. After a 401 the page shows the login form.
- */
+/** @type {Asker} */
 export async function ask(path, options = {}) {
 	const response = await send(path, options, "application/json");
 	try {
@@ -51,13 +41,13 @@ export async function ask(path, options = {}) {
 	}
 }
 
-/** Return the path of a recorded episode. @param {string} id @param {string} [base] the path of its record */
+/** @type {RecordPath} */
 export const recordPath = (id, base = "records") => `${base}/${encodeURIComponent(id)}`;
 
-/** Return a recorded episode. @type {RecordReader} */
+/** @type {RecordReader} */
 export const recorded = (path, signal) => ask(path, { signal });
 
-/** Read an event stream until it ends or `signal` aborts. @type {StreamReader} @throws {ApiError} if it is refused */
+/** @type {StreamReader} */
 export async function stream(path, onEvent, { signal, lastEventId }) {
 	const headers = lastEventId ? { "Last-Event-ID": lastEventId } : undefined;
 	const response = await send(path, { signal, headers }, "text/event-stream");
@@ -79,7 +69,7 @@ export async function stream(path, onEvent, { signal, lastEventId }) {
 	}
 }
 
-/** Return the event of a block of lines; null for a comment. @param {string} block @returns {StreamEvent | null} */
+/** @type {EventReader} */
 function parseEvent(block) {
 	let id = "";
 	let event = "message";
@@ -94,7 +84,7 @@ function parseEvent(block) {
 	return data.length ? { id, event, data: read(data.join("\n")) } : null;
 }
 
-/** @param {string} path @param {AskOptions} options @param {string} accept */
+/** @type {Sender} */
 async function send(path, { method = "GET", query, body, signal, headers }, accept) {
 	/** @type {Response} */
 	let response;
@@ -112,12 +102,12 @@ async function send(path, { method = "GET", query, body, signal, headers }, acce
 	throw await refusal(path, response);
 }
 
-/** @param {unknown} error of the browser @param {AbortSignal} [signal] @returns {never} */
+/** @type {Unanswered} */
 function unanswered(error, signal) {
 	throw signal?.aborted ? error : new ApiError("The server does not answer. Is it running?", "CONNECTION_FAILED", 0);
 }
 
-/** @param {string} path @param {Response} response */
+/** @type {RefusalReader} */
 async function refusal(path, response) {
 	const text = await response.text();
 	/** @type {Plain} */

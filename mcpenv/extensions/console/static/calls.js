@@ -2,10 +2,9 @@
 
 import { written } from "./numbers.js";
 
-/** The variable that has the control token. */
 const TOKEN = "MCPENV_CONTROL_TOKEN";
 
-/** Write a program in Python. @type {ProgramWriter} */
+/** @type {ProgramWriter} */
 export function asPython(base, reset, calls, guarded) {
 	const lines = calls.map((call) => `    step = env.${call.own ? `step(${python(actionOf(call))})` : `call_tool(${python(call.name)}, ${python(call.arguments)})`}`);
 	return [
@@ -33,10 +32,10 @@ export const actionOf = (call) => (call.own ? { ...call.arguments, type: call.na
 /** Return the entry of a task's `oracle`. @param {Call} call */
 export const asOracle = (call) => json({ tool_name: call.name, arguments: call.arguments });
 
-/** Return the configuration of an MCP client. @param {string} name @param {string} url */
+/** @type {Config} */
 export const mcpConfig = (name, url) => ({ mcpServers: { [name]: { type: "http", url } } });
 
-/** Return a JSON value as a Python literal. @param {unknown} value @returns {string} */
+/** @type {Writer} */
 function python(value) {
 	if (value === null || value === undefined) return "None";
 	if (typeof value === "boolean") return value ? "True" : "False";

@@ -1,12 +1,6 @@
 /** What changed between two states, by path. */
 
-/**
- * Return the changes from one JSON value to another, in the order of the later one. Arrays are compared by index.
- * @param {unknown} before
- * @param {unknown} after
- * @param {string} [path]
- * @returns {Change[]}
- */
+/** @type {Differ} */
 export function changes(before, after, path = "") {
 	if (JSON.stringify(before) === JSON.stringify(after)) return [];
 	if (!nested(before) || !nested(after) || Array.isArray(before) !== Array.isArray(after)) return [{ path, before, after }];

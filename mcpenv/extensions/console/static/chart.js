@@ -23,7 +23,7 @@ export class Charts {
 		this.element = el("details.card", { open, ontoggle: () => this.#draw() }, el("summary", "Charts"), this.body);
 	}
 
-	/** Draw an episode. Call it once a frame. @param {Step[]} steps @param {Frame} frame @param {ModelTurn[] | null} [turns] */
+	/** Call it once a frame. @type {ChartsWriter} */
 	draw(steps, frame, turns) {
 		this.#shown = [steps, frame, turns ?? []];
 		this.#draw();
@@ -42,7 +42,7 @@ export class Charts {
 	}
 }
 
-/** Return the rewards of an episode in order. A reward without parts is its own part. @param {Step[]} steps @param {Frame} frame */
+/** @type {PointsReader} */
 function pointsOf(steps, frame) {
 	/** @type {Point[]} */
 	const points = [];
@@ -118,14 +118,14 @@ function partsChart(points, onStep) {
 		listText(`reward ${numberText(value)}`, ...[...parts].map(([name, each]) => `${name} ${numberText(each)}`))).join("; "), onStep));
 }
 
-/** Return the values of columns, and what shows their steps. @type {CursorMaker} */
+/** @type {CursorMaker} */
 function cursorOf(columns, valueOf, onStep) {
 	return { count: columns.length, text: (index) => `${[...new Set([columns[index]?.[0]?.label, columns[index]?.at(-1)?.label])].join(" to ")}: ${valueOf(columns[index] ?? [])}`,
 		tick: (index) => /^\d+|\w+/.exec(columns[index]?.[0]?.label ?? "")?.[0] ?? "",
 		choose: onStep && ((index) => onStep(columns[index]?.find(({ step }) => step >= 0)?.step ?? -1)) };
 }
 
-/** Put a chart over an axis of steps. @param {SVGElement} svg @param {Cursor} cursor @param {string} name */
+/** @type {AxisMaker} */
 function pointed(svg, { count, text, tick, choose }, name) {
 	const said = el("p.muted.values", `Point at the chart${choose ? "; a click leads to the step" : ""}.`);
 	const line = el("div.cursor", { hidden: true });
@@ -145,7 +145,7 @@ function pointed(svg, { count, text, tick, choose }, name) {
 	return [plot, el("div.axis", tick(0), axis, tick(count - 1)), said];
 }
 
-/** Return the time of tools, of scoring and of the model, and what is left of the episode. Scoring takes 0 s in older records. @type {TimeChart} */
+/** @type {TimeChart} */
 function timeChart(steps, frame, turns) {
 	const start = frame.started_at || steps[0]?.started_at;
 	if (!start || !steps.length) return null;
@@ -192,7 +192,7 @@ function figure(title, description, range, shapes, height, legend = [], table, c
 		muted(description), table && foldedLater("details", el("summary", "As a table"), table));
 }
 
-/** Return an element of SVG. @param {string} tag @param {Record<string, string | number>} attributes */
+/** @type {ShapeMaker} */
 export function shape(tag, attributes) {
 	const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
 	for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, String(value));
@@ -202,7 +202,7 @@ export function shape(tag, attributes) {
 /** @param {(value: number) => string} y */
 const zero = (y) => shape("line", { x1: 0, x2: WIDTH, y1: y(0), y2: y(0), class: "zero" });
 
-/** Return rewards in at most `COLUMNS` groups. @param {Point[]} points at least one */
+/** @param {Point[]} points at least one */
 function columnsOf(points) {
 	const size = Math.ceil(points.length / COLUMNS);
 	return Array.from({ length: Math.ceil(points.length / size) }, (_, index) => points.slice(index * size, (index + 1) * size));

@@ -9,7 +9,7 @@ import { stepsOf } from "./record.js";
 import { addStepBody, changeTable, stepHead } from "./step.js";
 import { LazyRows } from "./rows.js";
 
-/** Show two episodes. @type {ComparisonPage} */
+/** @type {ComparisonPage} */
 export async function showComparison(id, other, { root, base }, signal) {
 	const sides = await Promise.all([id, other].map(async (name) => {
 		const { episode, hashes } = await recorded(recordPath(name, base), signal);

@@ -10,7 +10,7 @@ const SOUND = /^audio\/(mpeg|mp[34]|(x-)?wave?|ogg|webm|aac|flac)$/;
 const LINE = 60;
 const BASE64 = /^[A-Za-z0-9+/=\s]*$/;
 
-/** Return a content block. @param {Block} block @param {string} [blobs] the path of the record's blobs */
+/** @type {ContentMaker} */
 export function contentOf(block, blobs = "") {
 	const { type, blob, ref = blob === undefined ? undefined : blobs + encodeURIComponent(blob) } = block;
 	if (type === "text") return textOf(block.text ?? "");
@@ -37,18 +37,18 @@ export function textOf(text) {
 	return codeOf(text, "text");
 }
 
-/** Return a value as indented JSON. @param {unknown} value */
+/** @param {unknown} value */
 export function jsonOf(value) {
 	const short = written(value) ?? "undefined";
 	return codeOf(short.length > LINE ? written(value, 2) ?? "" : short, "JSON");
 }
 
-/** Return a text as it is, with a button that copies it. @param {string} text @param {string} name what it is, for screen readers */
+/** @type {CodeMaker} */
 export function codeOf(text, name) {
 	return el("div.block", region("pre", name, ...coloured(text)), copyButton(text, name));
 }
 
-/** Return a text with the colours that a terminal would show, without what else tells a terminal something. @param {string} text @returns {Child[]} */
+/** Return a text in the colours of a terminal, without its other codes. @type {Inline} */
 function coloured(text) {
 	if (!text.includes("\x1b")) return [text];
 	/** @type {string[]} */
@@ -74,7 +74,7 @@ function resourceOf({ uri, mimeType, text, blob = "" }) {
 		: mediaOf(mimeType, blob, muted(`${mimeType ?? "bytes"}, ${blob.length} base64 characters`)));
 }
 
-/** Return an image or a sound. @type {MediaMaker} */
+/** @type {MediaMaker} */
 function mediaOf(declared = "", data = "", otherwise, ref) {
 	const type = declared.toLowerCase().split(";")[0]?.trim() ?? "";
 	const src = ref !== undefined ? address(ref).href : BASE64.test(data) && `data:${type};base64,${data}`;
@@ -84,7 +84,7 @@ function mediaOf(declared = "", data = "", otherwise, ref) {
 	return otherwise;
 }
 
-/** Show an image over the page, until it is clicked or Escape is pressed. @param {string} src */
+/** Show an image over the page. @param {string} src */
 function enlarge(src) {
 	const dialog = el("dialog.lightbox", { "aria-label": "Image" }, el("img", { src, alt: "Image returned by the environment" }));
 	dialog.addEventListener("click", () => dialog.close());

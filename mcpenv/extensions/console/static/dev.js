@@ -8,7 +8,7 @@ import { after } from "./frame.js";
 /** The most milliseconds before an attempt to connect again. */
 const MOST = 2000;
 
-/** Follow the code until `signal` aborts. Return at once from a server that does not reload. @type {CodeFollower} */
+/** @type {CodeFollower} */
 export async function followCode(place, onReload, signal) {
 	let known = "";
 	let pause = 0;

@@ -26,45 +26,45 @@ export function el(selector, first, ...children) {
 	return element;
 }
 
-/** Append children, texts as text. @param {Element} element @param {...Child} children */
+/** @type {Filler} */
 export function add(element, ...children) {
 	for (const child of children) {
 		if (child != null && child !== false) element.append(child instanceof Node ? child : String(child));
 	}
 }
 
-/** Return a paragraph that matters less. @param {...Child} children */
+/** @param {...Child} children */
 export const muted = (...children) => el("p.muted", ...children);
 
-/** Return sentences as a list; null if there are none. @param {string[] | undefined} sentences */
+/** @param {string[] | undefined} sentences */
 export const listOf = (sentences) => (sentences?.length ? el("ul", ...sentences.map((sentence) => el("li", sentence))) : null);
 
-/** Return the text of an error. @param {unknown} error */
+/** @param {unknown} error */
 export const messageOf = (error) => (error instanceof Error ? error.message : String(error));
 
-/** Return a place that scrolls by itself, also by the keyboard. @type {RegionMaker} */
+/** @type {RegionMaker} */
 export const region = (selector, name, ...children) => el(selector, { tabindex: "0", role: "region", "aria-label": name }, ...children);
 
-/** Return a card. @type {CardMaker} */
+/** @type {CardMaker} */
 export const cardOf = (name, ...children) => el("section.card", { "aria-label": name }, ...children);
 
-/** Return the head of a table. @param {[head: Child, style?: string][]} columns */
+/** @param {[head: Child, style?: string][]} columns */
 export const headOf = (columns) =>
 	el("thead", el("tr", { "aria-rowindex": 1 }, ...columns.map(([head, style]) => el("th", { scope: "col", class: style }, head))));
 
-/** Return a table whose first column names the rows. @type {TableMaker} */
+/** @type {TableMaker} */
 export function tableOf(name, heads, rows, style) {
 	return region("div.scroll", name, el("table", headOf(heads.map((head, column) => [head, column ? style : undefined])),
 		el("tbody", ...rows.map(([head, ...cells]) => el("tr", el("th", { scope: "row" }, head),
 			...cells.map((cell) => el("td", { class: style }, cell)))))));
 }
 
-/** Return an input under its label. @type {LabelMaker} */
+/** @type {LabelMaker} */
 export function labelled(label, input, ...children) {
 	return el("div.field", el("label", { for: input.id }, label), input, ...children);
 }
 
-/** Return a form, which Ctrl+Enter sends from any field. @type {FormMaker} */
+/** Ctrl+Enter sends it from any field. @type {FormMaker} */
 export function formOf(selector, properties, onSubmit, ...children) {
 	const form = el(selector, { ...properties, onsubmit: (/** @type {Event} */ event) => {
 		event.preventDefault();
@@ -77,30 +77,30 @@ export function formOf(selector, properties, onSubmit, ...children) {
 	return form;
 }
 
-/** Return a place for the text of an error, which screen readers read out. @type {AlertMaker} */
+/** @type {AlertMaker} */
 export function alertOf(properties, ...children) {
 	return el("p.error", { role: "alert", ...properties }, ...children);
 }
 
-/** Return children that are shown when their heading is opened. @type {CardMaker} */
+/** @type {CardMaker} */
 export const folded = (heading, ...children) => el("details", el("summary", heading), ...children);
 
-/** Return `details` whose children are made when they are opened first. @type {FoldMaker} */
+/** @type {FoldMaker} */
 export function foldedLater(selector, summary, make) {
 	const details = el(selector, { ontoggle: () => details.open && details.childElementCount === 1 && add(details, ...make()) }, summary);
 	return details;
 }
 
-/** Return a link. @param {string} href @param {...Child} children */
+/** @type {LinkMaker} */
 export const link = (href, ...children) => el("a", { href }, ...children);
 
-/** Replace the children of an element. @param {Element} element @param {...Child} children */
+/** Replace the children. @type {Filler} */
 export function fill(element, ...children) {
 	element.replaceChildren();
 	add(element, ...children);
 }
 
-/** Replace the children of an element, and keep the keyboard at the same id or button. @param {Element} element @param {...Child} children */
+/** Replace the children, and keep the keyboard at the same id or button. @type {Filler} */
 export function refill(element, ...children) {
 	const focused = element.contains(document.activeElement) ? document.activeElement : null;
 	const at = [...element.querySelectorAll("button")].findIndex((each) => each === focused);
@@ -109,17 +109,17 @@ export function refill(element, ...children) {
 	same?.focus({ preventScroll: true });
 }
 
-/** Show a text, unless it is there: screen readers would read it again. @param {Element} element @param {string} text */
+/** Show a text, unless it is there: screen readers would read it again. @type {Teller} */
 export function tell(element, text) {
 	if (element.textContent !== text) fill(element, text);
 }
 
-/** Return a button that submits nothing. @type {ButtonMaker} */
+/** @type {ButtonMaker} */
 export function button(text, onclick, properties = {}) {
 	return el("button", { type: "button", onclick, ...properties }, text);
 }
 
-/** Return a button that copies a text. @param {string} text @param {string} name what is copied, for screen readers */
+/** @type {CopyMaker} */
 export function copyButton(text, name) {
 	return button("Copy", async () => {
 		try {

@@ -24,7 +24,7 @@ export async function page(context, signal) {
 		cardOf("Report", ...notes.map((note) => el("p.warn", note)), ...tablesOf(tables, base)));
 }
 
-/** Show the list, and the two evaluations that the address names. @type {Page} */
+/** @type {Page} */
 async function showList({ root, base, query }, signal) {
 	/** @type {{runs: Run[], left_out: LeftOut[]}} */
 	const { runs, left_out: leftOut } = await ask(base, { signal });
@@ -55,7 +55,7 @@ async function showList({ root, base, query }, signal) {
 	}
 }
 
-/** Return the tables with their headings. @param {RunTable[]} tables @param {string} base the path of the record; of the list, if episodes name their evaluation */
+/** @type {TablesMaker} */
 function tablesOf(tables, base) {
 	return tables.flatMap(({ title, heads, rows, style }) => [el("h2", title), tableOf(title, heads, rows.map((cells) => cells.map((cell) =>
 		typeof cell === "string" ? cell : el("span.bar", ...cell.map(({ id, text, name, run, style: mark }) =>

@@ -4,11 +4,11 @@ import { changes } from "./changes.js";
 import { cardOf, el, listOf, muted, tableOf } from "./dom.js";
 import { numberText } from "./format.js";
 import { written } from "./numbers.js";
+import { isPlain } from "./schema.js";
 
 /** Return the evidence of an episode's end; null if it has none. @param {Trajectory} trajectory */
 export function evidenceOf(trajectory) {
 	const { verified, evidence = [], problems = [], changes: told = [], task, steps, end_reward: end } = trajectory;
-	const [floor, full] = task?.reward_range ?? [0, 1];
 	/** @type {Map<string, number>} */
 	const parts = new Map();
 	for (const reward of [...steps.map((step) => step.reward), end]) {
@@ -16,21 +16,22 @@ export function evidenceOf(trajectory) {
 	}
 	if (!verified && !problems.length && !parts.size) return null;
 	const wrong = evidence.filter(({ passed }) => passed === false).length;
-	return cardOf("Why this reward", el("h2", "Why this reward"), partsOf(parts, floor, full), listOf(problems),
+	return cardOf("Why this reward", el("h2", "Why this reward"), partsOf(parts, task?.reward_range), listOf(problems),
 		evidence.length > 0 ? tableOf("Evidence", ["Where", "Before", "Expected", "Actual", ""], evidence.map(rowOf))
 			: told.length > 0 ? listOf(told) : verified && muted("Nothing in the world changed that is known."),
 		wrong > 0 && evidence.length > wrong && muted(`${wrong} of ${evidence.length} places are wrong; they stand first.`));
 }
 
-/** @param {Map<string, number>} parts @param {number} floor @param {number} full */
-function partsOf(parts, floor, full) {
+/** @type {PartsMaker} */
+function partsOf(parts, range) {
+	const [floor = 0, full = 1] = range ?? [];
 	const most = Math.max(full, ...parts.values());
 	const least = Math.min(floor, ...parts.values());
 	return parts.size > 0 && el("dl.facts", ...[...parts].flatMap(([name, value]) => [el("dt", name), el("dd.row",
-		el("meter", { min: least, max: most, value, "aria-label": name }), el("span", `${numberText(value)} of ${numberText(floor)} to ${numberText(full)}`))]));
+		el("meter", { min: least, max: most, value, "aria-label": name }), el("span", numberText(value), range && ` of ${numberText(floor)} to ${numberText(full)}`))]));
 }
 
-/** @param {CheckedChange} change @returns {Child[]} */
+/** @type {EvidenceRow} */
 function rowOf({ where, kind, before, after, expected, passed, cut }) {
 	const right = expected[0];
 	const wanted = expected.length ? expected.flatMap((each, index) => [index > 0 && el("p.muted", "or"), valueOf(each, undefined)])
@@ -42,28 +43,25 @@ function rowOf({ where, kind, before, after, expected, passed, cut }) {
 		el("div", verdict, cut && muted("shortened"))];
 }
 
-/** Return a value; of an object each key, those marked that are not as expected. @param {unknown} value @param {unknown} expected @returns {HTMLElement} */
+/** @type {ValueMaker} */
 function valueOf(value, expected) {
 	if (isMark(value, "$any")) return muted("any value");
 	if (isMark(value, "$removed")) return muted("removed");
-	if (!isObject(value)) return el("span.value", { class: expected !== undefined && differs(value, expected) ? "error" : null }, typeof value === "string" ? value : written(value) ?? "");
-	const right = isObject(expected) ? expected : undefined;
+	if (!isPlain(value)) return el("span.value", { class: expected !== undefined && differs(value, expected) ? "error" : null }, typeof value === "string" ? value : written(value) ?? "");
+	const right = isPlain(expected) ? expected : undefined;
 	const names = [...Object.keys(value), ...Object.keys(right ?? {}).filter((name) => !Object.hasOwn(value, name))];
 	return el("dl.fields", ...names.flatMap((name) => {
 		const wrong = right && differs(value[name], right[name]);
 		const own = Object.hasOwn(value, name) ? value[name] : undefined;
 		return [el("dt", { class: wrong ? "error" : null }, name), el("dd", { class: wrong ? "error" : null },
-			own === undefined ? "not there" : isObject(own) ? valueOf(own, undefined) : typeof own === "string" ? own : written(own) ?? "")];
+			own === undefined ? "not there" : isPlain(own) ? valueOf(own, undefined) : typeof own === "string" ? own : written(own) ?? "")];
 	}));
 }
 
-/** @param {unknown} value @param {unknown} expected @returns {boolean} */
-const differs = (value, expected) => !isMark(expected, "$any") && (isObject(value) && isObject(expected)
+/** @type {Comparison} */
+const differs = (value, expected) => !isMark(expected, "$any") && (isPlain(value) && isPlain(expected)
 	? [...new Set([...Object.keys(value), ...Object.keys(expected)])].some((name) => differs(value[name], expected[name]))
 	: changes(value, expected).length > 0);
 
-/** @param {unknown} value @returns {value is Plain} */
-const isObject = (value) => typeof value === "object" && value !== null && !Array.isArray(value);
-
-/** @param {unknown} value @param {string} name */
-const isMark = (value, name) => isObject(value) && value[name] === true && Object.keys(value).length === 1;
+/** @type {MarkTest} */
+const isMark = (value, name) => isPlain(value) && value[name] === true && Object.keys(value).length === 1;

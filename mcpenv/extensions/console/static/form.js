@@ -59,7 +59,7 @@ export function objectField(schema, name, root) {
 	});
 }
 
-/** The field of a value that can be left out. It is built when it is wanted, so that recursive schemas end. @type {FieldMaker} */
+/** A field is built when it is wanted, so that recursive schemas end. @type {FieldMaker} */
 function optionalField(child, name, root) {
 	const schema = resolved(child, root);
 	const fallback = schema.default;
@@ -137,7 +137,7 @@ function arrayField(schema, name, root) {
 		(index) => fieldOf(prefixItems[index] ?? items, `${name} ${index + 1}`, root), minItems, most));
 }
 
-/** The names and values of an object with `additionalProperties`. @type {FieldMaker} */
+/** @type {FieldMaker} */
 function entriesField(values, name, root) {
 	const list = listField(name, "Add a name", () => {
 		const key = el("input", { type: "text", "aria-label": "Name" });
@@ -166,7 +166,7 @@ function entriesField(values, name, root) {
 	};
 }
 
-/** A field of the values of other fields, which a visitor adds and removes. @type {ListFieldMaker} */
+/** @type {ListFieldMaker} */
 function listField(name, text, make, least = 0, most = Infinity) {
 	/** @type {Field[]} */
 	let fields = [];
@@ -211,7 +211,7 @@ function listField(name, text, make, least = 0, most = Infinity) {
 	};
 }
 
-/** A field with a frame and a place for what is refused inside of it. @type {GroupMaker} */
+/** @type {GroupMaker} */
 function groupOf(name, schema, inside) {
 	const problem = alertOf();
 	return {
@@ -228,7 +228,7 @@ function groupOf(name, schema, inside) {
 	};
 }
 
-/** Set a member, also one named `__proto__`. @param {Plain} object @param {string} name @param {unknown} value */
+/** @type {Setter} */
 function set(object, name, value) {
 	Object.defineProperty(object, name, { value, enumerable: true, configurable: true, writable: true });
 }

@@ -1,11 +1,6 @@
 /** Work that is done once a frame, however often it is asked for, and the keys of a page. */
 
-/**
- * Return a function that asks for `work` in the next frame of the browser. A hidden page has no frames: the work waits
- * until it is shown.
- * @param {() => void} work
- * @param {AbortSignal} signal after which nothing is done any more
- */
+/** @type {FrameAsker} */
 export function onceAFrame(work, signal) {
 	let asked = 0;
 	signal.addEventListener("abort", () => cancelAnimationFrame(asked));
@@ -18,11 +13,7 @@ export function onceAFrame(work, signal) {
 	};
 }
 
-/**
- * Call a function when its key is pressed, unless the visitor is typing.
- * @param {Record<string, () => void>} keys @param {AbortSignal} signal
- * @param {Document | Window} [at] a page's keys, on the document, come before those of the shell, on the window
- */
+/** @type {KeyListener} */
 export function onKeys(keys, signal, at = document) {
 	at.addEventListener("keydown", (given) => {
 		const event = /** @type {KeyboardEvent} */ (given);
@@ -36,7 +27,7 @@ export function onKeys(keys, signal, at = document) {
 	}, { signal });
 }
 
-/** Return after a time, at once if `signal` aborts. @type {Waiter} */
+/** @type {Waiter} */
 export function after(milliseconds, signal) {
 	return new Promise((resolve) => {
 		if (signal.aborted) resolve();

@@ -6,15 +6,10 @@ import { aboutOf, same } from "./schema.js";
 
 /** An input that holds no value of its schema. It is marked at its field already. */
 export class Problem extends Error {
-	/** The number of such inputs. */
 	count = 1;
 }
 
-/**
- * Read all fields, so that every fault is marked. Then throw the first one.
- * @template T
- * @param {(() => T)[]} reads
- */
+/** @type {EveryReader} */
 export function everyOf(reads) {
 	/** @type {Problem | null} */
 	let first = null;
@@ -32,7 +27,7 @@ export function everyOf(reads) {
 	return values;
 }
 
-/** Bring the keyboard to the first input that is marked. @param {HTMLElement} form */
+/** @param {HTMLElement} form */
 export const focusFault = (form) => /** @type {HTMLElement | null} */ (form.querySelector("[aria-invalid]"))?.focus();
 
 /** @type {Record<string, string>} */
@@ -43,7 +38,7 @@ const FILES = new Set(["binary", "byte", "base64", "base64url"]);
 
 let last = 0;
 
-/** Return the field of a schema that is neither union, array nor object with named members. @type {InputMaker} */
+/** @type {InputMaker} */
 export function inputField(schema, name) {
 	if ("const" in schema) return constantField(schema.const);
 	if (Array.isArray(schema.enum)) return choiceField(schema, name);
@@ -55,7 +50,7 @@ export function inputField(schema, name) {
 	return textField(schema, name);
 }
 
-/** @param {unknown} value @returns {Field} */
+/** @type {ConstantMaker} */
 function constantField(value) {
 	return { element: el("div", { hidden: true }), read: () => value, write() {}, mark: () => false, clear() {} };
 }
@@ -154,13 +149,7 @@ function jsonField(schema, name) {
 	});
 }
 
-/**
- * Return what is made of the values of a form. If one of them is none, say so and return undefined.
- * @template T
- * @param {HTMLElement} problem
- * @param {string} refusal
- * @param {() => T} read
- */
+/** @type {Attempt} */
 export function attempt(problem, refusal, read) {
 	fill(problem);
 	try {
@@ -171,7 +160,7 @@ export function attempt(problem, refusal, read) {
 	}
 }
 
-/** Return the value of a JSON text. @param {string} text @throws {Problem} if it is not JSON, or would be rounded */
+/** @throws {Problem} if it is not JSON, or would be rounded @param {string} text */
 export function parsed(text) {
 	let value;
 	try {
@@ -184,7 +173,7 @@ export function parsed(text) {
 	return value;
 }
 
-/** Return an ISO time as `datetime-local` takes it, in the visitor's zone. @param {string} text */
+/** Return what `datetime-local` takes. @param {string} text */
 function localTime(text) {
 	const time = new Date(text);
 	if (Number.isNaN(time.getTime())) return "";
@@ -230,7 +219,7 @@ function valueField(schema, name, input, read, write) {
 	};
 }
 
-/** @param {string} value @param {string} pattern */
+/** @type {PatternTest} */
 function matches(value, pattern) {
 	try {
 		return new RegExp(pattern, "u").test(value);

@@ -22,7 +22,7 @@ export function keep(kept) {
 	if (!store({ ...kept, history, state: null, first: bare(kept.first), last: bare(kept.last) })) forget();
 }
 
-/** Return an answer without its observation. @param {Observed} answer @returns {Observed} */
+/** @param {Observed} answer */
 const bare = (answer) => ({ ...answer, observation: {} });
 
 /** @param {Kept} kept */
@@ -35,7 +35,6 @@ function store(kept) {
 	}
 }
 
-/** Keep nothing any more. */
 export function forget() {
 	try {
 		sessionStorage.removeItem(KEY);

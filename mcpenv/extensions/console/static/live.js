@@ -16,7 +16,7 @@ export async function page(context, signal) {
 	else await list(context.root, signal);
 }
 
-/** Show the sessions until the page is left. @param {HTMLElement} root @param {AbortSignal} signal */
+/** @type {SessionsPage} */
 async function list(root, signal) {
 	const status = el("p", { role: "status" });
 	const problem = alertOf();

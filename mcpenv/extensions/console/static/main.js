@@ -20,7 +20,7 @@ const FOREVER = new AbortController().signal;
 /** @type {Promise<void> | undefined} */
 let following;
 
-/** Ask who the visitor is, then show the page of the address. @param {boolean} [refused] a server that refuses a signed-in visitor is not asked again */
+/** @type {Starter} */
 async function start(refused) {
 	try {
 		session = await ask("console/api/session");
@@ -85,7 +85,7 @@ function showFailure(error) {
 		button("Try again", () => start()));
 }
 
-/** Sign in or out and show the page. @type {Signer} */
+/** @type {Signer} */
 async function sign(way, body, refuse) {
 	try {
 		if (way === "out") dispatchEvent(new Event("sign-out")); // A page may have a session to end.

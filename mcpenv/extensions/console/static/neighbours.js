@@ -8,7 +8,7 @@ import { onKeys } from "./frame.js";
 /** What the address of a list says of its rows. */
 const CONDITIONS = ["where", "text", "task", "split", "status", "return_min", "tool", "sort"];
 
-/** Return the links. They are there before the server has said where they lead. @type {NeighbourMaker} */
+/** @type {NeighbourMaker} */
 export function neighboursOf(id, base, query, signal) {
 	const element = el("span", { role: "status" });
 	const kept = new URLSearchParams(query);

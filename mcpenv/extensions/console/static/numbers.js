@@ -11,12 +11,12 @@ function isRounded(token) {
 	return /^-?\d+$/.test(token) ? !Number.isSafeInteger(value) : !Number.isFinite(value);
 }
 
-/** Return the first number of a JSON text that a browser cannot hold. @param {string} text @returns {string | undefined} */
+/** @type {RoundedFinder} */
 export function roundedIn(text) {
 	return text.match(TOKENS)?.find((token) => !token.startsWith('"') && isRounded(token));
 }
 
-/** Return the value of a JSON text. @param {string} text @returns {any} @throws {SyntaxError} if it is no JSON */
+/** @type {JsonReader} */
 export function read(text) {
 	const value = JSON.parse(text);
 	if (!/\d{16}/.test(text) || roundedIn(text) === undefined) return value;
@@ -24,7 +24,7 @@ export function read(text) {
 		/^-?\d+$/.test(token) && isRounded(token) ? JSON.stringify(MARK + token) : token));
 }
 
-/** Return the JSON text of a value that `read` returned. @param {unknown} value @param {number} [indent] @returns {string | undefined} */
+/** @type {JsonWriter} */
 export function written(value, indent) {
 	return JSON.stringify(value, null, indent)?.replace(MARKED, "$1");
 }

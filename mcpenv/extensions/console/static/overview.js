@@ -9,7 +9,7 @@ import { both, quoted } from "./where.js";
 /** As in style.css. */
 const ROW = 24;
 
-/** Return the path of a task's page. @param {string} base @param {string} name with its split @param {string} [where] */
+/** @type {TaskPath} */
 export const taskPath = (base, name, where) =>
 	`${base === "records" ? "" : `${base}/`}task/${encodeURIComponent(name)}${where ? `?${new URLSearchParams({ where })}` : ""}`;
 
@@ -29,7 +29,7 @@ export class Overview {
 			muted("Drag over a chart, or write bounds."));
 	}
 
-	/** Give the condition with other parts. @param {Record<string, string | number>} parts */
+	/** Give the condition with other parts. @param {Parts} parts */
 	#set(parts) {
 		const now = { ...this.#parts, ...parts };
 		const texts = ["return", "steps"].flatMap((field) => [[">=", "from"], ["<", "below"]].flatMap(([sign, side]) =>
@@ -46,7 +46,7 @@ export class Overview {
 			heat.tasks.length > 0 && this.#heat(heat));
 	}
 
-	/** @param {NonNullable<OverviewAnswer["returns"]>} bars @param {number} unscored */
+	/** @type {HistogramMaker} */
 	#histogram({ counts, ...bins }, unscored) {
 		const edge = edgesOf(bins);
 		const most = Math.max(...counts);
@@ -55,7 +55,7 @@ export class Overview {
 		[edge(0), edge(bins.count)], unscored > 0 && `${countText(unscored, "episode")} without a return.`, ({ left, right }) => within("return", bins, left, right));
 	}
 
-	/** @param {NonNullable<OverviewAnswer["scatter"]>} grid */
+	/** @type {ScatterMaker} */
 	#scatter({ x, y, cells }) {
 		const [step, worth] = [edgesOf(x), edgesOf(y)];
 		const most = Math.log1p(Math.max(...cells.map(([, , count]) => count)));
@@ -134,14 +134,14 @@ function brushed(plot, box, onBrush) {
 	plot.addEventListener("pointercancel", end);
 }
 
-/** @param {string} field @param {Bins} bins @param {number} from @param {number} to */
+/** @type {BoundsReader} */
 const within = (field, bins, from, to) =>
 	({ [`${field}_from`]: edgesOf(bins)(Math.floor(from * bins.count)), [`${field}_below`]: edgesOf(bins)(Math.ceil(to * bins.count)) });
 
-/** Return the function of edges, without the rest that multiplying leaves. @param {Bins} bins @returns {(at: number) => number} */
+/** @type {EdgesReader} */
 const edgesOf = ({ start, width }) => (at) => Number((start + width * at).toPrecision(12));
 
-/** Return a rectangle in parts of the chart, as opaque as it is strong (0 to 1; null: empty). @type {CellMaker} */
+/** @type {CellMaker} */
 function cell(x, y, width, height, strength, text, onclick) {
 	const element = shape("rect", { x, y, width, height, class: strength === null ? "part-none" : "part-0", "fill-opacity": 0.15 + 0.85 * (strength ?? 0) });
 	const title = shape("title", {});

@@ -35,7 +35,6 @@ addEventListener("code-reloaded", () => {
 });
 addEventListener("sign-out", drop);
 
-/** End the session and forget the page. */
 function drop() {
 	kept?.end_page();
 	kept = null;
@@ -73,9 +72,9 @@ class Play {
 	reset = {};
 	/** @type {Played[]} */
 	history = [];
-	/** The snapshots before the last steps, null where there is none. @type {(string | null)[]} */
+	/** @type {(string | null)[]} */
 	snapshots = [];
-	/** The reason why nothing can be undone. @type {string | null} */
+	/** @type {string | null} */
 	why = null;
 	/** @type {unknown} */
 	state = null;
@@ -83,7 +82,7 @@ class Play {
 	mcpUrl = null;
 	/** @type {Tool[]} */
 	tools = [];
-	/** The environment's own view, if it has one. @type {{html: string, app: AppView} | null} */
+	/** @type {{html: string, app: AppView} | null} */
 	view = null;
 	/** @type {{name: string, card: ToolCard} | null} */
 	open = null;
@@ -95,7 +94,7 @@ class Play {
 	saved = "";
 	/** What is being done, while nothing else can be. */
 	doing = "";
-	/** The call that is being made. @type {Call | null} */
+	/** @type {Call | null} */
 	pending = null;
 	over = false;
 	/** The answers of the reset and of the last frame that had an observation. @type {Observed | null} */
@@ -163,14 +162,12 @@ class Play {
 		if (this.over && !this.doing) this.session?.rest();
 	}
 
-	/** End the session. */
 	end_page() {
 		this.#ended.abort();
 		clearTimeout(this.#timer);
 		this.session?.close();
 	}
 
-	/** Keep the episode for a reload. */
 	keep() {
 		const { session, first, last, name, reset, history, snapshots, why, state, over, mcpUrl, pending } = this;
 		const drafts = { ...this.drafts };
@@ -207,7 +204,7 @@ class Play {
 		return this.history.map(({ call }) => call);
 	}
 
-	/** Return a session of that id, which is joined when it is asked. @param {string} id */
+	/** It is joined when it is asked. @param {string} id */
 	joined(id) {
 		return new Session(id, (error) => this.lose(error));
 	}
@@ -217,13 +214,7 @@ class Play {
 		if (!this.#ended.signal.aborted) this.offer(`${error.message} Your calls are still here.`, this.calls);
 	}
 
-	/**
-	 * Do something with the session. What is asked meanwhile is refused, and the visitor reads why.
-	 * @param {string} what
-	 * @param {(session: Session) => Promise<void>} work
-	 * @param {(error: ApiError) => void} refuse
-	 * @returns {Promise<boolean>} false if it was not done
-	 */
+	/** @type {AloneDoer} */
 	async alone(what, work, refuse) {
 		if (this.doing) {
 			notify(`Not done: ${what}. The page waits for: ${this.doing}.`);
@@ -275,14 +266,14 @@ class Play {
 		return begun;
 	}
 
-	/** Read the tools of the episode. @param {Session} session */
+	/** @param {Session} session */
 	async listTools(session) {
 		const listed = this.over ? null : await session.ask("step", { type: "list_tools" });
 		if (!this.over || !this.tools.length) this.tools = [...listed?.observation.tools ?? [], ...this.actions];
 		this.showTools();
 	}
 
-	/** Show what the reset has answered. @param {Observed} answer */
+	/** @param {Observed} answer */
 	showBegun(answer) {
 		this.hint.hidden = true;
 		this.board.hidden = false;
@@ -297,7 +288,6 @@ class Play {
 			task !== undefined && `task ${typeof task === "string" ? task : "of a record"}`, seed !== undefined && `seed ${seed}`) || "no seed"})`));
 	}
 
-	/** Show the environment's own view, if it has one. */
 	async showOwn() {
 		const uri = this.tools.map((tool) => tool.meta?.ui?.resourceUri).find((each) => typeof each === "string");
 		this.showView(uri && this.mcpUrl ? await readView(this.mcpUrl, uri) : null);
@@ -334,7 +324,7 @@ class Play {
 			? `${call.name} was cancelled. The world may have changed: the tool had begun.` : `${error.code}: ${error.message}`)));
 	}
 
-	/** Return the id of a snapshot of the episode as it stands; null, with the reason in `why`, if there can be none. @param {Session} session */
+	/** Return the id of a snapshot; null, with the reason in `why`, if there can be none. @param {Session} session */
 	async snapshot(session) {
 		if (this.why !== null || this.over) return null;
 		try {
@@ -352,12 +342,12 @@ class Play {
 		}
 	}
 
-	/** Show a card as the result. @param {string} title @param {...Child} children */
+	/** @type {ResultWriter} */
 	show(title, ...children) {
 		fill(this.result, el("div.card", el("h2", title), ...children));
 	}
 
-	/** Return the episode so far. @returns {Promise<PlayedEpisode>} */
+	/** @returns {Promise<PlayedEpisode>} */
 	async played() {
 		if (!this.session) throw new Error("There is no episode.");
 		return { trajectory: await this.session.ask("trajectory"), history: this.history, prompt: this.prompt.textContent ?? "" };
@@ -385,7 +375,7 @@ class Play {
 		}, (error) => notify(`Not ended: ${error.message}`));
 	}
 
-	/** Begin an episode and make calls. @param {Replay} replay */
+	/** @param {Replay} replay */
 	async replay({ reset, calls }) {
 		if (!(await this.begin(reset))) return;
 		for (const { expected, ...call } of calls) {
@@ -399,7 +389,7 @@ class Play {
 		notify(`${this.history.length} of ${countText(calls.length, "call")} were made again.`);
 	}
 
-	/** Say why the episode is another one, and offer its calls. @param {string} why @param {Call[]} calls */
+	/** @type {Offer} */
 	offer(why, calls) {
 		const { reset } = this;
 		fill(this.lost, el("div.card.bar", el("p.warn", why),
@@ -411,12 +401,7 @@ class Play {
 		this.list.show(this.tools, this.open?.name ?? "");
 	}
 
-	/**
-	 * Show the form of a tool, the first one if there is none of that name.
-	 * @param {string} name
-	 * @param {Plain} [values]
-	 * @param {boolean} [chosen] true if the visitor chose it
-	 */
+	/** @type {ToolSelector} */
 	select(name, values, chosen) {
 		const tool = this.tools.find((each) => each.name === name) ?? this.tools[0];
 		if (!tool) return;
@@ -436,7 +421,7 @@ class Play {
 		if (chosen && matchMedia("(max-width: 40rem)").matches) this.form.scrollIntoView({ block: "start" });
 	}
 
-	/** Return the card of a tool, with what was typed into it before. @param {Tool} tool */
+	/** @param {Tool} tool */
 	cardOf(tool) {
 		const schema = written(tool.input_schema) ?? "";
 		const known = this.cards.get(tool.name);
@@ -478,7 +463,7 @@ class Play {
 			el("p", el("code", url), " ", copyButton(url, "the MCP address")), jsonOf(mcpConfig(this.name, url)));
 	}
 
-	/** Show the environment's own view of the calls so far. @param {string | null} html */
+	/** @param {string | null} html */
 	showView(html) {
 		this.own.hidden = !html;
 		this.view = html ? { html, app: new AppView(html, (call) => this.callFor(call), this.#ended.signal) } : null;
@@ -486,12 +471,12 @@ class Play {
 		for (const played of this.history) this.tellView(played);
 	}
 
-	/** Tell the environment's own view of a call. @param {Played} played */
+	/** @param {Played} played */
 	tellView({ call, answer: { observation } }) {
 		if (observation.result) this.view?.app.show(call, observation.result);
 	}
 
-	/** Make a call for the view. @param {Call} call @returns {Promise<Result | null>} */
+	/** @type {ViewCaller} */
 	async callFor(call) {
 		return (await this.call(call)) ? this.history.at(-1)?.answer.observation.result ?? null : null;
 	}
@@ -512,7 +497,7 @@ class Play {
 	}
 }
 
-/** Return the environment's own actions as tools are described. @param {Schema} schema of all actions @returns {Tool[]} */
+/** @type {ActionsReader} */
 function ownActions(schema) {
 	return (schema.anyOf ?? schema.oneOf ?? [schema]).flatMap((each) => {
 		const member = resolved(each, schema);

@@ -7,7 +7,7 @@ import { codeOf, jsonOf } from "./content.js";
 import { add, el, folded, muted } from "./dom.js";
 import { addStepBody, changeTable, stepHead } from "./step.js";
 
-/** Return the step that an answer tells of. @param {Played} played @param {number} number @returns {Step} */
+/** @type {PlayedStep} */
 export function stepOf({ call, answer, took }, number) {
 	const { observation, info = {}, reward } = answer;
 	const { result, error, ...own } = observation;
@@ -20,7 +20,7 @@ export function stepOf({ call, answer, took }, number) {
 	};
 }
 
-/** Return the card of a call. @type {PlayedCardMaker} */
+/** @type {PlayedCardMaker} */
 export function playedCard(history, index, reset, guarded) {
 	const played = history[index];
 	if (!played) throw new RangeError(`there is no call ${index}`);

@@ -13,7 +13,7 @@ import { StepList, answerOf, statusText } from "./step.js";
 import { messageOf, spokenOf } from "./transcript.js";
 import { turnsOf } from "./turns.js";
 
-/** Show an episode. @type {EpisodePage} */
+/** @type {EpisodePage} */
 export async function showEpisode(id, { root, base, query, session }, signal) {
 	const path = recordPath(id, base);
 	const { episode, transcript, reviews } = await recorded(path, signal);
@@ -57,13 +57,13 @@ function outlineOf(list) {
 		step.reward && step.reward.value !== 0 && el(step.reward.value < 0 ? "span.error" : "span.good", ` ${numberText(step.reward.value)}`)))));
 }
 
-/** Return the steps of an episode, with the observations of own actions. @param {Episode} episode @returns {Step[]} */
+/** @type {StepsReader} */
 export function stepsOf(episode) {
 	const observations = episode.extra.observations ?? {};
 	return episode.trajectory.steps.map((step) => ({ ...step, observation: observations[String(step.call.step)] }));
 }
 
-/** Return a recorded episode and its first calls, to play them again. @type {CallsReader} */
+/** @type {CallsReader} */
 export async function recordedCalls(id, count, signal) {
 	const { episode } = await recorded(recordPath(id), signal);
 	const { seed, options, task, dropped } = episode.trajectory;
@@ -75,7 +75,7 @@ export async function recordedCalls(id, count, signal) {
 	};
 }
 
-/** Return the field that finds text in steps, and the keys that go through them. @type {FinderMaker} */
+/** @type {FinderMaker} */
 export function finder(list, signal) {
 	const input = el("input", { type: "search", id: "find", autocomplete: "off" });
 	const found = el("span.muted", { role: "status" });
@@ -93,7 +93,7 @@ export function finder(list, signal) {
 		button("Previous", () => go(-1)), el("button", "Next"), found);
 }
 
-/** @param {Episode} episode @param {string} base */
+/** @type {FactsMaker} */
 function factsOf({ trajectory, environment, agent }, base) {
 	const { task, forked_from: fork, status } = trajectory;
 	const ending = endText(trajectory, trajectory.reason ?? "unfinished");

@@ -20,10 +20,8 @@ const COLUMNS = [["Pick", "", "pick"], ["Episode", "id"], ["Task", "task"], ["St
 const GROUPS = [["", "value"], ["Episodes", "episodes", "number"], ["Scored", "scored", "number wide"], ["Mean return", "mean", "number"], ["Least", "min", "number wide"],
 	["Most", "max", "number wide"], ["Mean steps", "steps", "number"], ["Mean errors", "errors", "number wide"]];
 const GROUPED_BY = ["nothing", "task", "split", "level", "family", "agent", "model", "status", "policy_version"];
-/** Conditions of older addresses. */
 const OLDER = ["text", "task", "split", "status", "tool", "agent", "return_min"];
 
-/** The page of the list. */
 export class RecordList {
 	/** @type {Map<number, RecordRow[] | null>} null: asked for */
 	#pages = new Map();
@@ -71,7 +69,6 @@ export class RecordList {
 		this.#showPicked();
 	}
 
-	/** Ask for everything anew. */
 	reload() {
 		this.#asking.abort();
 		this.#asking = new AbortController();
@@ -93,7 +90,7 @@ export class RecordList {
 		return set.length ? `?${new URLSearchParams(set)}` : "";
 	}
 
-	/** Apply the filters, and what is changed. @param {{where?: string, sort?: string}} [change] */
+	/** @type {Applier} */
 	#apply({ where = this.where.input.value, sort = this.sort } = {}) {
 		this.where.input.value = where;
 		this.sort = sort;
@@ -102,7 +99,7 @@ export class RecordList {
 		if (location.hash !== before || this.#asking.signal.aborted) this.reload();
 	}
 
-	/** @param {[string, string, string?][]} columns */
+	/** @type {HeadMaker} */
 	#headOf(columns) {
 		return el("tr", { "aria-rowindex": 1 }, ...columns.map(([text, field, style]) => {
 			const down = this.sort === `-${field}`;
@@ -113,7 +110,7 @@ export class RecordList {
 		}));
 	}
 
-	/** @param {NonNullable<OverviewAnswer["groups"]>} answer */
+	/** @type {GroupsWriter} */
 	#showGroups({ count, groups }) {
 		const by = this.group.value;
 		const rows = groups.map((group) => {
@@ -128,7 +125,7 @@ export class RecordList {
 			count > groups.length && el("p.muted", `The first ${groups.length} of ${countText(count, "group")}.`)));
 	}
 
-	/** @param {string} id @param {boolean} wanted */
+	/** @type {Picker} */
 	#pick(id, wanted) {
 		this.picked = [...this.picked.filter((each) => each !== id), ...wanted ? [id] : []].slice(-2);
 		this.#showPicked();

@@ -8,7 +8,7 @@ import { onKeys } from "./frame.js";
 /** The place in the browser's store of the reader's name. */
 const NAME = "mcpenv-rater";
 
-/** Return the card of an episode's reviews. @type {ReviewMaker} */
+/** @type {ReviewMaker} */
 export function reviewOf(path, reviews, signal) {
 	const rater = el("input", { id: "rater", autocomplete: "name", maxlength: 100, required: true });
 	const tags = el("input", { id: "review-tags", autocomplete: "off", "aria-describedby": "review-tags-hint" });

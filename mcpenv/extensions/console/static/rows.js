@@ -6,11 +6,7 @@ export class LazyRows {
 	/** @type {WeakMap<Element, number>} */
 	#numbers = new WeakMap();
 
-	/**
-	 * @param {(index: number) => HTMLElement} make returns a row without what takes long
-	 * @param {(row: Element, index: number) => void} complete adds the rest, once
-	 * @param {AbortSignal} signal
-	 */
+	/** `complete` adds what takes long, once. @param {RowMaker} make @param {RowCompleter} complete @param {AbortSignal} signal */
 	constructor(make, complete, signal) {
 		this.make = make;
 		this.element = el("ol.steps");
@@ -30,7 +26,6 @@ export class LazyRows {
 		this.complete(row, index);
 	}
 
-	/** Remove all rows. */
 	clear() {
 		this.observer.disconnect();
 		fill(this.element);
@@ -48,7 +43,7 @@ export class LazyRows {
 		this.element.append(...rows);
 	}
 
-	/** Complete the row of an index, bring it into view, and return it; null if there is none. @param {number} index @param {ScrollLogicalPosition} block */
+	/** @type {RowShower} */
 	show(index, block) {
 		const row = this.element.children[index];
 		if (!(row instanceof HTMLElement)) return null;

@@ -8,13 +8,7 @@ import { after } from "./frame.js";
 /** Milliseconds between two looks at the log. */
 const EVERY = 500;
 
-/**
- * Show a call until `signal` aborts.
- * @param {HTMLElement} place
- * @param {string} name
- * @param {import("./socket.js").Session} session
- * @param {AbortSignal} signal
- */
+/** @type {RunningCard} */
 export async function showRunning(place, name, session, signal) {
 	const began = performance.now();
 	const clock = el("strong", { role: "timer" });

@@ -7,7 +7,7 @@ import { written } from "./numbers.js";
 
 const KINDS = { task: "Task", test: "Test: a task of the split test", bug: "Bug: in bugs.jsonl, which is no set of tasks" };
 
-/** Return the card. @type {SaveCardMaker} */
+/** @type {SaveCardMaker} */
 export function saveCard(read, onWritten) {
 	const kind = el("select", { id: "save-kind", onchange: () => draw() }, ...Object.entries(KINDS).map(([value, text]) => el("option", { value }, text)));
 	const id = el("input", { id: "save-id", autocomplete: "off", required: true, maxlength: 255 });
@@ -54,7 +54,7 @@ export function saveCard(read, onWritten) {
 	});
 }
 
-/** Return a task without its id. @param {string} kind @param {PlayedEpisode} played @param {string} prompt @param {string} expected */
+/** @type {TaskMaker} */
 function taskOf(kind, { trajectory: { seed, options, task }, history }, prompt, expected) {
 	if (history.some(({ call }) => call.own)) throw new Error("An oracle has calls of tools only, and this episode has other actions.");
 	const failed = (/** @type {Played} */ { answer: { observation: { error, result } } }) => !!error || result?.is_error;

@@ -1,6 +1,6 @@
 /** JSON Schemas as the form reads them: references, members of unions, their names, values that fit. */
 
-/** Return a schema without `$ref` and `allOf` at its top. Keywords beside a `$ref` win over those it leads to. @type {SchemaResolver} */
+/** Keywords beside a `$ref` win over those it leads to. @type {SchemaResolver} */
 export function resolved(schema, root) {
 	if (schema === undefined || typeof schema === "boolean") return {};
 	/** @type {Set<string>} */
@@ -17,7 +17,7 @@ export function resolved(schema, root) {
 	return [...allOf.map((each) => resolved(each, root)), beside].reduce(merged, {});
 }
 
-/** Return the members of a union, null too; none if the schema is no union. @param {Schema} schema a resolved one @param {Schema} root */
+/** @type {MembersReader} */
 export function members(schema, root) {
 	const { anyOf, oneOf, type, ...beside } = schema;
 	if (Array.isArray(type)) return type.map((each) => ({ ...beside, type: each }));
@@ -25,7 +25,7 @@ export function members(schema, root) {
 	return Array.isArray(union) ? union.map((each) => merged({ title: each.$ref?.split("/").at(-1) }, resolved(each, root))) : [];
 }
 
-/** Return the name of a union's member: its discriminator's constant, its title or its definition's name, its type. @type {MemberNamer} */
+/** @type {MemberNamer} */
 export function memberName(member, union, root) {
 	const properties = member.properties ?? {};
 	const key = union.discriminator?.propertyName
@@ -36,7 +36,7 @@ export function memberName(member, union, root) {
 	return String(member.title ?? member.format ?? member.type ?? "any JSON");
 }
 
-/** Return true if a value looks like one of a schema: enough to choose the member of a union. @type {SchemaTest} */
+/** @type {SchemaTest} */
 export function fits(value, given, root) {
 	const schema = resolved(given, root);
 	if ("const" in schema) return same(value, schema.const);
@@ -56,19 +56,19 @@ export function fits(value, given, root) {
 		|| fits(value[name], properties[name], root));
 }
 
-/** Return the schema of an object without some of its properties. @param {Schema} schema @param {string[]} names @returns {Schema} */
+/** @type {SchemaCutter} */
 export function withoutProperties(schema, names) {
 	const properties = Object.fromEntries(Object.entries(schema.properties ?? {}).filter(([name]) => !names.includes(name)));
 	return { type: "object", properties, required: schema.required?.filter((name) => Object.hasOwn(properties, name)) };
 }
 
-/** Return true if a value is an object of JSON. @param {unknown} value @returns {value is Plain} */
+/** @param {unknown} value @returns {value is Plain} */
 export const isPlain = (value) => typeof value === "object" && value !== null && !Array.isArray(value);
 
-/** Return true if two JSON values are the same. @param {unknown} one @param {unknown} other */
+/** @type {Comparison} */
 export const same = (one, other) => JSON.stringify(one) === JSON.stringify(other);
 
-/** @param {string} reference @param {Schema} root @returns {Schema} */
+/** @type {ReferenceReader} */
 function target(reference, root) {
 	if (!reference.startsWith("#")) throw new Error(`The schema refers to ${reference}, which is not part of it.`);
 	/** @type {any} */
@@ -83,7 +83,7 @@ function target(reference, root) {
 	return typeof at === "boolean" ? {} : at;
 }
 
-/** @param {Schema} one @param {Schema} other @returns {Schema} */
+/** @type {Merger} */
 function merged(one, other) {
 	const both = { ...one, ...other };
 	if (one.properties && other.properties) both.properties = { ...one.properties, ...other.properties };
@@ -91,7 +91,7 @@ function merged(one, other) {
 	return both;
 }
 
-/** Return what a schema says to its reader: type, range, length, pattern, and description. @param {Schema} schema */
+/** @param {Schema} schema */
 export function aboutOf(schema) {
 	const { type, format, pattern, multipleOf, description } = schema;
 	const unit = type === "array" ? " items" : type === "string" ? " characters" : "";

@@ -27,11 +27,7 @@ export class Session {
 		this.onLost = onLost;
 	}
 
-	/**
-	 * Open a new session.
-	 * @param {(error: ApiError) => void} onLost
-	 * @throws {ApiError} if the server does not answer or refuses
-	 */
+	/** @type {SessionOpener} */
 	static async open(onLost) {
 		const full = await crowded();
 		if (full) notify(`${full} Waiting for one to end.`);
@@ -40,14 +36,7 @@ export class Session {
 		return new Session(id, onLost);
 	}
 
-	/**
-	 * Send a frame and return the `data` of its answer. The session is joined first, if no socket holds it.
-	 * @template {string} T
-	 * @param {T} type
-	 * @param {unknown} [data]
-	 * @returns {Promise<AnswerTo<T>>}
-	 * @throws {ApiError} if the server refuses the frame or the session ends first
-	 */
+	/** @type {FrameSender} */
 	ask(type, data) {
 		if (this.closed) return Promise.reject(new ApiError("The session has ended.", "SESSION_LOST", 0));
 		const request_id = `${this.#prefix}-${this.#count += 1}`;
@@ -134,10 +123,7 @@ export class Session {
 	}
 }
 
-/**
- * Say that no session is free; null if one is.
- * @throws {ApiError} if the server accepts no new sessions
- */
+/** Say that no session is free; null if one is. */
 async function crowded() {
 	const { available_slots: free, max_sessions: most, ready, reason } = await ask("capacity");
 	if (!ready) throw new ApiError(`This server takes no new sessions: ${reason}. Try again later.`, "CAPACITY_REACHED", 0);

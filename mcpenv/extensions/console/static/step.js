@@ -11,13 +11,13 @@ import { messageOf } from "./transcript.js";
 /** The most characters of arguments in the heading of a step. */
 const SHORT = 100;
 
-/** Return the text of a status with all that is known of it. @param {Status} status */
+/** @param {Status} status */
 export function statusText(status) {
 	return listText(status.code, status.limit && `(${status.limit})`, status.stage && `stage ${status.stage}`,
 		status.retryable && "a retry may help");
 }
 
-/** Return the heading of a step: its number, call, reward, and what is unusual. @param {Step} step @param {number} number */
+/** @type {StepHeadMaker} */
 export function stepHead(step, number) {
 	const given = written(step.call.arguments) ?? "";
 	const { status } = step;
@@ -30,7 +30,7 @@ export function stepHead(step, number) {
 		el("span.muted.end", durationText(step.outcome.duration_s), step.started_at > 0 && ` at ${momentText(step.started_at).slice(-8)}`));
 }
 
-/** Append what a step has beside its heading. @type {StepWriter} */
+/** @type {StepWriter} */
 export function addStepBody(root, step, blobs, earlier) {
 	const { result, error } = step.outcome;
 	const value = valueOf(step);
@@ -60,7 +60,7 @@ function structuredOf({ content, structured_content: value }) {
 	return folded("Structured content", jsonOf(value));
 }
 
-/** @param {string} text @param {unknown} value */
+/** @type {SameTest} */
 function same(text, value) {
 	try {
 		return value !== undefined && changes(read(text), value).length === 0;
@@ -69,7 +69,7 @@ function same(text, value) {
 	}
 }
 
-/** Return a table of changes. @param {Earlier} earlier @param {unknown} value */
+/** @type {ChangesMaker} */
 function changesOf(earlier, value) {
 	const found = changes(earlier.value, value);
 	const since = earlier.number ? `step ${earlier.number}` : "the reset";
@@ -77,13 +77,13 @@ function changesOf(earlier, value) {
 	return el("details", { open: true }, el("summary", `Changed since ${since}: ${found.length}`), changeTable(found));
 }
 
-/** Return changes as a table. @param {Change[]} found @param {string[]} [names] of the two sides */
+/** @type {ChangeTable} */
 export function changeTable(found, names = ["Before", "After"]) {
 	return tableOf("Changes", ["Path", ...names], found.map((each) => [each.path || "(all)",
 		...[each.before, each.after].map((side) => written(side) ?? "not there")]));
 }
 
-/** Return what a step says about the world: the observation of an own action, else the structured content of a tool. @param {Step} step */
+/** Return what a step says about the world. @param {Step} step */
 const valueOf = (step) => step.observation ?? step.outcome.result?.structured_content ?? undefined;
 
 /** Return what must come out again if a step is made again, but for the bytes of media. @param {Step} step */
@@ -102,11 +102,7 @@ export class StepList {
 	/** The last answer to each call. @type {Map<string, Earlier>} */
 	#last = new Map();
 
-	/**
-	 * @param {string} blobs the path of the record's blobs
-	 * @param {AbortSignal} signal
-	 * @param {StepListOptions} [options]
-	 */
+	/** `blobs` is the path of the record's. @param {string} blobs @param {AbortSignal} signal @param {StepListOptions} [options] */
 	constructor(blobs, signal, { onSelect, beside, before, turns } = {}) {
 		this.onSelect = onSelect;
 		this.before = before;
@@ -123,7 +119,7 @@ export class StepList {
 		this.element = el("div", this.reset, this.rows.element);
 	}
 
-	/** Begin anew. @param {Pick<Trajectory, "observation" | "dropped">} trajectory */
+	/** @type {Beginner} */
 	begin({ observation, dropped }) {
 		this.steps = [];
 		this.selected = -1;
@@ -135,7 +131,7 @@ export class StepList {
 			observation && el("details.card", el("summary", "Reset"), jsonOf(observation)));
 	}
 
-	/** Append steps. @param {Step[]} steps */
+	/** @param {Step[]} steps */
 	append(steps) {
 		for (const step of steps) {
 			const key = step.observation != null ? "observation" : `${step.call.name} ${written(step.call.arguments)}`;

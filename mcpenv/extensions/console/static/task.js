@@ -6,7 +6,7 @@ import { countText, numberText } from "./format.js";
 import { taskPath } from "./overview.js";
 import { both, quoted } from "./where.js";
 
-/** Show the rollouts of a task. @type {EpisodePage} */
+/** @type {EpisodePage} */
 export async function showTask(id, { root, base, query }, signal) {
 	const where = query.get("where") ?? "";
 	/** @type {Rollouts} */
@@ -38,7 +38,7 @@ export async function showTask(id, { root, base, query }, signal) {
 			el("tbody", ...rows))));
 }
 
-/** @param {Chip} step @param {string} href */
+/** @type {ChipMaker} */
 function chipOf({ name, arguments: given, reward, failed }, href) {
 	return el("a.step-chip", { href, title: `${name} ${given}` }, el("strong", name), given !== "{}" && el("code.muted", ` ${cut(given, 14)}`),
 		failed && el("span.error", " failed"), reward ? el(reward < 0 ? "span.error" : "span.good", ` ${numberText(reward)}`) : null);
@@ -50,5 +50,5 @@ function signOf(lanes) {
 	return Math.abs(sum) < 1e-9 ? null : sum > 0 ? "wins" : "loses";
 }
 
-/** @param {string} text @param {number} most */
+/** @type {Cutter} */
 const cut = (text, most) => (text.length > most ? `${text.slice(0, most)}…` : text);

@@ -6,7 +6,7 @@ import { Problem, attempt, focusFault, parsed } from "./inputs.js";
 import { written } from "./numbers.js";
 import { isPlain } from "./schema.js";
 
-/** Return the card of a tool. @param {Tool} tool @param {(value: Plain) => Promise<void>} onCall @returns {ToolCard} */
+/** @type {ToolCardMaker} */
 export function toolCard(tool, onCall) {
 	const form = objectField(tool.input_schema, "Arguments", tool.input_schema);
 	const { properties = {}, additionalProperties } = tool.input_schema;

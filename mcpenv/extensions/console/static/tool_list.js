@@ -4,7 +4,6 @@ import { button, el, refill } from "./dom.js";
 
 /** The most tools that are listed without groups. */
 const FEW = 15;
-/** The number of tools that are listed as used last. */
 const RECENT = 5;
 const OTHER = "Other";
 
@@ -38,7 +37,7 @@ export class ToolList {
 		} });
 	}
 
-	/** @param {Tool[]} tools @param {string} open the name of the one whose form is shown */
+	/** @type {ToolsWriter} */
 	show(tools, open) {
 		this.#tools = tools;
 		this.#open = open;
@@ -68,7 +67,7 @@ export class ToolList {
 			...groups.size ? [...groups].map(([name, members]) => this.#group(name, members)) : [this.#rows(shown)]);
 	}
 
-	/** @param {string} name @param {Tool[]} tools */
+	/** @type {ToolGroup} */
 	#group(name, tools) {
 		return el("details", { open: !this.#closed.has(name), ontoggle: (/** @type {Event} */ { currentTarget }) => {
 			if (/** @type {HTMLDetailsElement} */ (currentTarget).open) this.#closed.delete(name);

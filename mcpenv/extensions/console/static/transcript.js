@@ -10,7 +10,7 @@ const LONG = 1500;
 /** @type {Record<string, string>} */
 const NAMES = { task: "Task", assistant: "Model", user: "User", system: "System prompt", tool: "Answer to the model" };
 
-/** Return the messages before each step, by its number, and those after the last one. @type {TranscriptReader} */
+/** @type {TranscriptReader} */
 export function spokenOf(entries) {
 	/** @type {Map<number, Message[]>} */
 	const before = new Map();
@@ -25,7 +25,7 @@ export function spokenOf(entries) {
 	return { before, rest: waiting };
 }
 
-/** Return a message. @type {MessageMaker} */
+/** @type {MessageMaker} */
 export function messageOf({ role, parts, turn: number }, turns) {
 	const turn = number === undefined ? undefined : turns?.[number];
 	const [tokens] = turn?.tokens ?? [];
@@ -36,11 +36,11 @@ export function messageOf({ role, parts, turn: number }, turns) {
 		el("strong", name), turn && el("span.muted.end", factsOf(turn, number))), ...shown]);
 }
 
-/** @param {ModelTurn} turn @param {number | undefined} number */
+/** @type {TurnFacts} */
 const factsOf = ({ model, usage, duration_s: took }, number) => listText(`turn ${number}`, model ?? "a model",
 	usage && `${usage.input_tokens ?? "?"} tokens in, ${usage.output_tokens ?? "?"} out`, durationText(took));
 
-/** @param {MessagePart} part @param {TurnTokens} [tokens] @returns {Child} */
+/** @type {PartMaker} */
 function partOf(part, tokens) {
 	const { type, text = "" } = part;
 	if (type === "text") return tokens && text === tokens.texts?.join("") ? sampledOf(tokens) : proseOf(text);
@@ -62,8 +62,8 @@ function sampledOf({ texts, logprobs }) {
 	}));
 }
 
-/** Return a text of a model or a person: paragraphs, headings, lists, code and emphasis of Markdown. @param {string} text */
-export function proseOf(text) {
+/** Return a text with the paragraphs, headings, lists, code and emphasis of Markdown. @param {string} text */
+function proseOf(text) {
 	if (text.trim() === "") return muted("An empty text.");
 	const root = el("div.said-text");
 	for (const [index, piece] of text.split(/^```.*$/m).entries()) {
@@ -73,7 +73,7 @@ export function proseOf(text) {
 	return root;
 }
 
-/** @param {string} block @returns {HTMLElement} */
+/** @type {BlockMaker} */
 function blockOf(block) {
 	const [, heading] = /^#{1,6} (.*)$/.exec(block) ?? [];
 	if (heading !== undefined) return el("p", el("strong", ...inline(heading)));
@@ -83,6 +83,6 @@ function blockOf(block) {
 	return el("p.prose", ...inline(block));
 }
 
-/** @param {string} text @returns {Child[]} */
+/** @type {Inline} */
 const inline = (text) => text.split(/(`[^`\n]+`|\*\*[^*\n]+\*\*)/).map((piece, index) => (index % 2 === 0 ? piece
 	: piece.startsWith("`") ? el("code", piece.slice(1, -1)) : el("strong", piece.slice(2, -2))));

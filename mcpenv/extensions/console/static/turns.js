@@ -7,14 +7,14 @@ import { countText, durationText, numberText } from "./format.js";
 /** The most tokens in the table of a turn; the record has all. */
 const SHOWN_TOKENS = 500;
 
-/** Return the turns under a heading; null if no proxy recorded the model. @type {TurnsMaker} */
+/** @type {TurnsMaker} */
 export function turnsOf(turns, onStep) {
 	if (!turns?.length) return null;
 	return el("section", { "aria-label": "Model" }, el("h2", countText(turns.length, "model turn")),
 		el("ol.steps", { start: "0" }, ...turns.map((turn, index) => turnOf(turn, index, onStep))));
 }
 
-/** @param {ModelTurn} turn @param {number} index @param {OnStep} onStep */
+/** @type {TurnMaker} */
 function turnOf(turn, index, onStep) {
 	const { usage } = turn;
 	return el("li", foldedLater("details.card", el("summary.row.step-head",
@@ -26,7 +26,7 @@ function turnOf(turn, index, onStep) {
 		el("span.muted.end", durationText(turn.duration_s))), () => turnBody(turn, onStep)));
 }
 
-/** @param {ModelTurn} turn @param {OnStep} onStep @returns {Child[]} */
+/** @type {TurnBody} */
 function turnBody({ error, calls, answer, tokens, prompt_ids: prompt, repeated, request }, onStep) {
 	return [error && el("p.error", error),
 		...calls.map(({ name, step }) => step !== null && el("p", `${name} made a step. `, el("a", { href: "#", onclick: (event) => {

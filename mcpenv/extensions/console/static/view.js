@@ -10,12 +10,7 @@ const HOST = { name: "mcpenv console", version: "1" };
 /** The most pixels of height that a view can ask for. */
 const MOST = 480;
 
-/**
- * Return the HTML of a `ui://` resource; null if an episode's MCP address does not give it to this page.
- * @param {string} url
- * @param {string} uri
- * @returns {Promise<string | null>}
- */
+/** @type {ViewReader} */
 export async function readView(url, uri) {
 	const _meta = { [`${META}protocolVersion`]: VERSION, [`${META}clientInfo`]: HOST, [`${META}clientCapabilities`]: {} };
 	try {
@@ -32,11 +27,7 @@ export class AppView {
 	/** What the view is told once it is ready. @type {[string, unknown][] | null} */
 	#waiting = [];
 
-	/**
-	 * @param {string} html
-	 * @param {(call: Call) => Promise<Result | null>} onCall makes a call for the view; null if it was not made
-	 * @param {AbortSignal} signal
-	 */
+	/** @param {string} html @param {ViewCaller} onCall @param {AbortSignal} signal */
 	constructor(html, onCall, signal) {
 		this.element = el("iframe", { sandbox: "allow-scripts", src: new URL("frame.html", import.meta.url), title: "View of the environment" });
 		addEventListener("message", async ({ source, data }) => {
@@ -58,13 +49,13 @@ export class AppView {
 		}, { signal });
 	}
 
-	/** Tell the view of a call. @param {Call} call @param {Result} result */
+	/** @type {CallTeller} */
 	show(call, result) {
 		this.#tell("tool-input", { arguments: call.arguments });
 		this.#tell("tool-result", wire(result));
 	}
 
-	/** Notify the view once it is ready. @param {string} name @param {unknown} params */
+	/** @type {Notifier} */
 	#tell(name, params) {
 		if (this.#waiting) this.#waiting.push([name, params]);
 		else this.#send({ method: NOTICE + name, params });
@@ -76,5 +67,5 @@ export class AppView {
 	}
 }
 
-/** Return a result under MCP's names. @param {Result} result */
+/** @param {Result} result */
 const wire = ({ content, structured_content, is_error }) => ({ content, structuredContent: structured_content, isError: is_error });

@@ -12,11 +12,10 @@ import { StepList, statusText } from "./step.js";
 /** Milliseconds before the first and the later attempts to connect again. */
 const FIRST = 500;
 const MOST = 10_000;
-/** The number of pixels from the end of the page up to which the newest step is followed. */
+/** Pixels from the end of the page up to which the newest step is followed. */
 const NEAR = 60;
 const OVER = "The session is over.";
 
-/** The page of a session. */
 export class Watcher {
 	/** What has come since the last frame. @type {StreamEvent[]} */
 	#news = [];
@@ -63,18 +62,16 @@ export class Watcher {
 		});
 	}
 
-	/** End the session if the visitor means it. */
 	async #cancel() {
 		if (confirm("End this session? Its agent loses it.")) await this.#order("", { method: "DELETE" });
 	}
 
-	/** Pause the session, or resume it. */
 	async #pause() {
 		await this.#order(this.#paused ? "/resume" : "/pause", { method: "POST", body: {} });
 		await this.#lookAtPause();
 	}
 
-	/** Ask something of the session, and say why if it is not done. @param {string} what @param {AskOptions} options */
+	/** @type {Orderer} */
 	async #order(what, options) {
 		try {
 			await ask(this.path + what, { ...options, signal: this.signal });
@@ -104,7 +101,6 @@ export class Watcher {
 		}
 	}
 
-	/** Read the stream until the session is closed or the page is left. */
 	async follow() {
 		const { path, signal } = this;
 		let pause = FIRST;
@@ -171,7 +167,7 @@ export class Watcher {
 		this.#stay();
 	}
 
-	/** @param {string} episode @param {Trajectory} trajectory */
+	/** @type {EpisodeBeginner} */
 	#begin(episode, trajectory) {
 		this.#episode = episode;
 		this.#trajectory = trajectory;

@@ -8,7 +8,7 @@ const PATIENCE = 120;
 /** Return a value as it stands in a condition. @param {unknown} value */
 export const quoted = (value) => (value === null ? "none" : typeof value === "number" ? value : `"${String(value).replace(/(["\\])/g, "\\$1")}"`);
 
-/** Return a condition that holds if both do. @param {string} one @param {string} other */
+/** @type {Joiner} */
 export const both = (one, other) => (one ? `${/\bor\b/.test(one) ? `(${one})` : one} and ${other}` : other);
 
 export class WhereField {
