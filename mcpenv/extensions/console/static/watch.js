@@ -158,7 +158,8 @@ export class Watcher {
 				if (step.reward) this.#return = (this.#return ?? 0) + step.reward.value;
 			} else if (event === "end" && episode === this.#episode) {
 				this.#trajectory = trajectory;
-				fill(this.verification, evidenceOf(trajectory));
+				// The trajectory of the event has no steps.
+				fill(this.verification, evidenceOf({ ...trajectory, steps: [...this.steps.steps, ...steps] }));
 			}
 		}
 		if (steps.length) this.steps.append(steps);

@@ -489,6 +489,19 @@ def test_two_compared_episodes_have_their_ids_and_returns_above_their_steps(read
     assert reader.find("//dt[.='Sum of rewards']/following-sibling::dd").text == "\u2013"
 
 
+def test_the_reward_of_an_episode_is_explained_live_once_it_has_ended(reader: Reader) -> None:
+    with EnvClient(reader.url).sync() as env:
+        env.reset(seed=1, target=1)
+        reader.open("live")
+        reader.visitor.complaints()  # those of the tests before
+        reader.find("//a[starts-with(@id, 'session-')]").click()
+        reader.see("running for")
+        env.call_tool("roll")
+        reader.see("over after")
+        reader.find("//section[@aria-label='Why this reward']//meter[@aria-label='won']")
+        assert reader.visitor.complaints() == []
+
+
 def test_no_pause_is_offered_between_two_episodes(reader: Reader) -> None:
     with EnvClient(reader.url).sync() as env:
         env.reset(seed=1, target=1000)
