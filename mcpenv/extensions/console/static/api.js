@@ -92,6 +92,7 @@ async function send(path, { method = "GET", query, body, signal, headers }, acce
 		response = await fetch(address(path, query), {
 			method,
 			signal,
+			keepalive: method === "PUT", // A review is sent when its page is left.
 			headers: { Accept: accept, ...(body === undefined ? {} : { "Content-Type": "application/json" }), ...headers },
 			body: body === undefined ? undefined : written(body),
 		});

@@ -93,6 +93,31 @@ def test_two_raters_review_by_keys_and_their_preferences_are_exported(browser: V
     assert [json.loads(line)["rejected_rating"] for line in out.read_text().splitlines()] == [1.0, 2.0]
 
 
+def test_what_is_typed_before_the_name_stays_and_is_saved_when_the_page_is_left(
+    browser: Visitor, tmp_path: Path
+) -> None:
+    record(tmp_path)
+    with serving(ConsoleWorld, ServerConfig(record=tmp_path)) as url:
+        browser.width(1280)
+        browser.open(url, "records/c")
+        browser.read("of 3")
+        browser.find("//summary[.='Your review']").click()
+        browser.type("Note", "It repeats itself.")
+        press(browser, "4")
+        browser.read("a review has a rater")
+        browser.type("Your name", "Ann")
+        press(browser, "]")
+        browser.until(lambda _: "Saved: 4." in browser.find("//*[@id='notice']").text)
+        browser.read("of 3")
+        press(browser, "3")
+        press(browser, "2")
+        press(browser, "]")
+        browser.until(lambda _: "Saved: 2." in browser.find("//*[@id='notice']").text)
+    said = Reviews(tmp_path).said()
+    assert [(one.rater, one.rating, one.note) for one in said["c"]] == [("Ann", 4, "It repeats itself.")]
+    assert [(one.rater, one.rating) for one in said["b"]] == [("Ann", 2)]
+
+
 def test_brackets_lead_to_the_neighbours_in_the_order_of_the_list(browser: Visitor, tmp_path: Path) -> None:
     record(tmp_path)
     with serving(ConsoleWorld, ServerConfig(record=tmp_path)) as url:
