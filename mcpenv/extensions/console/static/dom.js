@@ -18,6 +18,8 @@ export function el(selector, first, ...children) {
 	for (const [name, value] of Object.entries(properties)) {
 		if (name.startsWith("on") && typeof value === "function") {
 			element.addEventListener(name.slice(2), /** @type {EventListener} */ (value));
+		} else if (name === "class") {
+			if (value) element.className += ` ${value}`;
 		} else if (value != null && value !== false) {
 			element.setAttribute(name, value === true ? "" : String(value));
 		}
