@@ -3,7 +3,7 @@
 import { changes } from "./changes.js";
 import { cardOf, el, listOf, muted, tableOf } from "./dom.js";
 import { numberText } from "./format.js";
-import { written } from "./numbers.js";
+import { textOf } from "./numbers.js";
 import { isPlain } from "./schema.js";
 
 /** Return the evidence of an episode's end; null if it has none. @param {Trajectory} trajectory */
@@ -17,7 +17,7 @@ export function evidenceOf(trajectory) {
 	if (!verified && !problems.length && !parts.size) return null;
 	const wrong = evidence.filter(({ passed }) => passed === false).length;
 	return cardOf("Why this reward", el("h2", "Why this reward"), partsOf(parts, task?.reward_range), listOf(problems),
-		evidence.length > 0 ? tableOf("Evidence", ["Where", "Before", "Expected", "Actual", ""], evidence.map(rowOf))
+		evidence.length > 0 ? tableOf("Evidence", ["Where", "Before", "Expected", "Actual", "Verdict"], evidence.map(rowOf))
 			: told.length > 0 ? listOf(told) : verified && muted("Nothing in the world changed that is known."),
 		wrong > 0 && evidence.length > wrong && muted(`${wrong} of ${evidence.length} places are wrong; they stand first.`));
 }
@@ -47,14 +47,14 @@ function rowOf({ where, kind, before, after, expected, passed, cut }) {
 function valueOf(value, expected) {
 	if (isMark(value, "$any")) return muted("any value");
 	if (isMark(value, "$removed")) return muted("removed");
-	if (!isPlain(value)) return el("span.value", { class: expected !== undefined && differs(value, expected) ? "error" : null }, typeof value === "string" ? value : written(value) ?? "");
+	if (!isPlain(value)) return el("span.value", { class: expected !== undefined && differs(value, expected) ? "error" : null }, textOf(value));
 	const right = isPlain(expected) ? expected : undefined;
 	const names = [...Object.keys(value), ...Object.keys(right ?? {}).filter((name) => !Object.hasOwn(value, name))];
 	return el("dl.fields", ...names.flatMap((name) => {
 		const wrong = right && differs(value[name], right[name]);
 		const own = Object.hasOwn(value, name) ? value[name] : undefined;
-		return [el("dt", { class: wrong ? "error" : null }, name), el("dd", { class: wrong ? "error" : null },
-			own === undefined ? "not there" : isPlain(own) ? valueOf(own, undefined) : typeof own === "string" ? own : written(own) ?? "")];
+		return [el("dt", { class: wrong && "error" }, wrong ? el("strong", name) : name), el("dd", { class: wrong && "error" },
+			own === undefined ? "not there" : isPlain(own) ? valueOf(own, undefined) : textOf(own))];
 	}));
 }
 

@@ -24,6 +24,9 @@ export function read(text) {
 		/^-?\d+$/.test(token) && isRounded(token) ? JSON.stringify(MARK + token) : token));
 }
 
+/** Return the text of a value that `read` returned: a text as it is, else its JSON. @param {unknown} value */
+export const textOf = (value) => (typeof value === "string" && !value.startsWith(MARK) ? value : written(value) ?? "");
+
 /** @type {JsonWriter} */
 export function written(value, indent) {
 	return JSON.stringify(value, null, indent)?.replace(MARKED, "$1");

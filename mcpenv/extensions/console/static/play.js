@@ -285,7 +285,7 @@ class Play {
 		this.show("Start", Object.keys(seen).length > 0 && jsonOf(seen), el("h3", "State"), jsonOf(this.state));
 		const { task, seed } = this.reset;
 		fill(this.begun, "Begin another episode", el("span.muted", ` (this one: ${listText(
-			task !== undefined && `task ${typeof task === "string" ? task : "of a record"}`, seed !== undefined && `seed ${seed}`) || "no seed"})`));
+			task !== undefined && `task ${typeof task === "string" ? task : "of a record"}`, seed !== undefined && `seed ${written(seed)}`) || "no seed"})`));
 	}
 
 	async showOwn() {

@@ -102,7 +102,7 @@ function factsOf({ trajectory, environment, agent }, base) {
 	const facts = [
 		["Environment", `${environment.name} ${environment.version ?? ""}`],
 		["Task", taskText(task)],
-		["Seed", trajectory.seed?.toString()],
+		["Seed", written(trajectory.seed ?? undefined)],
 		["Options", Object.keys(trajectory.options).length > 0 && written(trajectory.options)],
 		["Agent", agent && written(agent)],
 		["Status", status && statusText(status)],

@@ -3,6 +3,7 @@
 import { ask, recordPath } from "./api.js";
 import { cardOf, el, fill, headOf, link, muted, region } from "./dom.js";
 import { countText, numberText } from "./format.js";
+import { textOf, written } from "./numbers.js";
 import { taskPath } from "./overview.js";
 import { both, quoted } from "./where.js";
 
@@ -15,7 +16,7 @@ export async function showTask(id, { root, base, query }, signal) {
 	const best = lanes[0]?.place ?? "";
 	const deepest = Math.max(0, ...lanes.map(({ steps }) => steps.length));
 	const rows = lanes.map(({ place, id: name, seed, score, advantage, status, steps, n_steps: count }, lane) => el("tr",
-		el("th", { scope: "row" }, link(`#/${recordPath(place, base)}`, cut(name, 14)), el("span.muted.wide", seed !== null && ` seed ${seed}`, status !== "completed" && ` ${status}`), " ",
+		el("th", { scope: "row" }, link(`#/${recordPath(place, base)}`, cut(name, 14)), el("span.muted.wide", seed !== null && ` seed ${written(seed)}`, status !== "completed" && ` ${status}`), " ",
 			lane > 0 && el("a", { href: `#/${recordPath(best, base)}?with=${encodeURIComponent(place)}`, "aria-label": `Compare ${name} with the first` }, "compare")),
 		el("td.number", numberText(score)),
 		el("td.number", { class: advantage && (advantage > 0 ? "good" : "error") }, advantage === null ? "–" : `${advantage > 0 ? "+" : ""}${advantage.toFixed(2)}`),
@@ -30,7 +31,7 @@ export async function showTask(id, { root, base, query }, signal) {
 		cardOf("Summary", el("p", el("strong", countText(lanes.length, "rollout")), total > lanes.length && `, the newest of ${numberText(total)}`,
 			`, mean score ${numberText(mean)} `, where && el("code", where)),
 		...Object.entries(kinds).map(([field, groups]) => groups.length > 1 && el("p.bar", `${field.replace("_", " ")}: `, ...groups.map(({ value, episodes }) =>
-			link(`#/${taskPath(base, id, both(where, `${field} = ${quoted(value)}`))}`, `${value ?? "none"} (${episodes})`)))),
+			link(`#/${taskPath(base, id, both(where, `${field} = ${quoted(value)}`))}`, `${value === null ? "none" : textOf(value)} (${episodes})`)))),
 		equal ? el("p", el("strong.warn", "All scores are equal: no gradient."))
 			: scored < 2 ? muted("An advantage needs two rollouts with a score.")
 				: told.length ? el("ul", ...told) : muted("No call tells winners from losers.")),

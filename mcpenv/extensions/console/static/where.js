@@ -2,11 +2,12 @@
 
 import { ApiError, ask } from "./api.js";
 import { alertOf, el, fill, labelled } from "./dom.js";
+import { textOf } from "./numbers.js";
 
 const PATIENCE = 120;
 
 /** Return a value as it stands in a condition. @param {unknown} value */
-export const quoted = (value) => (value === null ? "none" : typeof value === "number" ? value : `"${String(value).replace(/(["\\])/g, "\\$1")}"`);
+export const quoted = (value) => (value === null ? "none" : textOf(value) === value ? `"${value.replace(/(["\\])/g, "\\$1")}"` : textOf(value));
 
 /** @type {Joiner} */
 export const both = (one, other) => (one ? `${/\bor\b/.test(one) ? `(${one})` : one} and ${other}` : other);
