@@ -581,6 +581,8 @@ interface Lane {
   advantage: number | null;
   status: string | null;
   n_steps: number;
+  /** How many of its first steps the record lacks. */
+  dropped: number;
   /** `lanes`: how many from this one on share the step; 0 for one that is drawn by an earlier lane. */
   steps: (Chip & { lanes: number })[];
 }

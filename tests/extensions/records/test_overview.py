@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from mcpenv.extensions.records.overview import ACROSS, BARS, DOWN, groups_of, overview_of
 from mcpenv.extensions.records.record_index import RecordIndex
-from mcpenv.extensions.records.rollouts import rollouts_of
+from mcpenv.extensions.records.rollouts import MAX_STEPS, rollouts_of
 from mcpenv.extensions.records.where import parse
 from mcpenv.trajectories import RecordedEnvironment, RecordedEpisode
 from mcpenv_client.scores import advantages_of_scores
@@ -124,6 +124,13 @@ def test_sixteen_rollouts_stand_on_one_trie_and_part_where_winners_and_losers_do
     expected = advantages_of_scores([1.0] * 4 + [0.0] * 11 + [None])
     assert [lane["advantage"] for lane in seen["lanes"]] == expected
     assert (seen["equal"], seen["scored"]) == (False, 15)
+
+
+def test_a_lane_has_the_steps_that_its_record_lacks_and_is_cut_apart_from_them() -> None:
+    long = episode("long", "a" * (MAX_STEPS + 5), 1.0)
+    long.trajectory.dropped = 3
+    (lane,) = rollouts_of([("long", long)])["lanes"]
+    assert (lane["dropped"], lane["n_steps"], len(lane["steps"])) == (3, MAX_STEPS + 8, MAX_STEPS)
 
 
 def test_a_group_without_a_difference_has_no_gradient() -> None:
