@@ -3,7 +3,7 @@
 import { changes } from "./changes.js";
 import { cardOf, el, listOf, muted, tableOf } from "./dom.js";
 import { numberText } from "./format.js";
-import { textOf } from "./numbers.js";
+import { plainText } from "./numbers.js";
 import { isPlain } from "./schema.js";
 
 /** Return the evidence of an episode's end; null if it has none. @param {Trajectory} trajectory */
@@ -47,14 +47,14 @@ function rowOf({ where, kind, before, after, expected, passed, cut }) {
 function valueOf(value, expected) {
 	if (isMark(value, "$any")) return muted("any value");
 	if (isMark(value, "$removed")) return muted("removed");
-	if (!isPlain(value)) return el("span.value", { class: expected !== undefined && differs(value, expected) ? "error" : null }, textOf(value));
+	if (!isPlain(value)) return el("span.value", { class: expected !== undefined && differs(value, expected) ? "error" : null }, plainText(value));
 	const right = isPlain(expected) ? expected : undefined;
 	const names = [...Object.keys(value), ...Object.keys(right ?? {}).filter((name) => !Object.hasOwn(value, name))];
 	return el("dl.fields", ...names.flatMap((name) => {
 		const wrong = right && differs(value[name], right[name]);
 		const own = Object.hasOwn(value, name) ? value[name] : undefined;
 		return [el("dt", { class: wrong && "error" }, wrong ? el("strong", name) : name), el("dd", { class: wrong && "error" },
-			own === undefined ? "not there" : isPlain(own) ? valueOf(own, undefined) : textOf(own))];
+			own === undefined ? "not there" : isPlain(own) ? valueOf(own, undefined) : plainText(own))];
 	}));
 }
 

@@ -25,7 +25,7 @@ export function read(text) {
 }
 
 /** Return the text of a value that `read` returned: a text as it is, else its JSON. @param {unknown} value */
-export const textOf = (value) => (typeof value === "string" && !value.startsWith(MARK) ? value : written(value) ?? "");
+export const plainText = (value) => (typeof value === "string" && !value.startsWith(MARK) ? value : written(value) ?? "");
 
 /** @type {JsonWriter} */
 export function written(value, indent) {

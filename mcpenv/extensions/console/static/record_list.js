@@ -4,7 +4,7 @@ import { ApiError, ask, recordPath } from "./api.js";
 import { button, el, fill, formOf, labelled, link, messageOf, refill, region } from "./dom.js";
 import { countText, momentText, numberText, taskText } from "./format.js";
 import { onKeys, onceAFrame } from "./frame.js";
-import { textOf } from "./numbers.js";
+import { plainText } from "./numbers.js";
 import { Overview, taskPath } from "./overview.js";
 import { WhereField, both, quoted } from "./where.js";
 
@@ -116,7 +116,7 @@ export class RecordList {
 		const by = this.group.value;
 		const rows = groups.map((group) => {
 			const { value, split } = group;
-			const text = by === "task" && value !== null ? taskText({ id: textOf(value), split: split ?? "" }) : (value === null ? "none" : textOf(value));
+			const text = by === "task" && value !== null ? taskText({ id: plainText(value), split: split ?? "" }) : (value === null ? "none" : plainText(value));
 			const path = by === "task" && value !== null ? taskPath(this.base, text, this.where.input.value)
 				: `${this.base}?${new URLSearchParams({ where: both(this.where.input.value, `${by} = ${quoted(value)}`) })}`;
 			return el("tr", el("th", { scope: "row" }, link(`#/${path}`, text)),

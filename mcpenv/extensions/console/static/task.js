@@ -3,7 +3,7 @@
 import { ask, recordPath } from "./api.js";
 import { cardOf, el, fill, headOf, link, muted, region } from "./dom.js";
 import { countText, numberText } from "./format.js";
-import { textOf, written } from "./numbers.js";
+import { plainText, written } from "./numbers.js";
 import { taskPath } from "./overview.js";
 import { both, quoted } from "./where.js";
 
@@ -31,7 +31,7 @@ export async function showTask(id, { root, base, query }, signal) {
 		cardOf("Summary", el("p", el("strong", countText(lanes.length, "rollout")), total > lanes.length && `, the newest of ${numberText(total)}`,
 			`, mean score ${numberText(mean)} `, where && el("code", where)),
 		...Object.entries(kinds).map(([field, groups]) => groups.length > 1 && el("p.bar", `${field.replace("_", " ")}: `, ...groups.map(({ value, episodes }) =>
-			link(`#/${taskPath(base, id, both(where, `${field} = ${quoted(value)}`))}`, `${value === null ? "none" : textOf(value)} (${episodes})`)))),
+			link(`#/${taskPath(base, id, both(where, `${field} = ${quoted(value)}`))}`, `${value === null ? "none" : plainText(value)} (${episodes})`)))),
 		equal ? el("p", el("strong.warn", "All scores are equal: no gradient."))
 			: scored < 2 ? muted("An advantage needs two rollouts with a score.")
 				: told.length ? el("ul", ...told) : muted("No call tells winners from losers.")),

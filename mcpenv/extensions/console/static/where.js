@@ -2,12 +2,12 @@
 
 import { ApiError, ask } from "./api.js";
 import { alertOf, el, fill, labelled } from "./dom.js";
-import { textOf } from "./numbers.js";
+import { plainText } from "./numbers.js";
 
 const PATIENCE = 120;
 
 /** Return a value as it stands in a condition. @param {unknown} value */
-export const quoted = (value) => (value === null ? "none" : textOf(value) === value ? `"${value.replace(/(["\\])/g, "\\$1")}"` : textOf(value));
+export const quoted = (value) => (value === null ? "none" : plainText(value) === value ? `"${value.replace(/(["\\])/g, "\\$1")}"` : plainText(value));
 
 /** @type {Joiner} */
 export const both = (one, other) => (one ? `${/\bor\b/.test(one) ? `(${one})` : one} and ${other}` : other);
