@@ -130,7 +130,7 @@ class Play {
 		this.own.hidden = true;
 		this.result = el("section", { "aria-label": "Result", "aria-live": "polite" });
 		this.past = el("ol.list");
-		this.saving = saveCard(() => this.played(), (text) => { this.saved = text; });
+		this.saving = this.savingCard();
 		this.hint = el("p.empty", "Start an episode to see the tools and call them.");
 		this.board = el("div.columns.board", { hidden: true },
 			el("div.pane.card", { role: "region", "aria-label": "Tools" }, el("h2", "Tools"), this.list.search, this.list.list), this.form,
@@ -243,6 +243,10 @@ class Play {
 		}
 	}
 
+	savingCard() {
+		return saveCard(() => this.played(), (text) => { this.saved = text; });
+	}
+
 	/** @param {Plain} reset */
 	async begin(reset) {
 		const begun = await this.alone("beginning an episode", async (session) => {
@@ -253,6 +257,9 @@ class Play {
 				if (snapshot) await session.ask("drop_snapshot", { snapshot_id: snapshot });
 			}
 			this.history = [];
+			const saving = this.savingCard(); // What was typed is of the last episode.
+			this.saving.replaceWith(saving);
+			this.saving = saving;
 			this.why = null;
 			this.over = answer.done;
 			this.first = answer;
