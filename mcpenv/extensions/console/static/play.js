@@ -268,7 +268,10 @@ class Play {
 			this.showBegun(answer);
 			if (this.tools.length) this.select(this.open?.name ?? "");
 			this.showEpisode(answer);
-		}, (error) => this.setup.refuse(error.message, error.body.errors));
+		}, (error) => {
+			this.fold.open = true;
+			this.setup.refuse(error.message, error.body.errors);
+		});
 		if (begun) await this.showOwn();
 		return begun;
 	}
