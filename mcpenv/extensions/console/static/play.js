@@ -43,13 +43,21 @@ function drop() {
 
 /** @type {Page} */
 export async function page({ root, query, session }, signal) {
+	let record = query.get("record");
 	if (!kept) {
 		const [metadata, schema] = await Promise.all([ask("metadata", { signal }), ask("schema", { signal })]);
 		if (signal.aborted) return;
 		kept = new Play(metadata, schema, session.needs_token);
 		const before = keeping.load();
-		if (before && before.name === metadata.name && !query.has("record")) void kept.takeUp(before);
-	}
+		if (before && before.name === metadata.name) {
+			if (record && replaceable(before)) kept.joined(before.id).close();
+			else {
+				record = null;
+				void kept.takeUp(before);
+			}
+		}
+	} else if (record && !replaceable(kept)) record = null;
+	if (query.has("record")) history.replaceState(null, "", "#/play"); // Coming back later does not play it again.
 	const play = kept;
 	fill(root, play.element);
 	play.arrive();
@@ -59,11 +67,11 @@ export async function page({ root, query, session }, signal) {
 		carried = null;
 		if (await play.begin(reset)) play.offer(why, calls);
 	}
-	const record = query.get("record");
-	if (!record) return;
-	history.replaceState(null, "", "#/play"); // Coming back later does not play it again.
-	await play.replay(await recordedCalls(record, Number(query.get("steps") ?? Infinity), signal));
+	if (record) await play.replay(await recordedCalls(record, Number(query.get("steps") ?? Infinity), signal));
 }
+
+/** Return true if an episode has nothing to lose, or the visitor gives it up. @type {EpisodeTest} */
+const replaceable = ({ over, history }) => over || !history.length || confirm("An episode with calls runs here. End it and play the recorded one?");
 
 class Play {
 	/** @type {Session | null} */
