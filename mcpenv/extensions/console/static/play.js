@@ -110,6 +110,7 @@ class Play {
 	/** @type {Observed | null} */
 	last = null;
 	#ended = new AbortController();
+	#viewed = new AbortController();
 	#timer = 0;
 	#keep = () => {
 		clearTimeout(this.#timer);
@@ -172,6 +173,7 @@ class Play {
 
 	end_page() {
 		this.#ended.abort();
+		this.#viewed.abort();
 		clearTimeout(this.#timer);
 		this.session?.close();
 	}
@@ -484,7 +486,9 @@ class Play {
 	/** @param {string | null} html */
 	showView(html) {
 		this.own.hidden = !html;
-		this.view = html ? { html, app: new AppView(html, (call) => this.callFor(call), this.#ended.signal) } : null;
+		this.#viewed.abort();
+		this.#viewed = new AbortController();
+		this.view = html ? { html, app: new AppView(html, (call) => this.callFor(call), this.#viewed.signal) } : null;
 		fill(this.own, this.view?.app.element);
 		for (const played of this.history) this.tellView(played);
 	}
