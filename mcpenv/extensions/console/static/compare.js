@@ -26,18 +26,18 @@ export async function showComparison(id, other, { root, base }, signal) {
 	const endDiffers = one.hashes.end !== two.hashes.end;
 	const verdicts = pairs.map(([, , verdict]) => verdict);
 	const first = verdicts.findIndex((verdict) => verdict !== null);
+	const droppedBy = (/** @type {number} */ side) => sides[side]?.trajectory.dropped ?? 0;
 	const stepAt = (/** @type {Step[]} */ steps, /** @type {number} */ index, /** @type {number} */ side) => {
 		const at = Number(pairs[index]?.[side] ?? -1);
-		return /** @type {const} */ ([steps[at], at + 1]);
+		return /** @type {const} */ ([steps[at], at + 1 + droppedBy(side)]);
 	};
-	const firstAt = Number(pairs[first]?.find((at) => at !== null));
+	const numbersOf = (/** @type {number} */ index) => (pairs[index] ?? []).slice(0, 2).flatMap((at, side) => (at === null ? [] : [Number(at) + 1 + droppedBy(side)]));
 	const rows = new LazyRows(
 		(index) => {
 			const verdict = verdicts[index] ?? null;
-			const numbers = pairs[index]?.slice(0, 2).flatMap((at) => (at === null ? [] : [Number(at) + 1]));
 			const row = el(verdict ? "li.card.step.differs" : "li.card.step", { tabindex: "-1", "data-step": index + 1 });
 			add(row, el(verdict ? "p.verdict.error" : "p.verdict.muted",
-				`Step ${[...new Set(numbers)].join(" and ")}: ${verdict ?? "equal"}${index === first && !resetDiffers ? ". This is the first difference." : ""}`),
+				`Step ${[...new Set(numbersOf(index))].join(" and ")}: ${verdict ?? "equal"}${index === first && !resetDiffers ? ". This is the first difference." : ""}`),
 			...sides.map(({ name, steps }, side) => {
 				const [step, number] = stepAt(steps, index, side);
 				return el("div", { "aria-label": name, role: "group" }, step ? stepHead(step, number) : muted("No such step."));
@@ -69,7 +69,7 @@ export async function showComparison(id, other, { root, base }, signal) {
 	const differing = (/** @type {string} */ what, /** @type {unknown[]} */ [before, after]) =>
 		el("section.card.differs", { "aria-label": what }, el("h2", `The ${what} differ`), changeTable(changes(before, after), names));
 	const summary = resetDiffers ? "The episodes differ from the reset on."
-		: first >= 0 ? `The first difference is at step ${firstAt + 1}.`
+		: first >= 0 ? `The first difference is at step ${numbersOf(first)[0]}.`
 			: endDiffers ? "All steps are equal. The ends differ." : "The episodes are equal: reset, all steps, and end.";
 	fill(root, el("h1", "Two episodes"),
 		el("p", link(`#/${base}`, "All records")),
@@ -80,7 +80,7 @@ export async function showComparison(id, other, { root, base }, signal) {
 			first >= 0 && button("First difference", () => select(first), { class: "primary" })),
 		resetDiffers && differing("resets", sides.map(({ trajectory }) => trajectory.observation)),
 		el("div.card.watched.pair", ...sides.map(({ path, name, steps, trajectory }) => el("div", el("strong", link(`#/${path}`, name)),
-			muted(`${countText(steps.length, "step")}, return ${returnText(trajectory)}`)))),
+			muted(`${countText(trajectory.dropped + steps.length, "step")}, return ${returnText(trajectory)}`)))),
 		rows.element,
 		endDiffers && differing("ends", sides.map(endOf)));
 }
