@@ -14,8 +14,10 @@ export const taskPath = (base, name, where) =>
 	`${base === "records" ? "" : `${base}/`}task/${encodeURIComponent(name)}${where ? `?${new URLSearchParams({ where })}` : ""}`;
 
 export class Overview {
-	/** @type {Record<string, string | number>} */
-	#parts = {};
+	/** Those of the condition that is shown; null while another one is asked for. @type {Parts | null} */
+	#parts = null;
+	/** What is set meanwhile. @type {Parts} */
+	#later = {};
 
 	/** @param {string} base @param {(where: string) => void} onBrush gets the new condition */
 	constructor(base, onBrush) {
@@ -29,9 +31,18 @@ export class Overview {
 			muted("Drag over a chart, or write bounds."));
 	}
 
+	/** Let what is set wait for the condition that is asked for. */
+	wait() {
+		this.#parts = null;
+		this.#later = {};
+	}
+
 	/** Give the condition with other parts. @param {Parts} parts */
 	#set(parts) {
-		const now = { ...this.#parts, ...parts };
+		Object.assign(this.#later, parts);
+		if (!this.#parts) return;
+		const now = { ...this.#parts, ...this.#later };
+		this.#later = {};
 		const texts = ["return", "steps"].flatMap((field) => [[">=", "from"], ["<", "below"]].flatMap(([sign, side]) =>
 			(now[`${field}_${side}`] === "" ? [] : [`${field} ${sign} ${now[`${field}_${side}`]}`])));
 		this.onBrush([...texts, ...now.tasks ? [String(now.tasks)] : []].reduce(both, String(now.rest)));
@@ -40,10 +51,11 @@ export class Overview {
 	/** @param {OverviewAnswer} answer */
 	draw({ returns, scatter, heat, unscored, total, parts }) {
 		this.#parts = parts;
-		this.element.hidden = total === 0;
-		for (const input of this.bounds) input.value = parts[input.id] ?? "";
+		for (const input of this.bounds) if (input !== document.activeElement) input.value = parts[input.id] ?? "";
+		this.element.hidden = total === 0 && !this.bounds.some(({ value }) => value);
 		fill(this.body, ...returns && scatter ? [this.#histogram(returns, unscored), this.#scatter(scatter)] : [muted("No episode has a return.")],
 			heat.tasks.length > 0 && this.#heat(heat));
+		if (Object.keys(this.#later).length) this.#set({});
 	}
 
 	/** @type {HistogramMaker} */
@@ -78,7 +90,7 @@ export class Overview {
 					location.hash = `#/${recordPath(place, this.base)}`;
 				})));
 		const chart = this.#chart("Tasks by attempt", `${tasks.length < count ? `${tasks.length} of ` : ""}${countText(count, "task")}`, cells, [],
-			`Returns from ${numberText(low)} (faint) to ${numberText(high)} (strong). A task leads to its rollouts, a cell to its episode.`,
+			`${known.length ? `Returns from ${numberText(low)} (faint) to ${numberText(high)} (strong). ` : ""}A task leads to its rollouts, a cell to its episode.`,
 			({ top, bottom }) => ({ tasks: `task in (${named.slice(Math.floor(top * tasks.length), Math.ceil(bottom * tasks.length)).map(quoted).join(", ")})` }));
 		const plot = /** @type {HTMLElement} */ (chart.children[1]);
 		plot.style.height = `${tasks.length * ROW}px`;
@@ -115,9 +127,10 @@ function brushed(plot, box, onBrush) {
 		return { left: Math.min(from.x, x), right: Math.max(from.x, x), top: Math.min(from.y, y), bottom: Math.max(from.y, y) };
 	};
 	plot.addEventListener("pointerdown", (event) => {
-		begun = at(event);
+		if (event.button === 0) begun = at(event);
 	});
 	plot.addEventListener("pointermove", (event) => {
+		if (!event.buttons) return end(event); // It was released elsewhere.
 		const { left, right, top, bottom } = area(event);
 		if (!begun || (right - left) * plot.clientWidth + (bottom - top) * plot.clientHeight < 6) return;
 		plot.setPointerCapture(event.pointerId);

@@ -79,7 +79,8 @@ export class RecordList {
 		this.element.scrollTop = 0;
 		fill(this.problem);
 		this.where.refuse("");
-		fill(this.head, this.#headOf(COLUMNS));
+		this.overview.wait();
+		refill(this.head, this.#headOf(COLUMNS));
 		fill(this.count, "Searching…");
 		void this.#load(0);
 	}
@@ -122,7 +123,7 @@ export class RecordList {
 			return el("tr", el("th", { scope: "row" }, link(`#/${path}`, text)),
 				...GROUPS.slice(1).map(([, key, style]) => el("td", { class: style }, numberText(/** @type {number | null} */ (group[key])))));
 		});
-		fill(this.groups, region("div.scroll.card", "Groups", el("table", el("thead", this.#headOf(GROUPS)), el("tbody", ...rows)),
+		refill(this.groups, region("div.scroll.card", "Groups", el("table", el("thead", this.#headOf(GROUPS)), el("tbody", ...rows)),
 			count > groups.length && el("p.muted", `The first ${groups.length} of ${countText(count, "group")}.`)));
 	}
 
@@ -171,12 +172,13 @@ export class RecordList {
 				/** @type {OverviewAnswer} */
 				const overview = await ask(`${this.base}/overview`, { query: { ...wanted, group, sort: group && this.sort }, signal });
 				if (signal.aborted) return;
-				this.overview.draw(overview);
 				if (Object.keys(this.older).length) {
 					this.older = {};
 					this.where.input.value = overview.where;
 					history.replaceState(null, "", `#/${this.base}${this.#suffix()}`);
 				}
+				this.overview.draw(overview);
+				if (signal.aborted) return; // A brush has waited for it.
 				if (overview.groups) this.#showGroups(overview.groups);
 				else fill(this.groups);
 			}
@@ -192,6 +194,12 @@ export class RecordList {
 			if (signal.aborted) return;
 			this.#asking.abort();
 			fill(this.count);
+			if (!this.#known) {
+				this.#total = 0;
+				fill(this.groups);
+				fill(this.empty);
+				this.#render();
+			}
 			if (error instanceof ApiError && error.status === 422) return this.where.refuse(messageOf(error));
 			fill(this.problem, el("p.error", messageOf(error), " ", button("Try again", () => this.reload())));
 		}
