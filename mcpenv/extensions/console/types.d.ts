@@ -887,8 +887,8 @@ type JsonReader = (text: string) => any;
 /** Returns the JSON text of a value that `read` returned. */
 type JsonWriter = (value: unknown, indent?: number) => string | undefined;
 
-/** Returns the path of a task's page. `name` has its split. */
-type TaskPath = (base: string, name: string, where?: string) => string;
+/** Returns the path of a task's page. `name` has its split. `shown`: with the episodes played in the console. */
+type TaskPath = (base: string, name: string, shown: boolean, where?: string) => string;
 
 /** Parts of a condition, by name. */
 type Parts = Record<string, string | number>;
@@ -1031,3 +1031,5 @@ type EpisodeBeginner = (episode: string, trajectory: Trajectory) => void;
 
 /** Returns a condition that holds if both do. */
 type Joiner = (one: string, other: string) => string;
+
+type EpisodeTest = (episode: { over: boolean; history: Played[] }) => boolean;

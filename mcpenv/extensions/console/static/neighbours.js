@@ -4,6 +4,7 @@ import { ask, recordPath } from "./api.js";
 import { el, fill, link, messageOf } from "./dom.js";
 import { numberText } from "./format.js";
 import { onKeys } from "./frame.js";
+import { hiddenAgent } from "./where.js";
 
 /** What the address of a list says of its rows. */
 const CONDITIONS = ["where", "text", "task", "split", "status", "return_min", "tool", "sort"];
@@ -15,10 +16,9 @@ export function neighboursOf(id, base, query, signal) {
 	for (const name of ["step", "with", "pick"]) kept.delete(name);
 	const rest = kept.size ? `?${kept}` : "";
 	const wanted = Object.fromEntries(CONDITIONS.map((name) => [name, query.get(name)]));
-	const hidden = query.get("console") || wanted.where?.includes("agent") ? null : "console";
 	void (async () => {
 		try {
-			const { position, total, previous, next } = await ask(`${recordPath(id, base)}/neighbours`, { query: { ...wanted, not_agent: hidden }, signal });
+			const { position, total, previous, next } = await ask(`${recordPath(id, base)}/neighbours`, { query: { ...wanted, not_agent: hiddenAgent(query) }, signal });
 			if (position === null) return fill(element, "Not among the episodes of the list.");
 			const to = (/** @type {string | null} */ place, /** @type {string} */ text) =>
 				(place ? link(`#/${recordPath(place, base)}${rest}`, text) : el("span.muted", text));

@@ -10,8 +10,10 @@ import { both, quoted } from "./where.js";
 const ROW = 24;
 
 /** @type {TaskPath} */
-export const taskPath = (base, name, where) =>
-	`${base === "records" ? "" : `${base}/`}task/${encodeURIComponent(name)}${where ? `?${new URLSearchParams({ where })}` : ""}`;
+export function taskPath(base, name, shown, where = "") {
+	const query = new URLSearchParams({ ...where && { where }, ...shown && { console: "shown" } });
+	return `${base === "records" ? "" : `${base}/`}task/${encodeURIComponent(name)}${query.size ? `?${query}` : ""}`;
+}
 
 export class Overview {
 	/** Those of the condition that is shown; null while another one is asked for. @type {Parts | null} */
@@ -19,9 +21,10 @@ export class Overview {
 	/** What is set meanwhile. @type {Parts} */
 	#later = {};
 
-	/** @param {string} base @param {(where: string) => void} onBrush gets the new condition */
-	constructor(base, onBrush) {
+	/** `onBrush` gets the new condition. @param {string} base @param {HTMLInputElement} shown @param {(where: string) => void} onBrush */
+	constructor(base, shown, onBrush) {
 		this.base = base;
+		this.shown = shown;
 		this.onBrush = onBrush;
 		this.body = el("div.charts");
 		this.bounds = ["return_from", "return_below", "steps_from", "steps_below"].map((id) =>
@@ -96,7 +99,7 @@ export class Overview {
 		plot.style.height = `${tasks.length * ROW}px`;
 		const rows = el("div.heat");
 		plot.replaceWith(rows);
-		rows.append(el("ol.plain", ...named.map((name) => el("li", link(`#/${taskPath(this.base, name)}`, name)))), plot);
+		rows.append(el("ol.plain", ...named.map((name) => el("li", link(`#/${taskPath(this.base, name, this.shown.checked)}`, name)))), plot);
 		return chart;
 	}
 

@@ -46,7 +46,7 @@ export class RecordList {
 		this.group.value = query.get("group") ?? "";
 		this.shown = el("input", { id: "console", type: "checkbox", onchange: () => this.#apply() });
 		this.shown.checked = query.get("console") === "shown";
-		this.overview = new Overview(base, (where) => this.#apply({ where }));
+		this.overview = new Overview(base, this.shown, (where) => this.#apply({ where }));
 		this.problem = el("div", { role: "alert" });
 		this.count = el("p", { role: "status" });
 		this.compared = el("p");
@@ -118,8 +118,8 @@ export class RecordList {
 		const rows = groups.map((group) => {
 			const { value, split } = group;
 			const text = by === "task" && value !== null ? taskText({ id: plainText(value), split: split ?? "" }) : (value === null ? "none" : plainText(value));
-			const path = by === "task" && value !== null ? taskPath(this.base, text, this.where.input.value)
-				: `${this.base}?${new URLSearchParams({ where: both(this.where.input.value, `${by} = ${quoted(value)}`) })}`;
+			const path = by === "task" && value !== null ? taskPath(this.base, text, this.shown.checked, this.where.input.value)
+				: `${this.base}?${new URLSearchParams({ where: both(this.where.input.value, `${by} = ${quoted(value)}`), ...this.shown.checked && { console: "shown" } })}`;
 			return el("tr", el("th", { scope: "row" }, link(`#/${path}`, text)),
 				...GROUPS.slice(1).map(([, key, style]) => el("td", { class: style }, numberText(/** @type {number | null} */ (group[key])))));
 		});

@@ -5,13 +5,14 @@ import { cardOf, el, fill, headOf, link, muted, region } from "./dom.js";
 import { countText, numberText } from "./format.js";
 import { plainText, written } from "./numbers.js";
 import { taskPath } from "./overview.js";
-import { both, quoted } from "./where.js";
+import { both, hiddenAgent, quoted } from "./where.js";
 
 /** @type {EpisodePage} */
 export async function showTask(id, { root, base, query }, signal) {
 	const where = query.get("where") ?? "";
+	const shown = hiddenAgent(query) === null;
 	/** @type {Rollouts} */
-	const { lanes, total, scored, mean, equal, kinds, partings } = await ask(`${base}/rollouts`, { query: { task_id: id, where }, signal });
+	const { lanes, total, scored, mean, equal, kinds, partings } = await ask(`${base}/rollouts`, { query: { task_id: id, where, not_agent: hiddenAgent(query) }, signal });
 	if (signal.aborted) return;
 	const best = lanes[0]?.place ?? "";
 	const deepest = Math.max(0, ...lanes.map(({ steps }) => steps.length));
@@ -27,11 +28,11 @@ export async function showTask(id, { root, base, query }, signal) {
 		el("strong", step ? `After step ${step}` : "At the first step"), `${index ? "" : ", where winners and losers part most"}: ${Math.round(explained * 100)} % of the differences in score. `,
 		...ways.flatMap(({ call, lanes: count, mean: worth }) => [call ? el("code", `${call.name} ${cut(call.arguments, 60)}`) : "the end", ` (${count}, mean ${numberText(worth)}) `])));
 	fill(root, el("h1", "Task ", el("code", id)),
-		el("p.row", link(`#/${base}?${new URLSearchParams({ where: both(where, `task = ${quoted(id)}`) })}`, "Its episodes in the records"), link(`#/${taskPath(base, id)}`, "All its rollouts")),
+		el("p.row", link(`#/${base}?${new URLSearchParams({ where: both(where, `task = ${quoted(id)}`), ...shown && { console: "shown" } })}`, "Its episodes in the records"), link(`#/${taskPath(base, id, shown)}`, "All its rollouts")),
 		cardOf("Summary", el("p", el("strong", countText(lanes.length, "rollout")), total > lanes.length && `, the newest of ${numberText(total)}`,
 			`, mean score ${numberText(mean)} `, where && el("code", where)),
 		...Object.entries(kinds).map(([field, groups]) => groups.length > 1 && el("p.bar", `${field.replace("_", " ")}: `, ...groups.map(({ value, episodes }) =>
-			link(`#/${taskPath(base, id, both(where, `${field} = ${quoted(value)}`))}`, `${value === null ? "none" : plainText(value)} (${episodes})`)))),
+			link(`#/${taskPath(base, id, shown, both(where, `${field} = ${quoted(value)}`))}`, `${value === null ? "none" : plainText(value)} (${episodes})`)))),
 		equal ? el("p", el("strong.warn", "All scores are equal: no gradient."))
 			: scored < 2 ? muted("An advantage needs two rollouts with a score.")
 				: told.length ? el("ul", ...told) : muted("No call tells winners from losers.")),

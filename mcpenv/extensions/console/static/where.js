@@ -9,6 +9,9 @@ const PATIENCE = 120;
 /** Return a value as it stands in a condition. @param {unknown} value */
 export const quoted = (value) => (value === null ? "none" : plainText(value) === value ? `"${value.replace(/(["\\])/g, "\\$1")}"` : plainText(value));
 
+/** Return the agent whose episodes a list leaves out. @param {URLSearchParams} query of its address */
+export const hiddenAgent = (query) => (query.get("console") === "shown" ? null : "console");
+
 /** @type {Joiner} */
 export const both = (one, other) => (one ? `${/\bor\b/.test(one) ? `(${one})` : one} and ${other}` : other);
 
