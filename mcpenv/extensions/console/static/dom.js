@@ -19,7 +19,7 @@ export function el(selector, first, ...children) {
 		if (name.startsWith("on") && typeof value === "function") {
 			element.addEventListener(name.slice(2), /** @type {EventListener} */ (value));
 		} else if (name === "class") {
-			if (value) element.className += ` ${value}`;
+			if (value) element.className = `${element.className} ${value}`.trim();
 		} else if (value != null && value !== false) {
 			element.setAttribute(name, value === true ? "" : String(value));
 		}
