@@ -27,8 +27,10 @@ export class Overview {
 		this.shown = shown;
 		this.onBrush = onBrush;
 		this.body = el("div.charts");
-		this.bounds = ["return_from", "return_below", "steps_from", "steps_below"].map((id) =>
-			el("input", { id, type: "number", step: "any", onchange: () => this.#set(Object.fromEntries(this.bounds.map((input) => [input.id, input.value]))) }));
+		this.bounds = ["return_from", "return_below", "steps_from", "steps_below"].map((id) => {
+			const input = el("input", { id, type: "number", step: "any", onchange: () => this.#set({ [id]: input.value }) });
+			return input;
+		});
 		this.element = el("details.card", { open: innerWidth > 640 }, el("summary", "Overview"), this.body,
 			el("div.row", ...this.bounds.map((input) => labelled(input.id.replace("_", " "), input))),
 			muted("Drag over a chart, or write bounds."));
