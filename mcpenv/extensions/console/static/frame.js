@@ -17,9 +17,11 @@ export function onceAFrame(work, signal) {
 export function onKeys(keys, signal, at = document) {
 	at.addEventListener("keydown", (given) => {
 		const event = /** @type {KeyboardEvent} */ (given);
-		if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
+		// AltGr, with which some keyboards write brackets, is Ctrl and Alt on some systems.
+		const command = (event.ctrlKey || event.metaKey || event.altKey) && !event.getModifierState("AltGraph");
+		if (event.defaultPrevented || command) return;
 		const { target } = event;
-		if (target instanceof HTMLElement && target.closest("input:not([type=checkbox], [type=radio]), textarea, select")) return;
+		if (target instanceof HTMLElement && target.closest("input:not([type=checkbox], [type=radio], [type=range]), textarea, select")) return;
 		const action = Object.hasOwn(keys, event.key) ? keys[event.key] : undefined;
 		if (!action) return;
 		event.preventDefault();
