@@ -32,6 +32,8 @@ export class Charts {
 	#draw() {
 		if (!this.element.open || !this.#shown) return;
 		const opened = [...this.body.querySelectorAll("details")].map((each) => each.open);
+		const sliders = [...this.body.querySelectorAll("input")];
+		const focused = sliders.findIndex((each) => each === document.activeElement);
 		const [steps, frame] = this.#shown;
 		const points = pointsOf(steps, frame);
 		fill(this.body, ...points.length ? [returnChart(points, this.onStep), partsChart(points, this.onStep)] : [muted("No reward so far.")],
@@ -39,6 +41,11 @@ export class Charts {
 		this.body.querySelectorAll("details").forEach((each, index) => {
 			if (opened[index]) each.open = true;
 		});
+		const slider = this.body.querySelectorAll("input")[focused];
+		if (!slider) return;
+		slider.value = sliders[focused]?.value ?? "";
+		slider.dispatchEvent(new Event("input"));
+		slider.focus({ preventScroll: true });
 	}
 }
 
@@ -140,7 +147,7 @@ function pointed(svg, { count, text, tick, choose }, name) {
 		fill(said, text(at));
 	};
 	const plot = el("div.plot", svg, line);
-	plot.addEventListener("pointermove", ({ offsetX }) => show(Math.min(count - 1, Math.floor(offsetX / plot.clientWidth * count))));
+	plot.addEventListener("pointermove", ({ offsetX }) => show(Math.max(0, Math.min(count - 1, Math.floor(offsetX / plot.clientWidth * count)))));
 	plot.addEventListener("click", () => choose?.(Number(axis.value)));
 	return [plot, el("div.axis", tick(0), axis, tick(count - 1)), said];
 }
