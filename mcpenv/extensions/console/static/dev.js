@@ -2,7 +2,7 @@
 
 import { ApiError, stream } from "./api.js";
 import { codeOf } from "./content.js";
-import { el, fill, folded, muted, notify } from "./dom.js";
+import { el, fill, folded, muted, notify, region } from "./dom.js";
 import { after } from "./frame.js";
 
 /** The most milliseconds before an attempt to connect again. */
@@ -41,7 +41,7 @@ export async function followCode(place, onReload, signal) {
 function faultOf({ file, line, message, source, traceback }) {
 	return el("section.card.differs", { role: "alert", "aria-label": "Fault of the code" },
 		el("p.error", el("strong", message)),
-		file && el("p", el("code", line ? `${file}, line ${line}` : file)), source && el("pre", source),
+		file && el("p", el("code", line ? `${file}, line ${line}` : file)), source && region("pre", "Source", source),
 		folded("Traceback", codeOf(traceback, "Traceback")),
 		muted("The code from before goes on serving. Mend the file: it is loaded when you save it."));
 }

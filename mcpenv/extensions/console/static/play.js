@@ -143,7 +143,7 @@ class Play {
 		this.hint = el("p.empty", "Start an episode to see the tools and call them.");
 		this.board = el("div.columns.board", { hidden: true },
 			el("div.pane.card", { role: "region", "aria-label": "Tools" }, el("h2", "Tools"), this.list.search, this.list.list), this.form,
-			el("div.pane", { role: "region", "aria-label": "Results" }, this.running, this.own, this.result, cardOf("History", el("h2", "History"), this.past), this.saving));
+			region("div.pane", "Results", this.running, this.own, this.result, cardOf("History", el("h2", "History"), this.past), this.saving));
 		const [lead = "", ...more] = String(metadata.description ?? "").split("\n\n");
 		this.element = el("div", el("h1", "Play ", el("code", metadata.name)), muted(lead),
 			more.length > 0 && el("details.card", el("summary", ABOUT), region("pre.prose", ABOUT, more.join("\n\n"))),

@@ -1,7 +1,7 @@
 /** The card of a call that runs: since when, its progress and its log so far, and a button that cancels it. */
 
 import { ApiError, ask } from "./api.js";
-import { button, el, fill, tell } from "./dom.js";
+import { button, el, fill, region, tell } from "./dom.js";
 import { durationText } from "./format.js";
 import { after } from "./frame.js";
 
@@ -14,7 +14,8 @@ export async function showRunning(place, name, session, signal) {
 	const clock = el("strong", { role: "timer" });
 	const bar = el("progress", { "aria-label": `Progress of ${name}`, hidden: true });
 	const said = el("span.muted");
-	const log = el("pre", { tabindex: "0", "aria-label": "Log so far", hidden: true });
+	const log = region("pre", "Log so far");
+	log.hidden = true;
 	const tick = () => tell(clock, durationText((performance.now() - began) / 1000));
 	const cancel = button("Cancel the call", async () => {
 		cancel.disabled = true;

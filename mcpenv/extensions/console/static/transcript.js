@@ -1,7 +1,7 @@
 /** What was said in an episode, between its steps: the task, the user, and the model's words, thoughts and calls. */
 
 import { contentOf, jsonOf, textOf } from "./content.js";
-import { add, el, folded, muted } from "./dom.js";
+import { add, el, folded, muted, region } from "./dom.js";
 import { durationText, listText, numberText } from "./format.js";
 import { written } from "./numbers.js";
 
@@ -54,7 +54,7 @@ function partOf(part, tokens) {
 
 /** Return the text of an answer with a colour for each token: the less probable, the stronger. @param {TurnTokens} tokens */
 function sampledOf({ texts, logprobs }) {
-	return el("div.prose", ...(texts ?? []).map((text, index) => {
+	return region("div.prose", "Answer with the probabilities of its tokens", ...(texts ?? []).map((text, index) => {
 		const logprob = logprobs?.[index];
 		if (logprob == null) return text;
 		const level = Math.min(4, Math.floor(-logprob));
@@ -67,7 +67,7 @@ function proseOf(text) {
 	if (text.trim() === "") return muted("An empty text.");
 	const root = el("div.said-text");
 	for (const [index, piece] of text.split(/^```.*$/m).entries()) {
-		if (index % 2) add(root, el("pre", { tabindex: "0", role: "region", "aria-label": "Code" }, piece.replace(/^\n|\n$/g, "")));
+		if (index % 2) add(root, region("pre", "Code", piece.replace(/^\n|\n$/g, "")));
 		else for (const block of piece.split(/\n{2,}/)) if (block.trim()) add(root, blockOf(block.replace(/^\n+|\s+$/g, "")));
 	}
 	return root;

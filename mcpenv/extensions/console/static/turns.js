@@ -44,6 +44,6 @@ function tokensOf({ ids, logprobs, texts }) {
 	const count = Math.max(...[ids, logprobs, texts].map((each) => each?.length ?? 0));
 	const rows = Array.from({ length: Math.min(count, SHOWN_TOKENS) }, (_, index) =>
 		[index, texts && JSON.stringify(texts[index]), ids?.[index], numberText(logprobs?.[index], "")]);
-	return folded(`Tokens (${count})`, tableOf("Tokens", ["", "Text", "Id", "Log-probability"], rows),
+	return folded(`Tokens (${count})`, tableOf("Tokens", ["Place", "Text", "Id", "Log-probability"], rows),
 		count > SHOWN_TOKENS && muted(`The first ${SHOWN_TOKENS} are shown.`));
 }
