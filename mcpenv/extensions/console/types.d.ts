@@ -994,7 +994,8 @@ type ChangeTable = (found: Change[], names?: string[]) => HTMLElement;
 /** Begins an episode. */
 type Beginner = (trajectory: Pick<Trajectory, "observation" | "dropped">) => void;
 
-type ChipMaker = (step: Chip, href: string) => HTMLElement;
+/** `sign`: of the advantages of the lanes that made the call. */
+type ChipMaker = (step: Chip, href: string, sign: string | null) => HTMLElement;
 
 type Cutter = (text: string, most: number) => string;
 

@@ -17,12 +17,14 @@ export async function showTask(id, { root, base, query }, signal) {
 	const best = lanes[0]?.place ?? "";
 	const deepest = Math.max(0, ...lanes.map(({ steps }) => steps.length));
 	const rows = lanes.map(({ place, id: name, seed, score, advantage, status, steps, n_steps: count, dropped }, lane) => el("tr",
-		el("th", { scope: "row" }, link(`#/${recordPath(place, base)}`, cut(name, 14)), el("span.muted.wide", seed !== null && ` seed ${written(seed)}`, status !== "completed" && ` ${status}`), " ",
+		el("th", { scope: "row" }, link(`#/${recordPath(place, base)}`, cut(name, 14)), el("span.muted.wide", seed !== null && ` seed ${written(seed)}`, status && status !== "completed" && ` ${status}`), " ",
 			lane > 0 && el("a", { href: `#/${recordPath(best, base)}?with=${encodeURIComponent(place)}`, "aria-label": `Compare ${name} with the first` }, "compare")),
 		el("td.number", numberText(score)),
 		el("td.number", { class: advantage && (advantage > 0 ? "good" : "error") }, advantage === null ? "–" : `${advantage > 0 ? "+" : ""}${advantage.toFixed(2)}`),
-		...steps.map((step, at) => step.lanes > 0 && el("td", { rowspan: step.lanes, class: signOf(lanes.slice(lane, lane + step.lanes)) },
-			chipOf(step, `#/${recordPath(place, base)}?step=${dropped + at + 1}`))),
+		...steps.map((step, at) => {
+			const sign = signOf(lanes.slice(lane, lane + step.lanes));
+			return step.lanes > 0 && el("td", { rowspan: step.lanes, class: sign }, chipOf(step, `#/${recordPath(place, base)}?step=${dropped + at + 1}`, sign));
+		}),
 		count > dropped + steps.length && el("td.muted", `${count - dropped - steps.length} more`)));
 	const told = partings.filter(({ explained }) => explained > 0.005).slice(0, 3).map(({ step, explained, ways }, index) => el("li",
 		el("strong", step ? `After step ${step}` : "At the first step"), `${index ? "" : ", where winners and losers part most"}: ${Math.round(explained * 100)} % of the differences in score. `,
@@ -41,8 +43,8 @@ export async function showTask(id, { root, base, query }, signal) {
 }
 
 /** @type {ChipMaker} */
-function chipOf({ name, arguments: given, reward, failed }, href) {
-	return el("a.step-chip", { href, title: `${name} ${given}` }, el("strong", name), given !== "{}" && el("code.muted", ` ${cut(given, 14)}`),
+function chipOf({ name, arguments: given, reward, failed }, href, sign) {
+	return el("a.step-chip", { href, title: `${name} ${given}` }, el("strong", sign && (sign === "wins" ? "↑ " : "↓ "), name), given !== "{}" && el("code.muted", ` ${cut(given, 14)}`),
 		failed && el("span.error", " failed"), reward ? el(reward < 0 ? "span.error" : "span.good", ` ${numberText(reward)}`) : null);
 }
 
