@@ -37,13 +37,14 @@ def rollouts_of(episodes: Sequence[tuple[str, RecordedEpisode]]) -> dict[str, An
         episodes: each with its place, in any order.
 
     Returns:
-        ``lanes``: in the order of the trie, at each branch those with the higher mean first. Each has ``place``,
-        ``id``, ``seed``, ``score`` (None: not scored), ``advantage`` over the group (as `advantages` with the defaults
-        of the client), ``status``, ``n_steps``, ``dropped`` (the number of its first steps that the record lacks), and
-        ``steps``: ``name``, ``arguments``, ``reward``, ``failed``, and ``lanes``, the number of lanes from this one on
-        that share the step and all before it; 0 for a step that an earlier lane has drawn. ``partings``: the branches by how much of the scores they explain, the most first:
-        ``step``, ``explained`` (0 to 1, of the variance of all scores), and ``ways``, each with the ``call`` (None: the
-        episode ends), the number of ``lanes``, and their ``mean``. ``equal``: True if all scores are equal, so that no
+        ``lanes``: in the order of the trie, at each branch the episodes that end there first, then those with the
+        higher mean. Each has ``place``, ``id``, ``seed``, ``score`` (None: not scored), ``advantage`` over the group
+        (as `advantages` with the defaults of the client), ``status``, ``n_steps``, ``dropped`` (the number of its first
+        steps that the record lacks), and ``steps``: ``name``, ``arguments``, ``reward``, ``failed``, and ``lanes``, the
+        number of lanes from this one on that share the step and all before it; 0 for a step that an earlier lane has
+        drawn. ``partings``: the branches by how much of the scores they explain, the most first: ``step``,
+        ``explained`` (0 to 1, of the variance of all scores), and ``ways``, each with the ``call`` (None: the episode
+        ends), the number of ``lanes``, and their ``mean``. ``equal``: True if all scores are equal, so that no
         advantage is left. ``scored`` and ``mean``: the number of lanes with a score, and their mean score.
     """
     scores = [score_of(episode.trajectory) for _, episode in episodes]
