@@ -76,7 +76,9 @@ export function reviewOf(path, reviews, signal) {
 		if (edited()) saved = "";
 		else mine();
 	});
-	signal.addEventListener("abort", () => edited() && save());
+	const leave = () => edited() && save();
+	signal.addEventListener("abort", leave);
+	addEventListener("sign-out", leave, { signal });
 	onKeys(Object.fromEntries(ratings.map((each) => [each.value, () => {
 		each.checked = true;
 		save();
