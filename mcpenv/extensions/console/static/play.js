@@ -5,7 +5,8 @@ import { actionOf, mcpConfig } from "./calls.js";
 import { changes } from "./changes.js";
 import { jsonOf } from "./content.js";
 import { alertOf, button, cardOf, copyButton, el, fill, listOf, messageOf, muted, notify, refill, region } from "./dom.js";
-import { countText, endText, listText, numberText } from "./format.js";
+import { evidenceOf } from "./evidence.js";
+import { countText, endText, listText, numberText, returnText } from "./format.js";
 import * as keeping from "./kept.js";
 import { written } from "./numbers.js";
 import { playedCard, stepOf } from "./played.js";
@@ -387,11 +388,32 @@ class Play {
 		}, (error) => notify(`Not undone: ${error.message}`));
 	}
 
+	/** Show what an end would earn: the episode ends, and goes on from where it was. */
+	scoreNow() {
+		void this.alone("scoring the episode", async (session) => {
+			const snapshot = await this.snapshot(session);
+			if (!snapshot) throw new ApiError(this.why ?? "the episode is over", "NOT_SUPPORTED", 0);
+			const ended = await session.ask("end", { reason: "score now" });
+			try {
+				const trajectory = await session.ask("trajectory");
+				const answer = await session.ask("restore", { snapshot_id: snapshot });
+				this.state = await session.ask("state");
+				this.showEpisode(answer);
+				this.showView(this.view?.html ?? null);
+				this.show(`If it ended now: return ${returnText(trajectory)}`, evidenceOf(trajectory) ?? muted("Nothing scores the end of this episode."));
+			} catch (error) {
+				this.showEpisode({ ...ended, done: true });
+				throw error;
+			}
+			await session.ask("drop_snapshot", { snapshot_id: snapshot });
+		}, (error) => notify(`Not scored: ${error.message}`));
+	}
+
 	end() {
 		void this.alone("ending the episode", async (session) => {
 			const answer = await session.ask("end", {});
 			this.showEpisode({ ...answer, done: true });
-			this.show("The episode is over", jsonOf(answer.info ?? {}));
+			this.show("The episode is over", evidenceOf(await session.ask("trajectory")), jsonOf(answer.info ?? {}));
 		}, (error) => notify(`Not ended: ${error.message}`));
 	}
 
@@ -473,6 +495,7 @@ class Play {
 				el("span.muted.wide", "Episode ", el("code", info.episode_id))),
 			listOf(info.problems),
 			el("div.bar.end", button("Undo", () => this.undo(), { disabled: !this.snapshots.at(-1), title: this.why }),
+				button("Score now", () => this.scoreNow(), { disabled: this.over || this.why !== null, title: this.why }),
 				button("End", () => this.end(), { disabled: this.over })),
 			this.why !== null && muted(`No undo: ${this.why}`));
 		const url = typeof info.mcp_url === "string" ? new URL(info.mcp_url, BASE).href : null;

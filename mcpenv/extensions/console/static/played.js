@@ -25,7 +25,8 @@ export function playedCard(history, index, reset, guarded) {
 	const played = history[index];
 	if (!played) throw new RangeError(`there is no call ${index}`);
 	const step = stepOf(played, index + 1);
-	const changed = changes(played.before, played.after);
+	// Each call counts as a step; more steps were somebody else's.
+	const changed = changes(played.before, played.after).filter(({ path, before, after }) => path !== "step_count" || after !== Number(before) + 1);
 	const base = BASE.href.replace(/\/$/, "");
 	const calls = history.slice(0, index + 1).map(({ call }) => call);
 	const card = el("div.card", el("h2", stepHead(step, index + 1)));

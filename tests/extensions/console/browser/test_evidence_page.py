@@ -45,6 +45,31 @@ class Shop(MCPEnvironment):
         return evidence.changes.expect_exactly({"tea": 3, "order": order, "paid": True})
 
 
+class Till(MCPEnvironment):
+    """Take tea out of the stock."""
+
+    SUPPORTS_CONCURRENT_SESSIONS = True
+
+    def __init__(self) -> None:
+        self.stock = {"tea": 5}
+        self.world = ObjectWorld(lambda: self.stock, self.fill)
+
+        @self.tool
+        def take(count: int) -> int:
+            """Take some tea."""
+            self.stock["tea"] -= count
+            return self.stock["tea"]
+
+    def fill(self, stock: dict[str, int]) -> None:
+        self.stock = stock
+
+    def reset(self, seed: int | None = None, episode_id: str | None = None) -> None:
+        self.stock = {"tea": 5}
+
+    def verify(self, evidence: Evidence) -> Verdict:
+        return evidence.changes.expect_exactly({"tea": 3})
+
+
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Visitor]:
     with visiting() as visitor:
@@ -96,4 +121,25 @@ def test_the_evidence_of_an_end_stands_beside_what_was_expected(browser: Visitor
         browser.read("Why this reward")
         assert len(browser.all("[aria-label=Evidence] tbody tr")) == 3
         assert browser.serious_findings() == []
+    assert not browser.attacked()
+
+
+def test_an_episode_is_scored_while_it_is_played_and_goes_on(browser: Visitor) -> None:
+    with serving(Till, ServerConfig(console=True)) as url:
+        browser.width(1280)
+        browser.play(url)
+        browser.type("count", "1")
+        for number, verdict in ((1, "another value"), (2, "as expected")):
+            browser.call()
+            browser.see(f"{number}. take")
+            browser.press("Score now")
+            browser.see(f"If it ended now: return {number - 1}")
+            browser.see(verdict)
+            assert browser.serious_findings() == []
+        assert browser.find("//button[.='End']").is_enabled(), "the episode runs"
+        browser.press("Undo")
+        browser.see("Undone: take")
+        browser.press("End")
+        browser.see("The episode is over")
+        browser.see("another value")
     assert not browser.attacked()

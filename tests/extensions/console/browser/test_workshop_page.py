@@ -80,7 +80,7 @@ def test_the_episode_goes_on_after_the_page_was_loaded_anew(visitor: Visitor) ->
     visitor.browser.refresh()
     visitor.see("The episode goes on where this page was left.", NOTICE)
     visitor.see("1. add", HISTORY)
-    visitor.see("What changed in the state")
+    visitor.see("The state is unchanged")  # but for the count of steps
     visitor.find("//summary[.='Let an MCP agent play this episode']")
     box = visitor.find("//textarea[@aria-label='Arguments as JSON']")
     assert "unfinished" in str(box.get_property("value"))
