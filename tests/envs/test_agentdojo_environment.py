@@ -179,8 +179,9 @@ def test_in_a_chat_the_models_text_is_the_answer_and_ends_the_episode(agentdojo:
     assert asyncio.run(chat()) == (1.0, "user_left")
 
 
+@pytest.mark.world
 @pytest.mark.parametrize("name", ["workspace-user_task_9-injection_task_13", "workspace-user_task_21-injection_task_7"])
-def test_an_episode_is_the_same_in_processes_that_hash_texts_otherwise(name: str) -> None:
+def test_an_episode_is_the_same_in_processes_that_hash_texts_otherwise(agentdojo: Any, name: str) -> None:
     program = (
         f"import sys; sys.path.insert(0, {str(FOLDER)!r})\n"
         "from environment import AgentDojoEnvironment as Environment\n"

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any
 
-from mcpenv_client.scores import reaches
+from mcpenv_client.scores import ABSOLUTE, reaches
 
 Rows = Sequence[dict[str, Any]]
 """Rows as `row_of` returns them with their ``place``, the newest first."""
@@ -162,6 +162,6 @@ def _width(least: float, low: float, high: float) -> float:
     if low == high:
         least = 1.0
     # Narrower bins would be below the tolerance by which conditions compare.
-    least = max(least, max(abs(low), abs(high)) * 1e-8, 1e-300)
+    least = max(least, max(abs(low), abs(high)) * 1e-8, ABSOLUTE * 10)
     power = 10.0 ** math.floor(math.log10(least))
     return next((factor * power for factor in (1, 2, 5) if factor * power >= least * (1 - 1e-9)), 10 * power)

@@ -142,7 +142,7 @@ def test_on_a_terminal_arguments_are_completed_calls_undone_and_lines_kept_for_t
     for typed, expected in (
         # the tool, both arguments and their values are completed
         (b"tu\tc\tr\td\tf\t\n|undo\n|undo\n|turn colour=green\n", [["green", None]]),
-        (b"\x10\n", [["green", None]]),  # the line before is that of the run before
+        (b"\x10\x10\n", [["green", None]]),  # the line before `end` of the run before
     ):
         master, slave = pty.openpty()
         with subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, env=environ) as process:
@@ -155,8 +155,8 @@ def test_on_a_terminal_arguments_are_completed_calls_undone_and_lines_kept_for_t
             said += _until(master, "oracle")
             process.wait(30)
         os.close(master)
-        assert 'undone: turn {"colour": "red", "dim": false}' in said or typed == b"\x10\n"
-        assert "not undone: there is no call to undo" in said or typed == b"\x10\n"
+        assert 'undone: turn {"colour": "red", "dim": false}' in said or typed == b"\x10\x10\n"
+        assert "not undone: there is no call to undo" in said or typed == b"\x10\x10\n"
         oracle = json.loads(said.rpartition('"oracle": ')[2])
         assert [[call["arguments"].get("colour"), call["arguments"].get("dim")] for call in oracle] == expected, said
     kept = tmp_path / "state" / "mcpenv" / "play_history"
