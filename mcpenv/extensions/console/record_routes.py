@@ -38,11 +38,11 @@ from mcpenv.extensions.records.where import (
     words_of,
 )
 from mcpenv.server.app import EnvServer
-from mcpenv.server.control.http import answered, plain_json
+from mcpenv.server.control.http import answered, object_in, plain_json
 from mcpenv.server.extension import Access, Doc, Extension, ServerRoute, object_of
 from mcpenv.trajectories.blobs import Blobs
 from mcpenv.trajectories.episode import OBSERVATIONS, RecordedEpisode
-from mcpenv_client.errors import InvalidJSON, InvalidMessage
+from mcpenv_client.errors import InvalidMessage
 from mcpenv_client.fingerprint import digest, facts_of_end, facts_of_reset, facts_of_step
 from mcpenv_client.types.values import decode
 
@@ -327,13 +327,7 @@ async def _body(request: Request) -> dict[str, Any]:
         text += part
         if len(text) > MAX_REVIEW_BYTES:
             raise InvalidMessage(f"the body is larger than {MAX_REVIEW_BYTES} bytes")
-    try:
-        body = decode(text)
-    except ValueError as error:
-        raise InvalidJSON(f"Invalid JSON: {error}") from error
-    if not isinstance(body, dict):
-        raise InvalidMessage("the body is not a JSON object")
-    return body
+    return object_in(text)
 
 
 def _number(name: str, text: str) -> float:

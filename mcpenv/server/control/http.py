@@ -160,7 +160,7 @@ class ControlRoutes:
         """Answer a request with a body; with an ``Idempotency-Key``, once."""
         key = request.headers.get("idempotency-key")
         text = await self._text(request)
-        body = _object_in(text)
+        body = object_in(text)
         if key is None:
             return await make(body, request)
         if not 0 < len(key) <= MAX_REQUEST_ID:
@@ -237,7 +237,7 @@ class ControlRoutes:
         Raises:
             TooLarge, InvalidJSON, InvalidMessage: it is no such thing.
         """
-        return _object_in(await self._text(request))
+        return object_in(await self._text(request))
 
     async def _text(self, request: Request) -> bytes:
         limit = self._config.max_message_bytes
@@ -261,7 +261,7 @@ class TooLarge(InvalidMessage):
     http_status = 413
 
 
-def _object_in(text: bytes) -> dict[str, Any]:
+def object_in(text: bytes) -> dict[str, Any]:
     """Return the JSON object in the text of a body; an empty one for an empty body."""
     if not text.strip():
         return {}
