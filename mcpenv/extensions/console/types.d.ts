@@ -697,6 +697,7 @@ interface RunReport {
   title: string;
   notes: string[];
   recorded: boolean;
+  charts: DrawnFigure[];
   tables: RunTable[];
 }
 
@@ -799,6 +800,14 @@ type PointsReader = (steps: Step[], frame: Frame) => Point[];
 type AxisMaker = (svg: SVGElement, cursor: Cursor, name: string) => Child[];
 
 /** Makes an element of SVG. */
+/** An element that the server drew: its tag, its attributes, its texts and elements. */
+type Drawn = [string, Record<string, string>, ...(string | Drawn)[]];
+
+/** A chart of the server: an SVG and its caption. */
+type DrawnFigure = [string, Record<string, string>, Drawn, Drawn];
+type Drawer = (element: Drawn) => SVGElement;
+type DrawingMaker = (figure: DrawnFigure) => HTMLElement;
+
 type ShapeMaker = (tag: string, attributes: Record<string, string | number>) => SVGElement;
 
 /** Makes the element of a content block. `blobs` is the path of the record's blobs. */

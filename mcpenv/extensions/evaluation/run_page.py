@@ -10,7 +10,6 @@ from typing import Any
 from xml.etree.ElementTree import Element
 
 from mcpenv.extensions.exports.page import Overview, Placed
-from mcpenv.extensions.exports.page.charts import counts, estimates, histogram
 from mcpenv.extensions.exports.page.markup import Child, el, facts, page_of, table
 
 from .comparison import name_of
@@ -19,6 +18,7 @@ from .run_directory import REPORT
 from .run_tables import (
     LABELS,
     agent_of,
+    charts_of,
     failure_text,
     figures_of,
     label_row,
@@ -29,7 +29,7 @@ from .run_tables import (
     unit_of,
 )
 from .stored_run import StoredRun
-from .summary import Summary, summarize
+from .summary import summarize
 
 _METHOD = (
     "Intervals are 95 %: Wilson's for pass@1, with as many trials as there are tasks; the percentile bootstrap over "
@@ -76,7 +76,7 @@ def _overview(run: StoredRun, links: dict[str, Placed] | None, notes: Sequence[s
     for note in [*notes_of(run, summary), *notes]:
         yield el("p", note, class_="warn")
     yield el("dl", *(_card(*figure) for figure in figures_of(summary)), class_="cards")
-    yield el("section", *_charts(run, summary), class_="charts", aria_label="Charts")
+    yield el("section", *charts_of(run, summary), class_="charts", aria_label="Charts")
     if summary.labels:
         yield el("h2", "Labels")
         yield table("Labels", LABELS, [*map(label_row, summary.labels)], (1, 2, 3, 4, 5))
@@ -95,25 +95,6 @@ def _card(name: str, value: str, detail: str) -> Element:
     return el(
         "div", el("dt", name), el("dd", value), el("dd", detail, class_="muted") if detail else None, class_="card"
     )
-
-
-def _charts(run: StoredRun, summary: Summary) -> Iterator[Element]:
-    """Yield the charts that have data. They have no text of tasks, agents or models."""
-    if summary.pass_at:
-        points = [(str(k), each.value, each.interval) for k, each in summary.pass_at.items()]
-        caption = "Probability that at least one of k samples of a task passes, with 95 % intervals."
-        yield estimates(points, "k of pass@k", caption)
-    returns = [result.score for result in run.results if result.score is not None]
-    if returns:
-        yield histogram(returns, "return", f"Returns of {len(returns)} scored episodes.")
-    if run.results:
-        steps = [result.steps for result in run.results]
-        yield histogram(steps, "steps", f"Steps of {len(steps)} episodes.")
-    kinds = [(kind.replace("_", " "), count) for kind, count in summary.failures.items()]
-    if summary.not_passed:
-        kinds.append(("not passed", summary.not_passed))
-    if kinds:
-        yield counts(kinds, "Episodes by failure.")
 
 
 def _marked(row: Sequence[str], *, failed: bool) -> list[Child]:

@@ -1,10 +1,13 @@
-"""The figures of one evaluation as texts: for its pages, and as tables for the console."""
+"""The figures of one evaluation as texts and charts: for its pages, and as data for the console."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
+from xml.etree.ElementTree import Element
 
+from mcpenv.extensions.exports.page.charts import counts, estimates, histogram
+from mcpenv.extensions.exports.page.markup import plain_of
 from mcpenv.extensions.exports.page.overview import counts_text, number_text
 
 from .comparison import name_of
@@ -20,9 +23,10 @@ _OF_TASKS = ("Passed", "Mean return", "Mean steps", "Failures", "Returns of the 
 
 
 def report_of(run: StoredRun, *, recorded: bool) -> dict[str, Any]:
-    """Return ``title``, ``notes``, ``recorded`` and ``tables``, each with ``title``, ``heads`` and ``rows``.
+    """Return ``title``, ``notes``, ``recorded``, ``charts`` as of `plain_of`, and ``tables``.
 
-    A cell is a text, or a list of episodes, each with its ``id`` in the record, a ``text``, and a ``name``.
+    A table has ``title``, ``heads`` and ``rows``. A cell is a text, or a list of episodes, each with its ``id`` in the
+    record, a ``text``, and a ``name``.
 
     Args:
         recorded: True if the evaluation has its record, so that its episodes can be shown.
@@ -37,7 +41,8 @@ def report_of(run: StoredRun, *, recorded: bool) -> dict[str, Any]:
     ]
     missing = [] if recorded else ["Its folder has no record, so its episodes cannot be shown."]
     notes = [*notes_of(run, summary), *missing]
-    return {"title": title_of(run), "notes": notes, "recorded": recorded, "tables": tables}
+    charts = [plain_of(chart) for chart in charts_of(run, summary)]
+    return {"title": title_of(run), "notes": notes, "recorded": recorded, "charts": charts, "tables": tables}
 
 
 def title_of(run: StoredRun) -> str:
@@ -169,3 +174,22 @@ def episode_cell(result: EpisodeResult, recorded: bool) -> dict[str, str | None]
     # A name contains the visible text, for visitors who control their browser by speech.
     name = f"{text}: {unit}, sample {result.sample}"
     return {"id": result.episode_id if recorded else None, "text": text, "name": name}
+
+
+def charts_of(run: StoredRun, summary: Summary) -> Iterator[Element]:
+    """Yield the charts that have data. They have no text of tasks, agents or models."""
+    if summary.pass_at:
+        points = [(str(k), each.value, each.interval) for k, each in summary.pass_at.items()]
+        caption = "Probability that at least one of k samples of a task passes, with 95 % intervals."
+        yield estimates(points, "k of pass@k", caption)
+    returns = [result.score for result in run.results if result.score is not None]
+    if returns:
+        yield histogram(returns, "return", f"Returns of {len(returns)} scored episodes.")
+    if run.results:
+        steps = [result.steps for result in run.results]
+        yield histogram(steps, "steps", f"Steps of {len(steps)} episodes.")
+    kinds = [(kind.replace("_", " "), count) for kind, count in summary.failures.items()]
+    if summary.not_passed:
+        kinds.append(("not passed", summary.not_passed))
+    if kinds:
+        yield counts(kinds, "Episodes by failure.")

@@ -16,7 +16,9 @@ from exported import record
 from mcpenv.extensions.evaluation.results import EpisodeResult, Failure, ResultsFile
 from mcpenv.extensions.evaluation.run_directory import SUMMARY
 from mcpenv.extensions.evaluation.run_listing import RunListing
+from mcpenv.extensions.evaluation.run_page import write_report
 from mcpenv.extensions.evaluation.settings import SETTINGS
+from mcpenv.extensions.evaluation.stored_run import read_run
 from mcpenv.trajectories.blobs import FOLDER
 from mcpenv_client.errors import InvalidMessage
 
@@ -119,6 +121,11 @@ def test_a_report_has_figures_and_the_returns_of_each_tasks_episodes(runs: Path)
     record(runs / "old" / "record")
     report = RunListing(runs).report("old")
     assert (report["title"], report["recorded"]) == ("Evaluation of World", True)
+    plots = write_report(read_run(runs / "old")).read_text(encoding="utf-8")
+    captions = [caption for _, _, _, (_, _, caption) in report["charts"]]
+    assert len(captions) == plots.count("<svg") == 4 and all(f">{caption}<" in plots for caption in captions)
+    bars = [each for each in report["charts"][1][2][2:] if each[0] == "rect"]
+    assert [bar[2][2] for bar in bars] == ["return 0: 8", "return 0.5: 1", "return 1: 2"]
     figures, tasks, settings = report["tables"]
     assert ("Episodes", "12 of 10") in figures["rows"]
     assert ("pass threshold", "each task's full reward") in settings["rows"]

@@ -206,6 +206,16 @@ export function shape(tag, attributes) {
 	return element;
 }
 
+/** Return a chart that the server drew. @type {DrawingMaker} */
+export const drawingOf = ([, , svg, [, , caption]]) => el("figure.drawing", drawn(svg), el("figcaption.muted", String(caption)));
+
+/** @type {Drawer} */
+function drawn([tag, attributes, ...children]) {
+	const element = shape(tag, attributes);
+	element.append(...children.map((child) => (typeof child === "string" ? child : drawn(child))));
+	return element;
+}
+
 /** @param {(value: number) => string} y */
 const zero = (y) => shape("line", { x1: 0, x2: WIDTH, y1: y(0), y2: y(0), class: "zero" });
 

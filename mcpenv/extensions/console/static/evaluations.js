@@ -1,6 +1,7 @@
 /** The page of the evaluations below a folder: their list, one of them with its episodes, and two compared. */
 
 import { ApiError, ask, recordPath } from "./api.js";
+import { drawingOf } from "./chart.js";
 import { alertOf, cardOf, el, fill, formOf, labelled, link, muted, tableOf } from "./dom.js";
 import { countText, momentText, numberText } from "./format.js";
 
@@ -18,10 +19,10 @@ export async function page(context, signal) {
 		return;
 	}
 	/** @type {RunReport} */
-	const { title, notes, recorded, tables } = await ask(`${path}/report`, { signal });
+	const { title, notes, recorded, charts, tables } = await ask(`${path}/report`, { signal });
 	fill(root, el("h1", `${title}: `, el("code", name)),
 		el("p.row", link(`#/${context.base}`, "All evaluations"), recorded && link(`#/${base}`, "All its episodes")),
-		cardOf("Report", ...notes.map((note) => el("p.warn", note)), ...tablesOf(tables, base)));
+		cardOf("Report", ...notes.map((note) => el("p.warn", note)), el("div.charts", ...charts.map(drawingOf)), ...tablesOf(tables, base)));
 }
 
 /** @type {Page} */

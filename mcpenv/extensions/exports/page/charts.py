@@ -45,7 +45,9 @@ def histogram(values: Sequence[float], name: str, caption: str) -> Element:
         caption,
         *_scale(y, whole=True),
         *(
-            _rect(x.at(centre) - bar / 2, y.at(count), bar, y.at(0) - y.at(count), "bar")
+            _rect(
+                x.at(centre) - bar / 2, y.at(count), bar, y.at(0) - y.at(count), "bar", f"{name} {centre:.4g}: {count}"
+            )
             for centre, count in zip(centres, counts, strict=True)
             if count
         ),
@@ -71,14 +73,28 @@ def estimates(points: Sequence[tuple[str, float, tuple[float, float] | None]], n
         caption,
         *_scale(y, whole=False),
         *(
-            _rect(x.at(at) - 3, y.at(interval[1]), 6, y.at(interval[0]) - y.at(interval[1]), "interval")
-            for at, (_, _, interval) in enumerate(points)
+            _rect(
+                x.at(at) - 3,
+                y.at(interval[1]),
+                6,
+                y.at(interval[0]) - y.at(interval[1]),
+                "interval",
+                f"{label}: {interval[0]:.3g} to {interval[1]:.3g}",
+            )
+            for at, (label, _, interval) in enumerate(points)
             if interval is not None
         ),
         el("polyline", points=" ".join(f"{x.at(at):.1f},{y.at(value):.1f}" for at, (_, value, _) in enumerate(points))),
         *(
-            el("circle", cx=f"{x.at(at):.1f}", cy=f"{y.at(value):.1f}", r="4", class_="bar")
-            for at, (_, value, _) in enumerate(points)
+            el(
+                "circle",
+                el("title", f"{label}: {value:.3g}"),
+                cx=f"{x.at(at):.1f}",
+                cy=f"{y.at(value):.1f}",
+                r="4",
+                class_="bar",
+            )
+            for at, (label, value, _) in enumerate(points)
         ),
         *(_text(label, x.at(at), HEIGHT - _BOTTOM + 16, "middle") for at, (label, _, _) in enumerate(points)),
         _text(name, (_LEFT + WIDTH - _RIGHT) / 2, HEIGHT - 6, "middle"),
@@ -93,7 +109,7 @@ def counts(rows: Sequence[tuple[str, int]], caption: str) -> Element:
         top = _TOP + number * _ROW
         found += [
             _text(name, 142, top + 15, "end"),
-            _rect(150, top, x.at(count) - 150, _ROW - 6, "bad"),
+            _rect(150, top, x.at(count) - 150, _ROW - 6, "bad", f"{name}: {count}"),
             _text(str(count), x.at(count) + 6, top + 15, "start"),
         ]
     return _figure(2 * _TOP + len(rows) * _ROW, caption, *found)
@@ -131,8 +147,16 @@ def _figure(height: float, caption: str, *children: Element) -> Element:
     return el("figure", svg, el("figcaption", caption, class_="muted"), class_="card")
 
 
-def _rect(x: float, y: float, width: float, height: float, kind: str) -> Element:
-    return el("rect", x=f"{x:.1f}", y=f"{y:.1f}", width=f"{width:.1f}", height=f"{height:.1f}", class_=kind)
+def _rect(x: float, y: float, width: float, height: float, kind: str, value: str) -> Element:
+    return el(
+        "rect",
+        el("title", value),
+        x=f"{x:.1f}",
+        y=f"{y:.1f}",
+        width=f"{width:.1f}",
+        height=f"{height:.1f}",
+        class_=kind,
+    )
 
 
 def _text(text: str, x: float, y: float, anchor: str) -> Element:

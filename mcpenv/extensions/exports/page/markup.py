@@ -11,6 +11,7 @@ import functools
 import hashlib
 import importlib.resources
 from collections.abc import Iterable
+from typing import Any
 from xml.etree.ElementTree import Element, tostring
 
 Child = Element | str | None
@@ -66,6 +67,12 @@ def facts(pairs: Iterable[tuple[str, Child]]) -> Element:
     """Return names with their values; None and empty values are omitted."""
     found = [(name, value) for name, value in pairs if value is not None and not (isinstance(value, str) and not value)]
     return el("dl", *(each for name, value in found for each in (el("dt", name), el("dd", value))), class_="facts")
+
+
+def plain_of(element: Element) -> list[Any]:
+    """Return an element as JSON data for the console: its tag, its attributes, then its texts and elements."""
+    inside = [part for child in element for part in (plain_of(child), child.tail) if part]
+    return [element.tag, dict(element.attrib), *([element.text] if element.text else []), *inside]
 
 
 def html_of(element: Element) -> str:

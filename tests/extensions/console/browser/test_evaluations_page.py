@@ -110,6 +110,12 @@ def test_each_evaluation_leads_to_its_report_and_on_to_its_episodes(browser: Vis
     links[0].click()
     browser.read("10 of 10")
     assert address_of(browser) == "#/evaluations/new"
+    plots = [str(each.get_attribute("aria-label")) for each in browser.all(".drawing svg")]
+    assert plots[1:] == ["Returns of 10 scored episodes.", "Steps of 10 episodes.", "Episodes by failure."], plots
+    assert [each.get_property("textContent") for each in browser.all(".drawing rect title")][1:3] == [
+        "return 0: 1",
+        "return 1: 9",
+    ]
     assert not browser.attacked() and browser.serious_findings() == []
     (episode,) = browser.all(f"td a[aria-label='0: test/{css(ATTACK)}, sample 0']")
     browser.browser.execute_script("arguments[0].scrollIntoView({ block: 'center', behavior: 'instant' })", episode)
