@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from mcpenv import CallToolAction, MCPEnvironment
-from mcpenv.execution.concurrency.lock import Lock
+from mcpenv.execution.concurrency.lock import Lock, lent
+from mcpenv_client.errors import OperationCancelled
 
 
 async def settle() -> None:
@@ -200,3 +201,43 @@ def test_steps_of_one_environment_take_turns_and_concurrent_ones_run_together() 
         return env.most
 
     assert [asyncio.run(most(tool)) for tool in ("alone", "together", "reading")] == [1, 4, 4]
+
+
+def test_a_lent_lock_is_used_without_waiting_and_stays_held() -> None:
+    async def main() -> None:
+        lock = Lock()
+        await lock.acquire()
+        waiting = asyncio.create_task(lock.acquire())
+        await settle()
+        token = lent.set(lock)
+        with await lock.hold(limit=1):
+            assert lock.holders == 1
+        lent.reset(token)
+        await settle()
+        assert not waiting.done()
+        lock.release()
+        await waiting
+
+    asyncio.run(main())
+
+
+def test_cancelling_ends_the_holder_with_a_reason_and_later_operations_run() -> None:
+    async def main() -> None:
+        lock = Lock()
+
+        async def work() -> None:
+            with await lock.hold():
+                await asyncio.Event().wait()
+
+        running, waiting = (asyncio.create_task(work()) for _ in range(2))
+        assert not lock.cancel()
+        await settle()
+        assert lock.cancel()
+        with pytest.raises(OperationCancelled):
+            await running
+        await settle()
+        assert lock.locked and not waiting.done()
+        waiting.cancel()
+        await asyncio.wait({waiting})
+
+    asyncio.run(main())

@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
+from contextvars import ContextVar
 from typing import Any
 
-from mcpenv_client.errors import RateLimited, SessionLost
+from mcpenv_client.errors import OperationCancelled, RateLimited, SessionLost, WireError
 
 STOPPED = "the session was closed"
 """The text for operations that `Lock.stop` has ended or refused."""
+
+lent: ContextVar[Lock | None] = ContextVar("lent", default=None)
+"""The lock that the caller's operations use without waiting: whoever holds it waits for the caller."""
 
 
 class _Waiter:
@@ -24,20 +28,20 @@ class _Waiter:
 
 
 class Hold:
-    """A context manager that releases the lock, which the running task holds. `Lock.stop` cancels the task.
+    """A context manager that releases the lock, which the running task holds. `Lock.cancel` cancels the task.
 
     Raises:
-        SessionLost: `Lock.stop` was called, and the task was not cancelled for another reason.
+        SessionLost, OperationCancelled: `Lock.cancel` was called, and nothing else has cancelled the task.
     """
 
-    __slots__ = ("_before", "_cancelled", "_lock", "_shared", "_task")
+    __slots__ = ("_before", "_lock", "_shared", "_task", "_why")
 
     def __init__(self, lock: Lock, shared: bool, task: asyncio.Task[Any]) -> None:
         self._lock = lock
         self._shared = shared
         self._task = task
         self._before = task.cancelling()  # cancellations that `cancel` did not request
-        self._cancelled = False
+        self._why: WireError | None = None
 
     def __enter__(self) -> None:
         return  # `Lock.hold` has acquired the lock
@@ -45,16 +49,18 @@ class Hold:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         lock = self._lock
         lock._holds.remove(self)
-        lock.release(shared=self._shared)
+        if lent.get() is not lock:
+            lock.release(shared=self._shared)
         # The cancellation is always undone: it must not reach later work of the task. If the count stays above
         # `_before`, something else has cancelled the task, too, and that cancellation propagates.
-        if self._cancelled and self._task.uncancel() <= self._before and isinstance(error, asyncio.CancelledError):
-            raise SessionLost(STOPPED) from None
+        why = self._why
+        if why is not None and self._task.uncancel() <= self._before and isinstance(error, asyncio.CancelledError):
+            raise why from None
 
-    def cancel(self) -> None:
-        """Cancel the task."""
-        if not self._cancelled:
-            self._cancelled = True
+    def cancel(self, why: WireError) -> None:
+        """Cancel the task, which raises ``why``."""
+        if self._why is None:
+            self._why = why
             self._task.cancel()
 
 
@@ -102,12 +108,13 @@ class Lock:
             RateLimited: there are as many already.
             SessionLost: `stop` was called.
         """
+        own = lent.get() is self
         with self._mutex:
-            if limit is not None and len(self) >= limit:
+            if limit is not None and len(self) >= limit and not own:
                 raise RateLimited(f"{limit} calls are under way or wait their turn; no more are taken")
             if self.stopped:
                 raise SessionLost(STOPPED)
-            waiter = None if self._take(shared) else self._queued(shared)
+            waiter = None if own or self._take(shared) else self._queued(shared)
         if waiter is not None:
             await self._granted(waiter)
             # `stop` cancels holders only. Waiters are refused here, when they get the lock.
@@ -132,8 +139,13 @@ class Lock:
     def stop(self) -> None:
         """Cancel the operations that hold the lock and refuse further ones. Call it on the loop that runs them."""
         self.stopped = True
+        self.cancel(SessionLost(STOPPED))
+
+    def cancel(self, why: WireError | None = None) -> bool:
+        """Cancel the operations that hold the lock, which raise ``why``. Return False if there is none."""
         for hold in self._holds:
-            hold.cancel()
+            hold.cancel(why or OperationCancelled("the call was cancelled"))
+        return bool(self._holds)
 
     def try_acquire(self, *, shared: bool = False) -> bool:
         """Acquire the lock unless that would mean waiting. Return whether it was acquired."""

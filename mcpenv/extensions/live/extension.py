@@ -18,6 +18,7 @@ from mcpenv_client.types.records import Trajectory
 
 from .session_events import Position, begun_trajectory, events_of, key_of, shown_step, without_steps
 from .session_feed import SessionFeed
+from .take_over import TakeOver
 
 SHOWN_TYPES = frozenset(
     {
@@ -54,16 +55,21 @@ class Live(Extension):
     def __init__(self, server: EnvServer) -> None:
         self._pool = server.pool
         self._feed = SessionFeed(server)
+        self._take_over = TakeOver(server)
 
     def routes(self) -> list[ServerRoute]:
         """Return the routes."""
         one = "/sessions/{session_id:path}"
         block = f"{one}/steps/{{step:int}}/content/{{block:int}}"
+        acting = self._take_over
         return [
             ServerRoute("/sessions/events", self.changes, Access.CONTROLLED, docs=_CHANGES),
             ServerRoute(f"{one}/trajectory", self.trajectory, Access.CONTROLLED, docs=_TRAJECTORY),
             ServerRoute(f"{one}/events", self.events, Access.CONTROLLED, docs=_EVENTS),
             ServerRoute(block, self.content, Access.CONTROLLED, docs=_CONTENT),
+            ServerRoute(f"{one}/holder", acting.take, Access.CONTROLLED, ("GET", "POST", "DELETE")),
+            ServerRoute(f"{one}/calls", acting.call, Access.CONTROLLED, ("POST",)),
+            ServerRoute(f"{one}/cancel", acting.cancel, Access.CONTROLLED, ("POST",)),
         ]
 
     def end_streams(self) -> None:

@@ -21,7 +21,8 @@ from . import worker_id
 _MODERN = frozenset(version.encode() for version in MODERN_PROTOCOL_VERSIONS)
 _REQUEST_LINE = re.compile(rb"([A-Z]+) ([^ ?#]*)(?:\?([^ #]*))? HTTP/1\.[01]\r\n")
 
-_PART = re.compile(r"/(?:trajectory|events|running|pause|resume|steps/[0-9]+/content/[0-9]+)\Z")
+_PARTS = "trajectory|events|running|pause|resume|holder|calls|cancel|moves"
+_PART = re.compile(rf"/(?:{_PARTS}|steps/[0-9]+/content/[0-9]+)\Z")
 """What follows a session's id in the paths of its parts."""
 
 SESSION_HEADER = b"mcp-session-id"

@@ -169,8 +169,7 @@ class Act(Step):
 
     async def run(self, session: Session) -> Observation:
         """Take the action."""
-        if session.execution.user_code.abandoned:
-            await session.renew()
+        await session.renew()
         return await session.execution.step(self.action, plane=Plane.CONTROL, timeout_s=self.timeout_s)
 
 
@@ -211,8 +210,7 @@ class ReadState(Operation):
 
     async def run(self, session: Session) -> State:
         """Read the state."""
-        if session.execution.user_code.abandoned:
-            await session.renew()
+        await session.renew()
         return await session.execution.read_state(timeout_s=self.timeout_s)
 
     @staticmethod
@@ -254,8 +252,7 @@ class TakeSnapshot(Operation):
     async def run(self, session: Session) -> SnapshotTaken:
         """Take the snapshot, and keep it with the session."""
         session.snapshots.refuse_full()
-        if session.execution.user_code.abandoned:
-            await session.renew()
+        await session.renew()
         held = await session.execution.snapshot(timeout_s=self.timeout_s)
         return SnapshotTaken(session.snapshots.add(held), held.episode_id, held.step, held.bytes)
 
@@ -320,8 +317,7 @@ class Fork(Operation):
         if self.snapshot_id is not None:
             snapshot = session.snapshots.get(self.snapshot_id)
         else:
-            if session.execution.user_code.abandoned:
-                await session.renew()
+            await session.renew()
             snapshot = await session.execution.snapshot(timeout_s=self.timeout_s)
         forked = await session.fork(snapshot, self.credential, self.timeout_s)
         return Forked(forked.id, forked.execution.episode.id, forked.mcp_url)

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable
+from typing import TypeVar
 
-from mcpenv.execution.concurrency.lock import Lock
+from mcpenv.execution.concurrency.lock import Lock, lent
+
+T = TypeVar("T")
 
 MAX_PAUSE_S = 3600.0
 """Maximum seconds of a pause. One that everybody has forgotten must not hold a session for ever."""
@@ -29,7 +33,7 @@ class Pause:
 
     def __init__(self, lock: Lock, until: float) -> None:
         self.lock = lock
-        self.over = False
+        self.over = self._lent = False
         self.begun = lock.try_acquire()
         self._waiting = None if self.begun else asyncio.create_task(self._begin())
         self._timer: asyncio.TimerHandle | None = None
@@ -42,11 +46,24 @@ class Pause:
             self._timer.cancel()
         self._timer = asyncio.get_running_loop().call_later(until - time.time(), self.resume)
 
+    async def lend(self, operation: Awaitable[T]) -> T:
+        """Run one operation at a time on the instance, during a pause that has begun. `resume` then waits for it."""
+        self._lent, token = True, lent.set(self.lock)
+        try:
+            return await operation
+        finally:
+            lent.reset(token)
+            self._lent = False
+            if self.over:
+                self.resume()
+
     def resume(self) -> None:
         """End the pause."""
         self.over = True
         if self._timer is not None:
             self._timer.cancel()
+        if self._lent:
+            return
         if self.begun:
             self.begun = False
             self.lock.release()
