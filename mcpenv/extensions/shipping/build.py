@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from mcpenv.cli.output import Page, note, number_of, print_json, print_table
 from mcpenv.errors import ConfigurationError
 
 from .image.constraints import CONSTRAINTS, constraints
-from .image.dockerfile import BASE, DOCKERFILE, base_of, dockerfile, tag_of
+from .image.dockerfile import BASE, DOCKERFILE, WHEELS, base_of, dockerfile, tag_of
 from .image.dockerignore import DOCKERIGNORE, dockerignore
 from .image.engine import ImageEngine, find_engine
 from .image.files import ImageFiles, files_of, stage
@@ -100,6 +101,10 @@ def write_files(plan: ImagePlan, *, force: bool = False) -> dict[str, Written]:
     pins, own = plan.folder / CONSTRAINTS, plan.folder / DOCKERFILE
     # The pins are specific to the Python that resolved them, so its base image is kept as well.
     base = base_of(own.read_text(encoding="utf-8")) if own.is_file() and not force else BASE
+    # The Dockerfile copies the folder, and Git drops empty ones.
+    (plan.folder / WHEELS).mkdir(exist_ok=True)
+    if not any((plan.folder / WHEELS).iterdir()):
+        (plan.folder / WHEELS / ".gitkeep").touch()
     written = {
         DOCKERFILE: write_text(own, dockerfile(plan, base=base), force=force),
         DOCKERIGNORE: write_text(plan.folder / DOCKERIGNORE, dockerignore(), force=force),
@@ -131,8 +136,18 @@ def build_image(
     """
     with tempfile.TemporaryDirectory(prefix="mcpenv-build-") as place, wheels_of(plan, wheels) as needed:
         stage(plan, files, needed, Path(place))
-        engine.build(Path(place), tag, options, base, show=show)
+        engine.build(Path(place), tag, options, base, revision_of(plan.folder), show=show)
     return engine.size(tag)
+
+
+def revision_of(folder: Path) -> str | None:
+    """Return the commit of a folder in a repository of Git, with ``-dirty`` for changed files; None elsewhere."""
+    command = ["git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    except OSError:
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
 
 
 def engine_of(name: str | None) -> ImageEngine:

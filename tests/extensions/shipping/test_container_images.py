@@ -20,6 +20,7 @@ from mcpenv.extensions.shipping.hub.space import SpaceName, stage_space
 from mcpenv.extensions.shipping.image.files import files_of
 from mcpenv.extensions.shipping.image.local_wheels import wheels_of
 from mcpenv.extensions.shipping.image.plan import plan_image
+from mcpenv.extensions.shipping.image.sbom import SBOM
 from mcpenv.extensions.shipping.scaffold import make_scaffold
 from mcpenv_client import EnvClient, InstanceFailed, ProviderUnavailable, Unauthorized
 from mcpenv_client.portal import PORTAL
@@ -105,6 +106,41 @@ def test_the_image_is_small_and_of_a_user_and_has_no_tests_and_no_wheels(built: 
     assert names == {"mcpenv.yaml", "README.md", "corner_shop", "__init__.py", "environment.py", "tasks.jsonl"}
     versions = podman("run", "--rm", "--network=none", "--entrypoint", "/venv/bin/mcpenv", TAG, "--version")
     assert version("mcpenv") in versions
+
+
+def test_a_changed_word_of_the_code_makes_and_pushes_one_small_layer(built: Built, tmp_path: Path) -> None:
+    def layers(tag: str) -> list[str]:
+        return list(json.loads(podman("image", "inspect", tag))[0]["RootFS"]["Layers"])
+
+    def bytes_of(folder: Path) -> int:
+        return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+
+    file = built.folder / "corner_shop" / "environment.py"
+    text = file.read_text(encoding="utf-8")
+    with registry(tmp_path) as address:
+        pushed, tag = [0], f"{address}/team/word:1"
+        podman("push", TAG, tag)
+        pushed.append(bytes_of(tmp_path / "registry"))
+        file.write_text(f"{text}\n# One more word.\n", encoding="utf-8")
+        try:
+            done = mcpenv("share", "push", str(built.folder), tag, *engine_options("podman"), "--json")
+        finally:
+            file.write_text(text, encoding="utf-8")
+        assert done.returncode == 0, done.stderr
+        pushed.append(bytes_of(tmp_path / "registry"))
+    before, after = layers(TAG), layers(tag)
+    podman("image", "rm", tag)
+    assert before[:-1] == after[:-1] and before[-1] != after[-1]
+    assert pushed[1] > 50 * 2**20 and pushed[2] - pushed[1] < 50_000
+
+
+def test_an_image_says_what_it_is_and_what_is_in_it(built: Built) -> None:
+    labels = json.loads(podman("image", "inspect", TAG))[0]["Config"]["Labels"]
+    named = {name: labels[f"org.opencontainers.image.{name}"] for name in ("title", "version", "description")}
+    assert named["title"] == "corner_shop" and named["version"] and named["description"]
+    own = json.loads(podman("run", "--rm", "--network=none", "--entrypoint", "cat", TAG, SBOM))
+    components = {each["name"]: each["version"] for each in own["components"]}
+    assert components["mcpenv"] == version("mcpenv") and "pip" not in components and "pytest" not in components
 
 
 def test_episodes_are_rolled_out_in_a_container_of_their_own(engine: None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,10 @@ import pytest
 from mcpenv import TargetError
 from mcpenv.extensions.shipping.image.dockerfile import dockerfile, tag_of
 from mcpenv.extensions.shipping.image.dockerignore import dockerignore
+from mcpenv.extensions.shipping.image.files import files_of, stage
 from mcpenv.extensions.shipping.image.generated import Written, checked, is_changed, write_text
 from mcpenv.extensions.shipping.image.plan import ImagePlan, plan_image
+from mcpenv.extensions.shipping.image.sbom import sbom
 from mcpenv.extensions.shipping.scaffold import TEMPLATES, make_scaffold
 
 ENVIRONMENT = "from mcpenv import MCPEnvironment\n\n\nclass Shop(MCPEnvironment):\n    '''Sell.'''\n"
@@ -35,6 +38,8 @@ def test_a_dockerfile_is_pinned_and_not_of_root_and_has_a_health_check(tmp_path:
     assert "\nUSER 1000\n" in text and "\nHEALTHCHECK CMD " in text and "\nEXPOSE 8000\n" in text
     assert " -e ROOMS_API_TOKEN corner_shop\n" in text
     assert text.index("USER 1000") > text.index("COPY corner_shop ./corner_shop")
+    assert "COPY . " not in text, "a change of the code would install all packages again"
+    assert text.index("RUN python3 -m venv") < text.index("COPY corner_shop") and "\nARG PIP_INDEX_URL\n" in text
 
 
 def test_a_folder_without_a_package_is_copied_whole(tmp_path: Path) -> None:
@@ -43,8 +48,8 @@ def test_a_folder_without_a_package_is_copied_whole(tmp_path: Path) -> None:
     plan = plan_image(str(tmp_path))
     assert plan == ImagePlan(tmp_path, tmp_path.name, has_requirements=True, needs=("mcpenv", "requests[socks]"))
     text = dockerfile(plan)
-    assert " mcpenv --requirement /src/requirements.txt \\\n" in text and "\n    && rm -rf /src/wheels\n" in text
-    assert "COPY --from=build /src ./\n" in text and '"run", "/app", "--host"' in text
+    assert " mcpenv --requirement /src/requirements.txt \\\n" in text and "\nRUN rm -rf /src/wheels\n" in text
+    assert "COPY *.txt /src/\n" in text and "COPY --from=files /src ./\n" in text and '"run", "/app", "--host"' in text
 
 
 @pytest.mark.parametrize(
@@ -104,3 +109,42 @@ def test_a_file_that_its_author_changed_is_kept(tmp_path: Path) -> None:
     assert write_text(file, checked("FROM a\n"), force=True) is Written.UPDATED
     assert not is_changed(file.read_text(encoding="utf-8"))
     assert os.listdir(tmp_path) == ["Dockerfile"]
+
+
+def test_labels_hold_a_version_as_it_is_written(tmp_path: Path) -> None:
+    plan = ImagePlan(tmp_path, "shop", version='1.0 "$HOME" \\')
+    assert 'image.version="1.0 \\"\\$HOME\\" \\\\"' in dockerfile(plan)
+
+
+def test_dependencies_that_only_a_build_backend_knows_are_found_by_it(tmp_path: Path) -> None:
+    folder = make_scaffold("corner_shop", "minimal", tmp_path / "shop").folder
+    project = folder / "pyproject.toml"
+    own = project.read_text(encoding="utf-8")
+    assert "\ndependencies = " in own and not plan_image(str(folder)).is_dynamic
+    project.write_text(own.replace("\ndependencies = ", '\ndynamic = ["dependencies"]\n# '), encoding="utf-8")
+    text = dockerfile(plan_image(str(folder)))
+    assert "\nCOPY . /src/\n" in text and " mcpenv /src \\\n" in text and "--yes corner_shop pip" in text
+
+
+def test_equal_files_are_staged_equal_whenever_they_were_made(tmp_path: Path) -> None:
+    (tmp_path / "shop").mkdir()
+    (tmp_path / "shop" / "environment.py").write_text(ENVIRONMENT, encoding="utf-8")
+    plan, times = plan_image(str(tmp_path / "shop")), []
+    for when in (1e9, 2e9):
+        os.utime(tmp_path / "shop" / "environment.py", (when, when))
+        place = tmp_path / f"{when:g}"
+        place.mkdir()
+        stage(plan, files_of(plan), (), place)
+        times.append({each.name: each.stat().st_mtime for each in (place, *place.rglob("*")) if each != place})
+    assert times[0] == times[1] and len(set(times[0].values())) == 1
+
+
+def test_a_bill_of_materials_has_each_package_and_what_it_depends_on() -> None:
+    document = sbom()
+    assert document == sbom() and document["bomFormat"] == "CycloneDX"
+    by_name = {each["name"]: each for each in document["components"]}
+    assert by_name["mcpenv"]["purl"] == f"pkg:pypi/mcpenv@{version('mcpenv')}"
+    assert by_name["fastmcp"]["version"] == version("fastmcp") and by_name["fastmcp"]["licenses"]
+    needs = {each["ref"]: each["dependsOn"] for each in document["dependencies"]}
+    assert needs.keys() == {each["bom-ref"] for each in document["components"]}
+    assert by_name["fastmcp"]["purl"] in needs[by_name["mcpenv"]["purl"]]

@@ -49,6 +49,11 @@ def installed(*distributions: str) -> list[importlib.metadata.Distribution]:
     return list(there.values())
 
 
+def dependencies_of(found: importlib.metadata.Distribution) -> set[str]:
+    """Return the canonical names of the distributions that one depends on here, without those of its extras."""
+    return {canonicalize_name(name) for name, _ in _needs(found, frozenset())}
+
+
 def _needs(found: importlib.metadata.Distribution, extras: frozenset[str]) -> Iterator[tuple[str, frozenset[str]]]:
     for text in found.requires or ():
         requirement = Requirement(text)

@@ -8,6 +8,7 @@ import sys
 from .constraints import CONSTRAINTS
 from .generated import checked
 from .plan import REQUIREMENTS, ImagePlan
+from .sbom import SBOM
 
 DOCKERFILE = "Dockerfile"
 BASE = f"docker.io/library/python:{sys.version_info[0]}.{sys.version_info[1]}-slim"
@@ -48,13 +49,14 @@ def dockerfile(plan: ImagePlan, *, base: str = BASE, port: int = PORT, options: 
 # Build:  mcpenv build .
 # Run:    docker run -p 127.0.0.1:{port}:{port}{variables} {tag}
 #
-# {CONSTRAINTS} pins every version. Wheels in {WHEELS}/ are preferred to those of the package index.
+# {CONSTRAINTS} pins every version. Wheels in {WHEELS}/ are preferred to those of the package index, of which
+# --build-arg PIP_INDEX_URL=... names a mirror. Packages are a layer below the code: a change of the code leaves it.
 ARG BASE={base}
 
 FROM ${{BASE}} AS build
-COPY . {SOURCE}
+ARG PIP_INDEX_URL
 {_install(plan)}
-
+{_files(plan)}
 FROM ${{BASE}}
 RUN useradd --create-home --uid 1000 mcpenv
 COPY --from=build /venv /venv
@@ -63,6 +65,10 @@ WORKDIR /app
 USER 1000
 ENV PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
 EXPOSE {port}
+ARG REVISION=""
+LABEL org.opencontainers.image.title={_quoted(plan.name)} org.opencontainers.image.version={_quoted(plan.version)} \\
+    org.opencontainers.image.description={_quoted(plan.description)} \\
+    org.opencontainers.image.revision="$REVISION"
 HEALTHCHECK CMD ["/venv/bin/python", "-c", "{health}"]
 # A server that other machines reach needs both tokens (MCPENV_CONTROL_TOKEN, MCPENV_AGENT_TOKENS), or --insecure.
 ENTRYPOINT [{entrypoint}]
@@ -81,29 +87,53 @@ def tag_of(name: str) -> str:
     return tag.strip("-_") or "environment"
 
 
+def _quoted(text: str) -> str:
+    """Return a text as a value of an instruction, in which nothing is replaced."""
+    return '"' + re.sub(r'(["\\$])', r"\\\1", text) + '"'
+
+
 def _install(plan: ImagePlan) -> str:
+    """Return the lines that install the packages, from files that change less often than the code."""
     pip = "/venv/bin/pip install --no-cache-dir"
-    pip += f" --find-links {SOURCE}/{WHEELS} --constraint {SOURCE}/{CONSTRAINTS}"
-    if plan.distribution is not None:
-        return f"""\
-# The environment itself is removed again: it is served from its folder.
-RUN python3 -m venv /venv \\
-    && {pip} {SOURCE} \\
-    && /venv/bin/pip uninstall --yes {plan.distribution} pip{_emptied(plan)}"""
-    requirements = f" --requirement {SOURCE}/{REQUIREMENTS}" if plan.has_requirements else ""
+    pip += f" --find-links {SOURCE}/{WHEELS} --constraint {SOURCE}/{CONSTRAINTS} mcpenv"
+    copied, before, removed = f"pyproject.toml {CONSTRAINTS}", "", "pip"
+    if plan.distribution is None:
+        # A requirements.txt may name further files.
+        copied = "*.txt"
+        pip += f" --requirement {SOURCE}/{REQUIREMENTS}" if plan.has_requirements else ""
+    elif plan.is_dynamic:
+        # Only its build backend knows the dependencies. The environment itself is served from its folder.
+        copied, removed = ".", f"{plan.distribution} pip"
+        pip += f" {SOURCE}"
+    else:
+        before = f"\n    && python3 -c {_NEEDS!r} >{SOURCE}/needs.txt \\"
+        pip += f" --requirement {SOURCE}/needs.txt"
     return f"""\
-RUN python3 -m venv /venv \\
-    && {pip} mcpenv{requirements} \\
-    && /venv/bin/pip uninstall --yes pip{_emptied(plan)}"""
+COPY {copied} {SOURCE}/
+COPY {WHEELS} {SOURCE}/{WHEELS}
+RUN python3 -m venv /venv \\{before}
+    && {pip} \\
+    && /venv/bin/pip uninstall --yes {removed} \\
+    && /venv/bin/python -m mcpenv.extensions.shipping.image.sbom {SBOM}"""
 
 
-def _emptied(plan: ImagePlan) -> str:
-    return "" if plan.copied else f" \\\n    && rm -rf {SOURCE}/{WHEELS}"
+_NEEDS = (
+    f'import tomllib; print(*tomllib.load(open("{SOURCE}/pyproject.toml", "rb"))["project"].get("dependencies", []), '
+    "sep=chr(10))"
+)
+"""A program that prints the dependencies of a distribution, without its version, which changes more often."""
+
+
+def _files(plan: ImagePlan) -> str:
+    """Return the stage whose files are copied, if all of them are but the wheels."""
+    if plan.copied:
+        return ""
+    return f"\nFROM ${{BASE}} AS files\nCOPY . {SOURCE}\nRUN rm -rf {SOURCE}/{WHEELS}\n"
 
 
 def _copies(plan: ImagePlan) -> str:
     if not plan.copied:
-        return f"COPY --from=build {SOURCE} ./"
+        return f"COPY --from=files {SOURCE} ./"
     files = [path for path in plan.copied if not (plan.folder / path).is_dir()]
     folders = [path for path in plan.copied if path not in files]
     return "\n".join([f"COPY {' '.join(files)} ./", *(f"COPY {path} ./{path}" for path in folders)])

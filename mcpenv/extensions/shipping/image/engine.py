@@ -35,7 +35,9 @@ class ImageEngine:
     name: str
     program: str
 
-    def build(self, context: Path, tag: str, options: Sequence[str], base: str | None, *, show: bool) -> None:
+    def build(
+        self, context: Path, tag: str, options: Sequence[str], base: str | None, revision: str | None, *, show: bool
+    ) -> None:
         """Build the Dockerfile of a folder.
 
         Args:
@@ -43,15 +45,17 @@ class ImageEngine:
             tag: the reference of the image.
             options: further options of the program's build.
             base: the base image instead of the Dockerfile's.
+            revision: the commit of the folder, for a label; None if it is not known.
             show: True to show the program's output on stderr.
 
         Raises:
             ConfigurationError: the build failed. The text ends with the end of the program's output.
         """
         command = [self.program, "bud" if self.name == "buildah" else "build", "--tag", tag]
-        # The format of OCI has no health check.
-        command += [] if self.name == "docker" else ["--format", "docker"]
+        # The format of OCI has no health check. Without layers, buildah would make and push everything again.
+        command += [] if self.name == "docker" else ["--format", "docker", "--layers"]
         command += [] if base is None else ["--build-arg", f"BASE={base}"]
+        command += [] if revision is None else ["--build-arg", f"REVISION={revision}"]
         self._run([*command, *options, str(context)], "the build", show)
 
     def push(self, tag: str, *, show: bool) -> None:

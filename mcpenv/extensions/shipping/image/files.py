@@ -22,6 +22,8 @@ from .local_wheels import name_of
 from .plan import ImagePlan
 
 _NOT_COPIED = (DOCKERFILE, DOCKERIGNORE)
+_TIME = 315_532_800
+"""The time of all files of a build, 1980-01-01: equal files make equal layers, whenever they are copied."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +112,7 @@ def stage(plan: ImagePlan, files: ImageFiles, wheels: Sequence[Path], place: Pat
         copied.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(plan.folder / file.path, copied)
     (place / WHEELS).mkdir(exist_ok=True)
+    (place / WHEELS / ".gitkeep").touch()  # the Dockerfile copies the folder, and hubs drop empty ones
     for wheel in wheels:
         if wheel.suffix != ".whl" or not wheel.is_file():
             raise ConfigurationError(f"--wheel {wheel}: there is no such wheel")
@@ -117,6 +120,8 @@ def stage(plan: ImagePlan, files: ImageFiles, wheels: Sequence[Path], place: Pat
     dockerfile = place / DOCKERFILE
     if not (dockerfile.is_file() and is_changed(dockerfile.read_text(encoding="utf-8"))):
         _pin_wheels(place)
+    for each in (place, *place.rglob("*")):
+        os.utime(each, (_TIME, _TIME))
 
 
 def _pin_wheels(place: Path) -> None:

@@ -30,6 +30,9 @@ class ImagePlan:
         has_requirements: True if there is a requirements.txt.
         secrets: the environment variables that must be set when it runs.
         needs: the distributions that the environment depends on, with their extras.
+        is_dynamic: True if pyproject.toml leaves the dependencies to its build backend.
+        version: the environment's version; empty if it has none.
+        description: one line on the environment; may be empty.
     """
 
     folder: Path
@@ -40,6 +43,9 @@ class ImagePlan:
     has_requirements: bool = False
     secrets: tuple[str, ...] = ()
     needs: tuple[str, ...] = ("mcpenv",)
+    is_dynamic: bool = False
+    version: str = ""
+    description: str = ""
 
 
 def plan_image(target: str) -> ImagePlan:
@@ -91,6 +97,9 @@ def _plan(folder: Path, name: str, manifest: Manifest | None, served: str) -> Im
         has_requirements=(folder / REQUIREMENTS).is_file(),
         secrets=() if manifest is None else tuple(manifest.secrets),
         needs=_needs(folder, project),
+        is_dynamic="dependencies" in project.get("dynamic", ()),
+        version=(manifest and manifest.version) or str(project.get("version", "")),
+        description=" ".join(((manifest and manifest.description) or str(project.get("description", ""))).split()),
     )
 
 
