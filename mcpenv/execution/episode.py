@@ -202,9 +202,9 @@ class Episode:
         """Continue a snapshot's episode after a restore, in its state and under the id that `open` assigned."""
         assert self.trajectory is not None
         then, episode_id = held.trajectory, self.trajectory.episode_id
-        self.trajectory = replace(
-            then, episode_id=episode_id, steps=[*then.steps], forked_from=Fork(then.episode_id, step)
-        )
+        siblings = then.forked_from is not None and then.forked_from.step == step  # it has not gone on since its fork
+        origin = then.forked_from if siblings else Fork(then.episode_id, step)
+        self.trajectory = replace(then, episode_id=episode_id, steps=[*then.steps], forked_from=origin)
         self.step_count, self.kept, self.reset_finish = step, kept, None
         self.sizes = deque(bytes_of(step) for step in then.steps)
         self.kept_bytes = sum(self.sizes)

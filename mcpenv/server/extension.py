@@ -222,8 +222,8 @@ def load(name: str) -> Any:
 def extensions_of(server: EnvServer, *, console: bool) -> list[Extension]:
     """Make the extensions that the settings of a server choose, ``config.extensions`` first.
 
-    ``openenv`` and ``api-docs``, with a control plane ``live``, and if episodes are recorded ``records`` are served
-    where they are installed.
+    ``openenv`` and ``api-docs``, with a control plane ``live`` and ``branching``, and if episodes are recorded
+    ``records`` are served where they are installed.
 
     Args:
         console: True if the console is served, which settings and the mode decide.
@@ -234,7 +234,7 @@ def extensions_of(server: EnvServer, *, console: bool) -> list[Extension]:
     config = server.config
     optional = ["openenv", "api-docs"]
     if config.has_control:
-        optional.append("live")
+        optional += ["live", "branching"]
     if config.record is not None:
         optional.append("records")
     names = [*(["console"] if console else ()), *(name for name in optional if name in installed()), *config.wires]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from .blobs import Blobs
 from .episode import RecordedEnvironment, RecordedEpisode
 from .reader import Lost, TornTail, read_episodes
 from .recorder import Recorder, RecordingSink
 from .tool_lists import ToolLists
 
 __all__ = [
+    "Blobs",
     "Lost",
     "RecordedEnvironment",
     "RecordedEpisode",

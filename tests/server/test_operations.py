@@ -131,4 +131,4 @@ def test_results_are_spelled_by_their_fields(operation: type[Operation], result:
 
 
 def test_each_frame_has_an_operation_but_close_and_those_of_extensions() -> None:
-    assert OPERATIONS.keys() == {*FrameType} - {FrameType.CLOSE, FrameType.MCP}
+    assert OPERATIONS.keys() == {*FrameType} - {FrameType.CLOSE, FrameType.MCP, FrameType.BRANCH}

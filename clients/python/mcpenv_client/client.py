@@ -27,6 +27,7 @@ from .types.observations import AnyObservation, CallToolObservation, ListToolsOb
 from .types.records import StepResult, Trajectory
 from .types.server import ServerCapacityStatus, SessionInfo
 from .types.snapshots import SnapshotRef
+from .types.starts import Recorded, Start
 from .types.state import State
 from .types.tasks import Task
 from .types.tools import Tool
@@ -376,6 +377,29 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
         forked = copy.copy(self)
         forked._session, forked.mcp_url = await self._session.joined(session_id, credential), mcp_url
         return forked
+
+    async def branch(
+        self, record: Trajectory | Recorded | str, step: int, *, timeout_s: float | None = None
+    ) -> StepResult[ObsT]:
+        """Begin an episode that continues a recorded one after a step, and return the observation of that step.
+
+        The server resets the environment as recorded, runs the calls up to the step, and compares every result with the
+        record. ``info`` has the ``episode_id`` and ``mcp_url``, as after a reset. `fork` then opens siblings without
+        running the calls again, where the environment can be saved.
+
+        Args:
+            record: a recorded episode, its trajectory, or the id of an episode in the server's own record.
+            step: the number of steps that both have in common; 0: none, only the reset.
+            timeout_s: deadline of the reset at the server, in seconds.
+
+        Raises:
+            InvalidMessage: a result differs from the record; ``errors`` has the first difference. There is then no
+                running episode.
+            ValueError: the record has no such step, or is over after it.
+        """
+        await self.connect()
+        reply = await self._ask(FrameType.BRANCH, Start(record, step).to_wire(), "observation", timeout_s)
+        return self._began(reply)
 
     async def drop_snapshot(self, snapshot: SnapshotRef | str) -> bool:
         """Delete a snapshot on the server. Return True if it existed."""

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 from mcpenv.environment import MCPEnvironment
 from mcpenv.errors import Misuse
 from mcpenv.execution.snapshots import Snapshot
+from mcpenv.extensions.records.replay import branch, branch_async
 from mcpenv_client.types.actions import Action
 from mcpenv_client.types.observations import Observation
 from mcpenv_client.types.records import StepResult, Trajectory
+from mcpenv_client.types.starts import Recorded
 from mcpenv_client.types.state import State
 from mcpenv_client.types.tools import Tool
 
@@ -86,6 +88,10 @@ class InProcessClient:
         """Continue from a snapshot, in a new episode. Raises as `MCPEnvironment.restore`."""
         return _result(await self.env.restore_async(snapshot))
 
+    async def branch(self, record: Trajectory | Recorded, step: int) -> StepResult[Observation]:
+        """Begin an episode that continues a recorded one after a step. Raises as `EnvClient.branch`."""
+        return _result(await branch_async(self.env, record, step))
+
     async def drop_snapshot(self, snapshot: Snapshot) -> bool:
         """Return True. A snapshot in this process takes memory as long as the caller refers to it."""
         return True
@@ -160,6 +166,10 @@ class SyncInProcessClient:
     def restore(self, snapshot: Snapshot) -> StepResult[Observation]:
         """Continue from a snapshot, in a new episode. Raises as `MCPEnvironment.restore`."""
         return _result(self.env.restore(snapshot))
+
+    def branch(self, record: Trajectory | Recorded, step: int) -> StepResult[Observation]:
+        """Begin an episode that continues a recorded one after a step. Raises as `EnvClient.branch`."""
+        return _result(branch(self.env, record, step))
 
     def drop_snapshot(self, snapshot: Snapshot) -> bool:
         """Return True. A snapshot in this process takes memory as long as the caller refers to it."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import json
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -11,10 +13,18 @@ from mcpenv.environment import MCPEnvironment
 from mcpenv.execution.episode import TIME_LIMIT
 from mcpenv.execution.execution import STATE_ABANDONED, Execution
 from mcpenv.redaction import redact_named
-from mcpenv.tasks.assignment import Assignment
-from mcpenv.trajectories.episode import NOT_RECORDED, OBSERVATIONS, RESCORED, RecordedEpisode
+from mcpenv.tasks.assignment import Assignment, Wanted
+from mcpenv.trajectories.episode import NOT_RECORDED, OBSERVATIONS, RESCORED, RecordedEnvironment, RecordedEpisode
 from mcpenv.trajectories.recorder import own_observation
-from mcpenv_client.errors import EpisodeDone, ErrorCode, McpenvError, WireError
+from mcpenv_client.errors import (
+    CapacityReached,
+    EpisodeDone,
+    ErrorCode,
+    InvalidMessage,
+    McpenvError,
+    SessionLost,
+    WireError,
+)
 from mcpenv_client.fingerprint import (
     Facts,
     canonical,
@@ -23,9 +33,14 @@ from mcpenv_client.fingerprint import (
     facts_of_step,
     first_difference,
 )
-from mcpenv_client.types.records import StepRecord, Trajectory
+from mcpenv_client.types.observations import Observation
+from mcpenv_client.types.records import Fork, StepRecord, Trajectory
+from mcpenv_client.types.starts import Recorded, Start
 from mcpenv_client.types.tools import ToolErrorType
 from mcpenv_client.wire.protocol import ActionTypes, action_type
+
+_BRIEF = 120
+"""Maximum characters of a value in a message."""
 
 _UNTIMELY = (ToolErrorType.TIMEOUT, ToolErrorType.TRANSPORT_ERROR)
 """Errors that depend on timing, not on the call."""
@@ -89,7 +104,102 @@ def replay(env: MCPEnvironment, episode: RecordedEpisode) -> Replayed:
     The replay stops before a call that timed out, was cancelled or was lost, because the state of the world after it
     is unknown. Listings of tools are not recorded and so not replayed.
     """
-    return env._execution.blocking.run(_Replay(env, episode).run())
+    return env._execution.blocking.run(_Replay(env._execution, episode).run())
+
+
+Reset = Callable[[int | None, str | None, Wanted], Awaitable[Execution]]
+"""Resets with a seed, an episode id and the rest of the assignment, and returns the instance that has the episode."""
+
+
+class CannotBranch(InvalidMessage):
+    """Raised if a recorded episode cannot be opened at a step here. Over the wire it is an `InvalidMessage`.
+
+    Attributes:
+        difference: the first difference from the record; None if the record itself cannot be played that far. Its
+            fields are also in the entry of ``errors``.
+    """
+
+    def __init__(self, message: str, difference: Difference | None = None) -> None:
+        place = [] if difference is None else ["steps", difference.step or 0, difference.field]
+        fault: dict[str, Any] = {"loc": place, "msg": message, "type": "cannot_branch"}
+        if difference is not None:
+            fault |= {"type": "differs", "recorded": difference.recorded, "replayed": difference.replayed}
+        super().__init__(message, errors=[fault])
+        self.difference = difference
+
+
+async def open_at(execution: Execution, episode: RecordedEpisode, step: int, reset: Reset | None = None) -> Execution:
+    """Begin an episode as recorded, and run its calls up to a step. The episode then goes on as one of its own.
+
+    The calls are compared with the record like those of `replay`. They are the first steps of the new episode, and are
+    neither recorded nor counted before all of them have come out the same. `Trajectory.forked_from` names the recorded
+    episode and the step.
+
+    Args:
+        execution: the instance. If it is refused, its episode is over, and not recorded.
+        step: the number of steps to run; 0 opens the episode after its reset.
+        reset: begins the episode; None: the instance itself.
+
+    Returns:
+        The instance that has the episode: another one if ``reset`` has replaced it.
+
+    Raises:
+        CannotBranch: a result differs, or the record cannot be played that far.
+    """
+    recorded = episode.trajectory
+    if not 0 <= step <= len(recorded.steps):
+        raise CannotBranch(f"the episode {recorded.episode_id} has {len(recorded.steps)} steps, and so no step {step}")
+    replaying = _Replay(execution, episode, reset)
+    try:
+        await replaying.to(step)
+    except _Stops as stops:
+        raise CannotBranch(f"{_where(recorded, step)}: {stops}") from None
+    except _Differs as differs:
+        found = differs.difference
+        place = "its reset" if found.step == 0 else f"step {found.step}"
+        values = f"recorded {_brief(found.recorded)}, now {_brief(found.replayed)}"
+        why = "The environment has changed, or does not depend on its seed and calls alone"
+        raise CannotBranch(
+            f"{_where(recorded, step)}: {place} differs in {found.field}: {values}. {why}", found
+        ) from None
+    return replaying.execution
+
+
+async def open_start(execution: Execution, start: Start, reset: Reset | None = None) -> Execution:
+    """Open the episode of a `Start` with a trajectory, as `open_at`. Raises as that, and ValueError without one."""
+    seen = {OBSERVATIONS: start.observations}
+    recorded = RecordedEpisode(start.trajectory, RecordedEnvironment(""), extra=seen)
+    return await open_at(execution, recorded, start.step, reset)
+
+
+def branch(env: MCPEnvironment, record: Trajectory | Recorded, step: int) -> Observation:
+    """Begin an episode of ``env`` that continues a recorded one after a step, and return its last observation.
+
+    `MCPEnvironment.fork` then makes siblings of it, without running the calls again. Blocks.
+
+    Args:
+        record: a recorded episode, or its trajectory.
+        step: the number of steps that both have in common.
+
+    Raises:
+        CannotBranch: a result of those steps differs from the record, or they cannot be run again.
+        ValueError: the record has no such step, or is over after it.
+    """
+    return env._execution.blocking.run(branch_async(env, record, step))
+
+
+async def branch_async(env: MCPEnvironment, record: Trajectory | Recorded, step: int) -> Observation:
+    """Begin an episode that continues a recorded one, as `branch`, on a running event loop."""
+    return (await open_start(env._execution, Start(record, step))).episode.latest()
+
+
+def _where(recorded: Trajectory, step: int) -> str:
+    return f"the episode {recorded.episode_id} cannot be opened at step {step}"
+
+
+def _brief(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _BRIEF else f"{text[:_BRIEF]}…"
 
 
 class _Differs(Exception):
@@ -102,11 +212,19 @@ class _Stops(Exception):
 
 
 class _Replay:
-    def __init__(self, env: MCPEnvironment, episode: RecordedEpisode) -> None:
-        self._env = env
+    """One replay.
+
+    Attributes:
+        execution: the instance that has the episode.
+    """
+
+    def __init__(self, execution: Execution, episode: RecordedEpisode, reset: Reset | None = None) -> None:
+        self.execution = execution
+        env = execution.env
+        self._begin = self._reset_here if reset is None else reset
         self._episode = episode
         self._recorded = episode.trajectory
-        self._observations: dict[str, Any] = episode.extra.get(OBSERVATIONS, {})
+        self._observations: dict[str, Any] | None = episode.extra.get(OBSERVATIONS, {})  # None: unknown
         self._actions = ActionTypes(env.action_types)
         self._own = {action_type(cls) for cls in env.action_types}
         self._steps = 0
@@ -135,30 +253,56 @@ class _Replay:
         by = rescored.get("rubric")
         return Replayed(self._episode.id, verdict, self._steps, difference, why, by, recorded, replayed)
 
-    @property
-    def _execution(self) -> Execution:
-        return self._env._execution
+    async def to(self, number: int) -> None:
+        """Run the first steps, and let the episode go on from there."""
+        await self._reset(own_id=True)
+        episode = self.execution.episode
+        observer, self.execution.observer = self.execution.observer, None  # it counts steps
+        episode.handed_over = True  # what is not opened is not recorded
+        opened = False
+        try:
+            for step in self._recorded.steps[:number]:
+                await self._step(step)
+            if self._now.done:
+                raise _Stops("it is over then")
+            self._now.forked_from = Fork(self._recorded.episode_id, number)
+            opened = True
+        finally:
+            self.execution.observer = observer
+            if opened:
+                episode.handed_over = False
+            else:
+                episode.cut_short("not_opened")
+
+    async def _reset_here(self, seed: int | None, episode_id: str | None, wanted: Wanted) -> Execution:
+        assert wanted.assigned is not None
+        await self.execution.begin(wanted.assigned, episode_id)
+        return self.execution
 
     @property
     def _now(self) -> Trajectory:
-        trajectory = self._execution.episode.trajectory
+        trajectory = self.execution.episode.trajectory
         assert trajectory is not None
         return trajectory
 
-    async def _reset(self) -> None:
+    async def _reset(self, *, own_id: bool = False) -> None:
         recorded = self._recorded
         if recorded.dropped:
             raise _Stops(f"the record lacks its first steps: {recorded.dropped}")
         for lost in self._episode.extra.get(NOT_RECORDED, ()):
             raise _Stops(f"{lost['path']} could not be recorded: {lost['why']}")
-        taken = self._env.author_hooks.options
-        episode_id = None if recorded.implicit_reset else recorded.episode_id
+        taken = self.execution.env.author_hooks.options
+        episode_id = None if recorded.implicit_reset or own_id else recorded.episode_id
         try:
             options = taken.revived(recorded.options)
             if recorded.task is not None and taken.declares("task"):
                 options["task"] = recorded.task
             taken.check(options)
-            await self._execution.begin(Assignment(recorded.task, recorded.seed, options), episode_id)
+            wanted = Wanted({}, taken, None)
+            wanted.assigned = Assignment(recorded.task, recorded.seed, options)
+            self.execution = await self._begin(recorded.seed, episode_id, wanted)
+        except (CapacityReached, SessionLost):
+            raise  # of a server, which may have room later
         except McpenvError as error:
             raise _Differs(Difference(0, "error", None, str(error))) from error
         self._compare(0, facts_of_reset(recorded), facts_of_reset(self._now))
@@ -176,15 +320,12 @@ class _Replay:
         except WireError as failed:
             if not self._now.steps or self._now.steps[-1].call.step != number:
                 raise _Differs(Difference(number, "fault", step.fault, failed.code.value)) from failed
-        replayed = self._now.steps[-1]
-        self._compare(
-            number,
-            facts_of_step(step, self._observations.get(str(number))),
-            facts_of_step(replayed, own_observation(replayed)),
-        )
+        replayed, seen = self._now.steps[-1], self._observations
+        one, other = (None, None) if seen is None else (seen.get(str(number)), own_observation(replayed))
+        self._compare(number, facts_of_step(step, one), facts_of_step(replayed, other))
 
     async def _call(self, step: StepRecord) -> None:
-        call, execution = step.call, self._execution
+        call, execution = step.call, self.execution
         if call.name in self._own and call.name not in execution.tools.by_mode[execution.mode]:
             action = self._actions.parse({**call.arguments, "type": call.name})
             await execution.act(action, plane=call.plane, principal=call.principal)
@@ -198,7 +339,7 @@ class _Replay:
         if recorded.done and not self._now.done:
             # No call ended the episode, so the orchestrator did.
             try:
-                await self._execution.end(truncated=recorded.truncated, reason=recorded.reason)
+                await self.execution.end(truncated=recorded.truncated, reason=recorded.reason)
             except WireError as failed:
                 if self._now.fault is None:
                     raise _Differs(Difference(None, "fault", recorded.fault, failed.code.value)) from failed

@@ -129,6 +129,7 @@ class FrameType(str, Enum):
     SNAPSHOT = "snapshot"
     RESTORE = "restore", "a snapshot_id"
     FORK = "fork"
+    BRANCH = "branch", "a recorded episode and a step"
     DROP_SNAPSHOT = "drop_snapshot", "a snapshot_id"
     STATE = "state"
     CLOSE = "close"

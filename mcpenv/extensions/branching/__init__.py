@@ -1,0 +1,1 @@
+"""Branches: episodes that continue a recorded one after a step."""
