@@ -116,6 +116,8 @@ def _show(deployment: Deployment, objects: list[KubeObject], written: list[Path]
     how = "-k" if out not in written else "-f"
     for command in (*secret_commands(deployment), f"kubectl apply {how} {out}"):
         page.line((command, "cyan"), indent=2)
-    if any(each.kind == "HorizontalPodAutoscaler" for each in objects):
+    if deployment.is_scaled and any(each.kind == "PodMonitor" for each in objects):
         page.line()
-        page.line(f"Autoscaling needs an adapter that gives Kubernetes the metric {METRIC}.")
+        page.line(
+            f"Autoscaling needs Prometheus with its operator, and {deployment.autoscaler}, which reads {METRIC}.",
+        )

@@ -18,6 +18,9 @@ EVERYTHING: dict[str, Any] = {
     "runtime_class": "gvisor",
     "pre_pull": True,
     "secrets": ("SHOP_API_TOKEN",),
+    "pull_secrets": ["registry-login"],
+    "records": "20Gi",
+    "storage_class": "shared",
 }
 INGRESS: dict[str, Any] = {
     "mode": "production",
@@ -27,10 +30,13 @@ INGRESS: dict[str, Any] = {
     "tls_secret": "shop-tls",
     "network": True,
     "runtime_class": "kata",
+    "namespace": "envs",
+    "max_sessions": 64,
+    "autoscaler": "keda",
 }
 GOLDEN: dict[str, tuple[Any, dict[str, Any]]] = {
     "gateway": (server_objects, {**EVERYTHING, "replicas": 1, "max_replicas": 2}),
-    "ingress": (server_objects, {**INGRESS, "replicas": 1}),
+    "ingress": (server_objects, {**INGRESS, "replicas": 1, "max_replicas": 2}),
     "sandboxes": (sandboxes, EVERYTHING),
 }
 """By the name of its file: what makes the manifests, and the settings."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +71,7 @@ def test_manifests_are_printed_for_kubectl_and_values_come_from_the_manifest(cli
 def test_a_folder_is_written_and_not_overwritten(cli: Cli, target: str, tmp_path: Path) -> None:
     done = cli("deploy", "k8s", target, "--image", IMAGE, "--host", "shop.example.org", "--out", "k8s")
     assert done.status == 0
-    assert "kubectl apply -k k8s" in done.out and "needs an adapter" in done.out
+    assert "kubectl apply -k k8s" in done.out and "Autoscaling needs Prometheus" in done.out
     again = cli("deploy", "k8s", target, "--image", IMAGE, "--out", "k8s")
     assert again.status == 2 and "would be overwritten; give another --out, or --force" in again.err
     assert cli("deploy", "k8s", target, "--image", IMAGE, "--out", "k8s", "--force").status == 0
@@ -108,20 +110,21 @@ def test_what_cannot_be_is_refused_in_one_line(cli: Cli, target: str, arguments:
     assert says in done.err and done.err.count("\n") == 1
 
 
-@pytest.mark.slow
-def test_the_arguments_of_the_container_start_a_server(cli: Cli, target: str, tmp_path: Path) -> None:
-    done = cli("deploy", "k8s", target, "--image", IMAGE)
+def arguments_here(cli: Cli, target: str, place: Path, pod: str, *options: str) -> list[str]:
+    """The arguments of the container in a pod of the manifests, with folders and ports of this machine."""
+    done = cli("deploy", "k8s", target, "--image", IMAGE, *options)
     (servers,) = (each for each in yaml.safe_load_all(done.out) if each["kind"] == "StatefulSet")
     (container,) = servers["spec"]["template"]["spec"]["containers"]
-    tokens = tmp_path / "tokens"
-    tokens.mkdir()
+    tokens = place / "tokens"
+    tokens.mkdir(exist_ok=True)
     (tokens / "control-token").write_text("control-of-the-shop\n", encoding="utf-8")
     (tokens / "metrics-token").write_text("metrics-of-the-shop\n", encoding="utf-8")
     (tokens / "agent-tokens").write_text("ada=agent-of-the-shop\n", encoding="utf-8")
     here = {
-        "$(POD_NAME)": "corner-shop-0",
+        "$(POD_NAME)": pod,
         "$(POD_NAMESPACE)": "envs",
         "/run/mcpenv": str(tokens),
+        "=/records": f"={place / 'records'}",
         "--port=8000": "--port=0",
         "--control-port=8001": "--control-port=0",
         "--control-host=0.0.0.0": "--control-host=127.0.0.1",
@@ -131,6 +134,12 @@ def test_the_arguments_of_the_container_start_a_server(cli: Cli, target: str, tm
         for written, ours in here.items():
             argument = argument.replace(written, ours)
         arguments.append(argument)
+    return arguments
+
+
+@pytest.mark.slow
+def test_the_arguments_of_the_container_start_a_server(cli: Cli, target: str, tmp_path: Path) -> None:
+    arguments = arguments_here(cli, target, tmp_path, "corner-shop-0")
     with started(tmp_path, "run", target, *arguments, SHOP_API_TOKEN="any") as process:
         agents = process.url()
         control = process.wait_for(r"ws://(\S+)/ws")[1]
@@ -146,3 +155,34 @@ def test_the_arguments_of_the_container_start_a_server(cli: Cli, target: str, tm
         metrics = httpx.get(f"http://{control}/metrics", headers=scraped, timeout=TIMEOUT_S).text
         assert "mcpenv_sessions_taken " in metrics and "mcpenv_sessions_max 8" in metrics
         assert httpx.get(f"{agents}/sessions", headers=headers, timeout=TIMEOUT_S).status_code == 404
+
+
+@pytest.mark.slow
+def test_the_console_of_each_pod_shows_the_episodes_of_all(cli: Cli, target: str, tmp_path: Path) -> None:
+    options = ("--records", "20Gi", "--host", "shop.example.org", "--control-host", "control.example.org")
+    with ExitStack() as stack:
+        pods = []
+        for pod in ("corner-shop-0", "corner-shop-1"):
+            arguments = arguments_here(cli, target, tmp_path, pod, *options)
+            process = stack.enter_context(started(tmp_path, "run", target, *arguments, SHOP_API_TOKEN="any"))
+            pods.append("http://" + process.wait_for(r"ws://(\S+)/ws")[1])
+        headers = {"Authorization": "Bearer control-of-the-shop"}
+        episodes = set()
+        for pod in pods:
+            with EnvClient(pod, headers=headers).sync() as env:
+                episodes.add(env.reset().info["episode_id"])
+                env.call_tool("price", {})
+                env.end()
+        # As a browser sends it through a route of the control host.
+        outside = {"Host": "control.example.org", "Origin": "https://control.example.org"}
+        for pod in pods:
+            with httpx.Client(base_url=pod, headers=outside, timeout=TIMEOUT_S) as browser:
+                assert "<title>" in browser.get("/console/").text
+                signed_in = browser.post("/console/api/sign-in", json={"token": "control-of-the-shop"})
+                name, _, value = signed_in.headers["Set-Cookie"].partition(";")[0].partition("=")
+                shown = set[str]()
+                end = time.monotonic() + TIMEOUT_S
+                while shown != episodes and time.monotonic() < end:  # an episode is written after its end
+                    rows = browser.get("/records", headers={"Cookie": f"{name}={value}"}).json()
+                    shown = {row["id"] for row in rows["rows"]}
+                assert shown == episodes

@@ -31,7 +31,8 @@ def test_the_objects_are_those_that_the_settings_need() -> None:
     assert kinds == ["StatefulSet", "Service", "Service", "Service", "PodDisruptionBudget", "NetworkPolicy"]
     more = {each["kind"] for each in everything()}
     assert more - set(kinds) == {
-        *("RuntimeClass", "HorizontalPodAutoscaler", "HTTPRoute", "BackendTrafficPolicy", "DaemonSet")
+        *("RuntimeClass", "HorizontalPodAutoscaler", "PodMonitor", "HTTPRoute", "BackendTrafficPolicy", "DaemonSet"),
+        "PersistentVolumeClaim",
     }
     by_ingress = [each["kind"] for each in bodies(host="shop.example.org", route="ingress")]
     assert "Ingress" in by_ingress and "HTTPRoute" not in by_ingress
@@ -130,9 +131,97 @@ def test_the_number_of_pods_follows_the_sessions_of_a_pod() -> None:
     assert scaler["behavior"]["scaleDown"]["policies"][0]["value"] == 1
     objects = server_objects(deployment(max_sessions=64))
     (written,) = (each for each in objects if each.kind == "HorizontalPodAutoscaler")
-    assert "needs an adapter" in written.comment
+    rule = yaml.safe_load(written.comment[written.comment.index("- series") : written.comment.index("The pod with")])
+    assert rule[0]["name"] == {"as": "mcpenv_sessions_taken"} and "pod" in rule[0]["resources"]["overrides"]
+    monitor = one([each.body for each in objects], "PodMonitor")["spec"]
+    (endpoint,) = monitor["podMetricsEndpoints"]
+    assert monitor["selector"]["matchLabels"] == deployment().selector and endpoint["port"] == "control"
+    assert endpoint["authorization"]["credentials"] == {"name": "shop-tokens", "key": "metrics-token"}
     for given in ({}, {"max_sessions": 64, "replicas": 3, "max_replicas": 3}):
         assert all(each["kind"] != "HorizontalPodAutoscaler" for each in bodies(**given))
+
+
+def test_keda_asks_prometheus_for_the_sessions_of_these_pods() -> None:
+    objects = bodies(max_sessions=64, replicas=2, max_replicas=6, autoscaler="keda", namespace="envs")
+    assert all(each["kind"] != "HorizontalPodAutoscaler" for each in objects), "KEDA makes it"
+    scaler = one(objects, "ScaledObject")["spec"]
+    assert (scaler["minReplicaCount"], scaler["maxReplicaCount"]) == (2, 6)
+    assert scaler["scaleTargetRef"] == {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "shop"}
+    (trigger,) = scaler["triggers"]
+    assert trigger["metadata"] == {
+        "serverAddress": "http://prometheus-operated.monitoring.svc:9090",
+        "query": 'sum(mcpenv_sessions_taken{namespace="envs",pod=~"shop-[0-9]+"})',
+        "threshold": "44",
+    }
+    behaviour = scaler["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]
+    by_adapter = one(bodies(max_sessions=64), "HorizontalPodAutoscaler")["spec"]["behavior"]
+    assert behaviour == by_adapter and one(objects, "PodMonitor")
+
+
+def test_no_number_of_pods_is_written_beside_an_autoscaler() -> None:
+    """Each apply would set it again, and end the sessions of the pods that the autoscaler added."""
+    keda: dict[str, Any] = {"autoscaler": "keda", "namespace": "envs"}
+    for scaled in ({}, keda):
+        assert "replicas" not in one(bodies(max_sessions=64, **scaled), "StatefulSet")["spec"]
+    assert one(bodies(), "StatefulSet")["spec"]["replicas"] == 2
+    assert one(bodies(replicas=3, max_replicas=6), "StatefulSet")["spec"]["replicas"] == 3
+
+
+def test_pods_are_spread_and_not_moved_while_sessions_run() -> None:
+    template = one(bodies(), "StatefulSet")["spec"]["template"]
+    assert template["metadata"]["annotations"] == {
+        "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+        "karpenter.sh/do-not-disrupt": "true",
+    }
+    spread = template["spec"]["topologySpreadConstraints"]
+    assert [each["topologyKey"] for each in spread] == ["kubernetes.io/hostname", "topology.kubernetes.io/zone"]
+    assert all(each["labelSelector"]["matchLabels"] == deployment().selector for each in spread)
+    # A pod that does not get ready must not stop a node from being drained.
+    assert one(bodies(), "PodDisruptionBudget")["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
+
+
+def test_every_pod_pulls_with_the_secret() -> None:
+    objects = bodies(pull_secrets=["one", "other"], pre_pull=True)
+    for kind, name in (("StatefulSet", "shop"), ("DaemonSet", "shop-pre-pull")):
+        pod = one(objects, kind, name)["spec"]["template"]["spec"]
+        assert pod["imagePullSecrets"] == [{"name": "one"}, {"name": "other"}]
+    assert "imagePullSecrets" not in one(bodies(), "StatefulSet")["spec"]["template"]["spec"]
+
+
+@pytest.mark.parametrize("make", [server_objects, sandboxes])
+def test_all_pods_record_to_one_volume(make: Any) -> None:
+    objects = [each.body for each in make(deployment(records="20Gi", storage_class="shared"))]
+    claim = one(objects, "PersistentVolumeClaim", "shop-records")["spec"]
+    assert claim["accessModes"] == ["ReadWriteMany"] and claim["storageClassName"] == "shared"
+    assert claim["resources"] == {"requests": {"storage": "20Gi"}}
+    (holder,) = (each for each in objects if each["kind"] in ("StatefulSet", "SandboxTemplate"))
+    pod = holder["spec"].get("template", holder["spec"].get("podTemplate"))["spec"]
+    assert {"name": "records", "persistentVolumeClaim": {"claimName": "shop-records"}} in pod["volumes"]
+    (container,) = pod["containers"]
+    assert "--record=/records" in container["args"]
+    assert {"name": "records", "mountPath": "/records"} in container["volumeMounts"]
+    assert "--record=/records" not in container_of(bodies())["args"]
+
+
+@pytest.mark.parametrize("route", ["gateway", "ingress"])
+def test_the_console_of_each_pod_has_an_address_of_the_control_host(route: str) -> None:
+    objects = bodies(host="shop.example.org", control_host="control.example.org", route=route)
+    for ordinal in range(2):
+        pod = f"shop-{ordinal}"
+        assert {"name": "control", "port": 8001, "targetPort": "control"} in one(objects, "Service", pod)["spec"][
+            "ports"
+        ]
+        if route == "gateway":
+            made = one(objects, "HTTPRoute", f"{pod}-control")["spec"]
+            assert made["hostnames"] == ["control.example.org"]
+            (rule,) = made["rules"]
+            assert rule["matches"] == [{"path": {"type": "PathPrefix", "value": f"/{pod}"}}]
+            assert rule["backendRefs"] == [{"name": pod, "port": 8001}]
+        else:
+            (rule,) = one(objects, "Ingress", "shop-pods-control")["spec"]["rules"]
+            assert rule["http"]["paths"][ordinal]["backend"]["service"] == {"name": pod, "port": {"number": 8001}}
+    only_agents = bodies(host="shop.example.org", route=route)
+    assert [port["name"] for port in one(only_agents, "Service", "shop-0")["spec"]["ports"]] == ["agents"]
 
 
 @pytest.mark.parametrize(
@@ -227,6 +316,12 @@ def test_values_come_from_the_manifest_and_given_ones_win() -> None:
         ({"monitoring_namespace": "Mon"}, "--monitoring-namespace Mon"),
         ({"proxy_namespace": "a.b"}, "--proxy-namespace a.b"),
         ({"warm": -1}, "--warm is -1"),
+        ({"records": "much"}, "--records much: write an amount such as 20Gi"),
+        ({"records": "1Gi", "mode": "production"}, "no episodes to record in production"),
+        ({"storage_class": "shared"}, "--storage-class is for the volume of --records"),
+        ({"autoscaler": "keda"}, "--autoscaler keda: give --namespace as well"),
+        ({"prometheus": "http://p:9090"}, "--prometheus is for --autoscaler keda"),
+        ({"pull_secrets": ["a b"]}, "--pull-secret a b"),
     ],
 )
 def test_a_setting_that_cannot_be_is_refused_by_its_option(given: dict[str, Any], says: str) -> None:

@@ -17,7 +17,10 @@ from mcpenv_client.providers.kubernetes import KubernetesProvider
 from mcpenv_client.providers.pod import pod_body, secret_body
 
 PATIENCE_S = 120.0
-CUSTOM = ("gateway.networking.k8s.io", "gateway.envoyproxy.io", "extensions.agents.x-k8s.io")
+CUSTOM = (
+    *("gateway.networking.k8s.io", "gateway.envoyproxy.io", "extensions.agents.x-k8s.io"),
+    *("monitoring.coreos.com", "keda.sh"),
+)
 """The groups of custom resources, which kubernetes-validate does not know."""
 
 pytestmark = pytest.mark.world

@@ -52,6 +52,13 @@ class Pods:
         drain_s: Seconds that running episodes have to end when a pod is replaced.
         runtime_class: RuntimeClass of pods: gvisor, kata (both are written), or one that the cluster has.
         pre_pull: Make every node pull the image beforehand.
+        pull_secrets: Secret with which the image is pulled; may be given several times.
+        records: Size of a volume for the episodes of all pods, such as 20Gi. Default: episodes are not kept.
+        storage_class: Storage class of that volume, which several nodes mount at once. Default: the cluster's.
+        autoscaler: What reads the metric: prometheus-adapter, or keda. Both need Prometheus and its operator.
+            Default: prometheus-adapter.
+        prometheus: Address of Prometheus in the cluster, for keda.
+            Default: http://prometheus-operated.NAMESPACE.svc:9090 with --monitoring-namespace.
         warm: Sandboxes that are kept ready, with --sandbox. Default: 2.
     """
 
@@ -65,6 +72,11 @@ class Pods:
     drain_s: float | None = None
     runtime_class: str | None = None
     pre_pull: Flag = False
+    pull_secrets: Annotated[list[str] | None, Parameter(name="--pull-secret", negative=())] = None
+    records: str | None = None
+    storage_class: str | None = None
+    autoscaler: Literal["prometheus-adapter", "keda"] | None = None
+    prometheus: str | None = None
     warm: int | None = None
 
 
@@ -115,6 +127,7 @@ class Deployment(Pods, Routes):
     cpu: float = 0.5
     drain_s: float = 30.0
     warm: int = 2
+    autoscaler: Literal["prometheus-adapter", "keda"] = "prometheus-adapter"
     route: Literal["gateway", "ingress"] = "gateway"
     gateway: str = "gateway"
     monitoring_namespace: str = "monitoring"
@@ -151,7 +164,22 @@ class Deployment(Pods, Routes):
         for part in self.gateway.split("/", 1):
             if not is_dns_subdomain(part):
                 raise ConfigurationError(f"--gateway {self.gateway}: write NAME, or NAMESPACE/NAME")
-        for option, name in (("--runtime-class", self.runtime_class), ("--tls-secret", self.tls_secret)):
+        if self.records is not None and ((size := quantity(self.records)) is None or size < 2**20):
+            raise ConfigurationError(f"--records {self.records}: write an amount such as 20Gi")
+        if self.records is not None and self.mode == "production":
+            raise ConfigurationError("--records: there are no episodes to record in production mode")
+        if self.records is None and self.storage_class is not None:
+            raise ConfigurationError("--storage-class is for the volume of --records; give its size as well")
+        if self.autoscaler == "keda" and self.namespace is None:
+            raise ConfigurationError("--autoscaler keda: give --namespace as well, which its query names")
+        if self.prometheus is not None and self.autoscaler != "keda":
+            raise ConfigurationError("--prometheus is for --autoscaler keda; prometheus-adapter has its own address")
+        for option, name in (
+            ("--runtime-class", self.runtime_class),
+            ("--tls-secret", self.tls_secret),
+            ("--storage-class", self.storage_class),
+            *(("--pull-secret", name) for name in self.pull_secrets or ()),
+        ):
             if name is not None and not is_dns_subdomain(name):
                 raise ConfigurationError(f"{option} {name}: use small letters, digits, - and .")
         for option, namespace in (
@@ -200,6 +228,16 @@ class Deployment(Pods, Routes):
         if self.max_replicas is not None:
             return self.max_replicas
         return self.replicas if self.max_sessions is None else max(MOST_PODS, self.replicas)
+
+    @property
+    def is_scaled(self) -> bool:
+        """True if an autoscaler sets the number of pods."""
+        return self.max_sessions is not None and self.most_pods != self.replicas
+
+    @property
+    def prometheus_url(self) -> str:
+        """The address that KEDA asks."""
+        return self.prometheus or f"http://prometheus-operated.{self.monitoring_namespace}.svc:9090"
 
     @property
     def selector(self) -> dict[str, str]:

@@ -27,10 +27,14 @@ HANDLERS = {"gvisor": "runsc", "kata": "kata"}
 ROLE = "mcpenv.role"
 """The label of pods that may connect to the control plane; its value is ``orchestrator``."""
 
+RECORDS = "/records"
+"""The folder of records in a container."""
+
 COOKIE = "mcpenv_server"
 BY_HANDLE = "By handle: the address of an episode begins with the name of its pod."
 BY_TOKEN = "By token: agents without an episode."
-BY_COOKIE = "By cookie: sessions over HTTP."
+BY_COOKIE = "By cookie: sessions over HTTP, and the console of some pod."
+BY_POD = "By pod: its console, and orchestrators that come back or fork."
 
 _TEMPLATES: dict[str, Any] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 _PLACE = re.compile(r"\$\{(\w+)\}")
@@ -70,6 +74,7 @@ def server_objects(deployment: Deployment) -> list[KubeObject]:
         write("agents_service", "-agents"),
         write("control_service", "-control"),
         *(write.pod_services() if deployment.host is not None else ()),
+        *write.record_claim(),
         write("disruption_budget"),
         *write.autoscaler(),
         write("network_policy"),
@@ -82,7 +87,13 @@ def sandboxes(deployment: Deployment) -> list[KubeObject]:
     """Return the objects of sandboxes, one pod for each claim."""
     write = _Writer(deployment)
     pod = {"public_url": f"http://$(POD_IP):{AGENTS_PORT}", "allowed_hosts": "$(POD_NAME),$(POD_IP)"}
-    return [*write.runtime_class(), write("sandbox_template", **pod), write("sandbox_pool"), *write.pre_pull()]
+    return [
+        *write.runtime_class(),
+        *write.record_claim(),
+        write("sandbox_template", **pod),
+        write("sandbox_pool"),
+        *write.pre_pull(),
+    ]
 
 
 class _Writer:
@@ -124,13 +135,26 @@ class _Writer:
             selector = {**self._deployment.selector, "statefulset.kubernetes.io/pod-name": pod}
             yield self("pod_service", f"-{ordinal}", said=said, pod_selector=selector)
 
+    def record_claim(self) -> Iterator[KubeObject]:
+        """Yield the claim of the volume for records, if they are kept."""
+        if self._deployment.records is not None:
+            yield self("record_claim", "-records")
+
     def autoscaler(self) -> Iterator[KubeObject]:
-        """Yield the HorizontalPodAutoscaler; none if a pod's sessions or the range of pods is unknown."""
-        sessions, most = self._deployment.max_sessions, self._deployment.most_pods
-        if sessions is not None and most != self._deployment.replicas:
-            target = str(max(1, math.floor(sessions * FULL)))
-            removal_s = min(1800, max(60, self._deployment.grace_s))
-            yield self("autoscaler", most_pods=most, target=target, metric=METRIC, removal_s=removal_s)
+        """Yield the autoscaler and what reads its metric; none if a pod's sessions or the range of pods is unknown."""
+        deployment = self._deployment
+        if deployment.max_sessions is None or not deployment.is_scaled:
+            return
+        target = max(1, math.floor(deployment.max_sessions * FULL))
+        template = "keda" if deployment.autoscaler == "keda" else "autoscaler"
+        yield self(
+            template,
+            most_pods=deployment.most_pods,
+            target=str(target),
+            removal_s=min(1800, max(60, deployment.grace_s)),
+            query=f'sum({METRIC}{{namespace="{deployment.namespace}",pod=~"{deployment.name}-[0-9]+"}})',
+        )
+        yield self("pod_monitor")
 
     def gateway_routes(self) -> Iterator[KubeObject]:
         """Yield the routes of the Gateway API: an episode's address to its pod, a session and a token to one each."""
@@ -146,6 +170,8 @@ class _Writer:
             return
         outside = {"to_host": self._deployment.control_host, "port": CONTROL_PORT}
         service = f"{self._deployment.name}-control"
+        for ordinal, pod in enumerate(self._pods()):
+            yield self._http_route(f"-{ordinal}-control", f"/{pod}", pod, BY_POD, filters=filters, **outside)
         yield self._http_route("-sockets", "/ws", service, "By session: orchestrators.", match="Exact", **outside)
         yield self._traffic_policy("-sockets", {"type": "Header", "header": {"name": "Mcpenv-Session-Id"}})
         yield self._http_route("-http", "/", service, BY_COOKIE, **outside)
@@ -170,6 +196,8 @@ class _Writer:
         host = self._deployment.control_host
         if host is not None:
             said = "By session: orchestrators, which send the id that they chose."
+            pods = [(f"/{pod}(/|$)(.*)", pod, CONTROL_PORT) for pod in self._pods()]
+            yield self._ingress("-pods-control", host, pods, BY_POD, {"use-regex": "true", "rewrite-target": "/$2"})
             sockets, http = ([(path, f"{name}-control", CONTROL_PORT)] for path in ("/ws", "/"))
             yield self._ingress("-sockets", host, sockets, said, {"upstream-hash-by": "$http_mcpenv_session_id"})
             yield self._ingress("-http", host, http, BY_COOKIE, {"affinity": "cookie", "session-cookie-name": COOKIE})
@@ -217,6 +245,8 @@ def _values_of(deployment: Deployment) -> dict[str, Any]:
     sessions = [] if deployment.max_sessions is None else [f"--max-sessions={deployment.max_sessions}"]
     outside = deployment.control_host is not None
     proxies = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": deployment.proxies}}}
+    records = {"name": "records", "persistentVolumeClaim": {"claimName": f"{deployment.name}-records"}}
+    kept = deployment.records is not None
     no_tools = "Tools reach no other machine (needs.network)."
     return {
         **vars(deployment),
@@ -236,11 +266,22 @@ def _values_of(deployment: Deployment) -> dict[str, Any]:
         "public_url": _public_url(deployment),
         "allowed_hosts": ",".join(_names(deployment)),
         # $ begins a reference to a variable; $$ is one.
-        "further_arguments": [*sessions, *(f"--set={each.replace('$', '$$')}" for each in deployment.settings or ())],
+        "further_arguments": [
+            *sessions,
+            *([f"--record={RECORDS}"] if kept else []),
+            *(f"--set={each.replace('$', '$$')}" for each in deployment.settings or ()),
+        ],
         "secret_variables": [
             {"name": name, "valueFrom": {"secretKeyRef": {"name": deployment.values_secret, "key": name}}}
             for name in deployment.secrets
         ],
+        "metric": METRIC,
+        "prometheus": deployment.prometheus_url,
+        "fixed_replicas": None if deployment.is_scaled else deployment.replicas,
+        "pull_secrets": [{"name": name} for name in deployment.pull_secrets or ()] or None,
+        "record_mount": {"name": "records", "mountPath": RECORDS} if kept else None,
+        "record_volume": records if kept else None,
+        "pod_control_port": {"name": "control", "port": CONTROL_PORT, "targetPort": "control"} if outside else None,
         "role": ROLE,
         "orchestrators": {ROLE: "orchestrator"},
         "outside_proxies": proxies if outside else None,
