@@ -379,7 +379,7 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
         return forked
 
     async def branch(
-        self, record: Trajectory | Recorded | str, step: int, *, timeout_s: float | None = None
+        self, record: Trajectory | Recorded | Start | str, step: int, *, timeout_s: float | None = None
     ) -> StepResult[ObsT]:
         """Begin an episode that continues a recorded one after a step, and return the observation of that step.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -17,7 +18,7 @@ from .portal import PORTAL
 from .rows import reset_options_of
 from .types.actions import CallToolAction
 from .types.observations import CallToolObservation
-from .types.records import StepResult, summed
+from .types.records import StepRecord, StepResult, summed
 from .types.status import COMPLETED, Status, StatusCode
 from .types.tasks import Task
 from .types.tools import OUTPUT_META, Tool
@@ -218,6 +219,21 @@ class Conversation:
             self._keep({"role": "system", "content": self._system})
         self._keep(_of_user(prompt, image_parts(images) if self._images else []))
         return Opening(list(self.messages), self.tools.listed, info=dict(info or {}))
+
+    def follow(self, steps: Sequence[StepRecord]) -> None:
+        """Add earlier steps of the episode, as calls of the model with their results. They count as no turns.
+
+        Args:
+            steps: the steps that were taken before the conversation, such as those of a `Start`.
+        """
+        names = {own: name for name, own in self.tools.names.items()}
+        for step in steps:
+            function = {"name": names.get(step.call.name, step.call.name), "arguments": json.dumps(step.call.arguments)}
+            call_id, outcome = f"call_{step.call.step:04d}", step.outcome
+            calls = [{"id": call_id, "type": "function", "function": function}]
+            self._keep({"role": "assistant", "content": "", "tool_calls": calls})
+            text = outcome.error.message if outcome.error is not None else outcome.result.text if outcome.result else ""
+            self._keep({"role": "tool", "tool_call_id": call_id, "content": text})
 
     async def act(self, message: Mapping[str, Any] | str, *, timeout_s: float | None = None) -> Turn:
         """Make the calls of the model's message, or send it to the user, and return the messages that follow.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .types.records import StepResult, Trajectory
     from .types.server import ServerCapacityStatus, SessionInfo
     from .types.snapshots import SnapshotRef
-    from .types.starts import Recorded
+    from .types.starts import Recorded, Start
     from .types.tasks import Task
     from .types.tools import Tool
 
@@ -121,7 +121,7 @@ class SyncEnvClient(BlockingClient, Generic[ObsT, StateT]):
         def restore(self, snapshot: SnapshotRef | str, *, timeout_s: float | None = None) -> StepResult[ObsT]: ...
         def fork(self, snapshot: SnapshotRef | str | None = None, *, timeout_s: float | None = None) -> Self: ...
         def branch(
-            self, record: Trajectory | Recorded | str, step: int, *, timeout_s: float | None = None
+            self, record: Trajectory | Recorded | Start | str, step: int, *, timeout_s: float | None = None
         ) -> StepResult[ObsT]: ...
         def drop_snapshot(self, snapshot: SnapshotRef | str) -> bool: ...
         def list_tools(self) -> list[Tool]: ...

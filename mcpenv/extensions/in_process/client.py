@@ -11,7 +11,7 @@ from mcpenv.extensions.records.replay import branch, branch_async
 from mcpenv_client.types.actions import Action
 from mcpenv_client.types.observations import Observation
 from mcpenv_client.types.records import StepResult, Trajectory
-from mcpenv_client.types.starts import Recorded
+from mcpenv_client.types.starts import Recorded, Start
 from mcpenv_client.types.state import State
 from mcpenv_client.types.tools import Tool
 
@@ -88,7 +88,7 @@ class InProcessClient:
         """Continue from a snapshot, in a new episode. Raises as `MCPEnvironment.restore`."""
         return _result(await self.env.restore_async(snapshot))
 
-    async def branch(self, record: Trajectory | Recorded, step: int) -> StepResult[Observation]:
+    async def branch(self, record: Trajectory | Recorded | Start, step: int) -> StepResult[Observation]:
         """Begin an episode that continues a recorded one after a step. Raises as `EnvClient.branch`."""
         return _result(await branch_async(self.env, record, step))
 
@@ -167,7 +167,7 @@ class SyncInProcessClient:
         """Continue from a snapshot, in a new episode. Raises as `MCPEnvironment.restore`."""
         return _result(self.env.restore(snapshot))
 
-    def branch(self, record: Trajectory | Recorded, step: int) -> StepResult[Observation]:
+    def branch(self, record: Trajectory | Recorded | Start, step: int) -> StepResult[Observation]:
         """Begin an episode that continues a recorded one after a step. Raises as `EnvClient.branch`."""
         return _result(branch(self.env, record, step))
 

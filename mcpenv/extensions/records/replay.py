@@ -172,7 +172,7 @@ async def open_start(execution: Execution, start: Start, reset: Reset | None = N
     return await open_at(execution, recorded, start.step, reset)
 
 
-def branch(env: MCPEnvironment, record: Trajectory | Recorded, step: int) -> Observation:
+def branch(env: MCPEnvironment, record: Trajectory | Recorded | Start, step: int) -> Observation:
     """Begin an episode of ``env`` that continues a recorded one after a step, and return its last observation.
 
     `MCPEnvironment.fork` then makes siblings of it, without running the calls again. Blocks.
@@ -188,7 +188,7 @@ def branch(env: MCPEnvironment, record: Trajectory | Recorded, step: int) -> Obs
     return env._execution.blocking.run(branch_async(env, record, step))
 
 
-async def branch_async(env: MCPEnvironment, record: Trajectory | Recorded, step: int) -> Observation:
+async def branch_async(env: MCPEnvironment, record: Trajectory | Recorded | Start, step: int) -> Observation:
     """Begin an episode that continues a recorded one, as `branch`, on a running event loop."""
     return (await open_start(env._execution, Start(record, step))).episode.latest()
 

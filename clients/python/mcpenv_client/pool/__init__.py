@@ -1,5 +1,7 @@
 """Pools: many concurrent environments in this process, in worker processes, in Ray actors, or on servers."""
 
+from mcpenv_client.types.starts import Start
+
 from .assignment import Assignment, Limits, Played
 from .backend import PoolError
 from .blocking import BlockingStream, SyncEnvPool
@@ -23,6 +25,7 @@ __all__ = [
     "PolicyErrors",
     "PolicyFailed",
     "PoolError",
+    "Start",
     "Stream",
     "SyncEnvPool",
     "TaskSampler",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from mcpenv_client.client import EnvClient
 from mcpenv_client.rows import reset_options_of
 from mcpenv_client.types.records import StepResult
+from mcpenv_client.types.starts import Start
 from mcpenv_client.types.tasks import Task
 
 from .assignment import Assignment, Limits, Played, PlayError
@@ -159,6 +160,7 @@ class EnvPool(Plays):
         policy: Policy,
         tasks: Tasks | None = None,
         *,
+        starts: Iterable[Start] | None = None,
         n: int = 1,
         group: int = 1,
         forks: bool = False,
@@ -176,10 +178,12 @@ class EnvPool(Plays):
         Args:
             policy: plays one episode: async with an `Episode`, or a plain function with a `BlockingEpisode`.
             tasks: tasks, ids or rows of `EnvClient.rows`; None: ``n`` groups without a task.
+            starts: steps of recorded episodes, instead of tasks. The episodes of a group continue one of them.
             n: the number of plays of each task, each with the next seed.
             group: the number of episodes in a group, which have the same task and seed.
             forks: True to begin the episodes of a group from one state, saved after one reset, and to play them in one
-                environment, one after the other. False: each begins with its own reset.
+                environment, one after the other. False: each begins with its own reset. With ``starts``, the recorded
+                calls run once for each group, or once for each episode.
             seed: the first seed; None: the tasks' own.
             limits: of each episode.
             retries: the number of retries of an episode with a status that is not about the agent and may change in
@@ -202,6 +206,7 @@ class EnvPool(Plays):
             ValueError: an argument is invalid.
         """
         options: dict[str, Any] = {
+            "starts": starts,
             "n": n,
             "group": group,
             "forks": forks,
@@ -226,6 +231,7 @@ class EnvPool(Plays):
         policy: Policy,
         tasks: Tasks | None = None,
         *,
+        starts: Iterable[Start] | None = None,
         n: int = 1,
         group: int = 1,
         forks: bool = False,
@@ -247,6 +253,10 @@ class EnvPool(Plays):
         ``tasks`` has a method ``record``, it is called with each `Played` before that is yielded, so that the source
         can choose the next tasks by the results. Unlike a list, such tasks are checked as they are read.
         """
+        if starts is not None:
+            if tasks is not None or seed is not None:
+                raise ValueError("starts have their tasks and seeds; leave tasks and seed out")
+            tasks = [*starts]
         given = [*unfinished]
         plan = Plan(tasks, n=n, group=group, seed=seed, forks=forks, unfinished=given)
         options: dict[str, Any] = {"limits": limits, "retries": retries, "policy_errors": policy_errors}

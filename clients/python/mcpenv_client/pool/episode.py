@@ -14,7 +14,8 @@ from mcpenv_client.errors import EpisodeDone, McpenvError
 from mcpenv_client.formats.prompts import images_of, prompt_of
 from mcpenv_client.samples import SampledTurn
 from mcpenv_client.types.actions import Action
-from mcpenv_client.types.records import StepResult, summed
+from mcpenv_client.types.records import StepResult, Trajectory, summed
+from mcpenv_client.types.starts import Start
 from mcpenv_client.types.status import Status
 from mcpenv_client.types.tools import Tool
 
@@ -89,6 +90,7 @@ class RunningEpisode:
         assignment: the assignment of the episode.
         first: the result of the reset.
         prompt: the prompt for an agent.
+        start: the step of a recorded episode that it continues; None without one, and if a server has the record.
         done: True if the episode is over.
         last: the result of the last step; before the first step, the result of the reset.
         conversation: the conversation of a model with it; None without one.
@@ -102,12 +104,18 @@ class RunningEpisode:
     def __init__(self, assignment: Assignment, first: StepResult[Any], limits: Limits, clock: Clock) -> None:
         self.assignment = assignment
         self.first = self.last = first
-        self.prompt = prompt_of(first)
+        row = assignment.row
+        self.start = row if isinstance(row, Start) and isinstance(row.record, Trajectory) else None
+        self.prompt = prompt_of(first) if self.start is None else self.start.prompt
         self.done = first.done
         self.turns: list[SampledTurn] = []
         self._rewards: list[float] = []
         self._parts: dict[str, list[float]] = {}
         self._count(first)
+        self._before = row.step if isinstance(row, Start) else 0
+        for step in () if self.start is None else self.start.trajectory.steps:
+            for name, value in ({} if step.reward is None else step.reward.components).items():
+                self._parts.setdefault(name, []).append(value)
         self._limits = limits
         self._clock = clock
         self.deadline = clock.now() + limits.episode_timeout_s
@@ -178,7 +186,7 @@ class RunningEpisode:
             self.failed = result.status
         self._rewards.append(result.reward or 0.0)
         if turn is not None:
-            turn.steps.append(len(self._rewards))
+            turn.steps.append(self._before + len(self._rewards))
         self._count(result)
         return result
 
@@ -235,13 +243,16 @@ class Episode(RunningEpisode):
         return await self._whole(self.session.list_tools())
 
     async def chat(self, **options: Any) -> Conversation:
-        """Return the conversation of a model with this episode.
+        """Return the conversation of a model with this episode. It begins with the calls that a start has in common.
 
         Args:
             options: the options of `Conversation`.
         """
         self.conversation = Conversation(_Shielded(self), **options)
-        self.conversation.join(self.prompt, await self.list_tools(), images_of(self.first), info=self.first.info)
+        images = images_of(self.first) if self.start is None else ()
+        self.conversation.join(self.prompt, await self.list_tools(), images, info=self.first.info)
+        if self.start is not None:
+            self.conversation.follow(self.start.trajectory.steps)
         return self.conversation
 
     async def _taken(self, call: Awaitable[StepResult[Any]]) -> StepResult[Any]:

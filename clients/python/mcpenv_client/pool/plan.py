@@ -9,12 +9,15 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, It
 from typing import Any, cast
 
 from mcpenv_client.rows import reset_options_of
+from mcpenv_client.types.starts import Start
 from mcpenv_client.types.tasks import Task
 
 from .assignment import Assignment, Share
 
-Row = Task | str | Mapping[str, Any] | Assignment | None
-"""A task, its id, a row, or the assignment of an unfinished episode. None: an episode without a task."""
+Row = Task | str | Mapping[str, Any] | Start | Assignment | None
+"""A task, its id, a row, a step of a recorded episode, or the assignment of an unfinished episode. None: an episode
+without a task.
+"""
 
 Tasks = Iterable[Row] | AsyncIterable[Row]
 """Tasks that are read when there is room for their episodes, so that they may be endless."""
@@ -115,6 +118,8 @@ class Plan:
         self._check(row.row if isinstance(row, Assignment) else row)
         if isinstance(row, Assignment):
             return row.seed, {}
+        if isinstance(row, Start):
+            return None, {}  # the record has the seed
         options = reset_options_of(row)
         own = options.pop("seed", None)
         first = own if self._seed is None else self._seed

@@ -23,6 +23,7 @@ from mcpenv_client.errors import (
 )
 from mcpenv_client.scores import whole_status
 from mcpenv_client.types.records import StepResult
+from mcpenv_client.types.starts import Start
 from mcpenv_client.types.status import COMPLETED, Status, StatusCode
 
 from .assignment import Assignment, Played, Share
@@ -89,14 +90,22 @@ class _Start:
         self._held: Any = None
 
     async def begin(self, assignment: Assignment) -> StepResult[Any]:
-        """Reset the session; the next times, restore the state after that reset.
+        """Reset the session, or open the recorded episode; the next times, restore the state after that.
 
         Raises:
             PoolError: the environment cannot be saved.
         """
+        start = assignment.row
+        if not isinstance(start, Start):
+            return await self._first(lambda: self._session.reset(seed=assignment.seed, **assignment.options))
+        first = await self._first(lambda: self._session.branch(start, start.step))
+        info = {name: value for name, value in first.info.items() if name != "reward"}
+        return dataclasses.replace(first, reward=None, info=info)  # of the parent's step
+
+    async def _first(self, begin: Callable[[], Awaitable[StepResult[Any]]]) -> StepResult[Any]:
         if self._held is not None:
             return await self._restore()
-        first = await self._session.reset(seed=assignment.seed, **assignment.options)
+        first = await begin()
         if self._forks:
             try:
                 self._held = await self._session.snapshot()

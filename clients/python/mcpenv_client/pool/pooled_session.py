@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from mcpenv_client.client import EnvClient
 from mcpenv_client.errors import CapacityReached, ConnectionFailed, SessionLost, WireError
 from mcpenv_client.types.records import StepResult, Trajectory
+from mcpenv_client.types.starts import Start
 from mcpenv_client.types.tools import Tool
 
 from .backend import PoolError
@@ -39,12 +40,19 @@ class PooledSession:
             ConnectionFailed: no server was free for a minute, or the connection was lost.
             WireError: as `EnvClient.reset` does; `CapacityReached` only after a minute.
         """
+        return await self._begun(lambda client: client.reset(seed=seed, **options))
+
+    async def branch(self, record: Start, step: int) -> StepResult[Any]:
+        """Begin an episode that continues a recorded one after a step. Raises as `reset`."""
+        return await self._begun(lambda client: client.branch(record, step))
+
+    async def _begun(self, begin: Callable[[EnvClient], Awaitable[StepResult[Any]]]) -> StepResult[Any]:
         give_up = time.monotonic() + self._servers.wait_s
         await self._give_back(finished=1 if self._fit else None)
         self._fit, self._lost = True, None
         while True:
             try:
-                return await self._ask(lambda client: client.reset(seed=seed, **options), give_up)
+                return await self._ask(begin, give_up)
             except CapacityReached:
                 if time.monotonic() > give_up:
                     raise

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from mcpenv_client.conversation import Playable
 from mcpenv_client.types.records import StepResult, Trajectory
+from mcpenv_client.types.starts import Start
 from mcpenv_client.types.tools import Tool
 
 
@@ -26,6 +27,14 @@ class Session(Playable, Protocol):
 
     async def restore(self, snapshot: Any) -> StepResult[Any]:
         """Continue from a snapshot, in a new episode."""
+        ...
+
+    async def branch(self, record: Start, step: int) -> StepResult[Any]:
+        """Begin an episode that continues a recorded one after a step.
+
+        Raises:
+            InvalidMessage: the recorded steps do not come out the same.
+        """
         ...
 
     async def drop_snapshot(self, snapshot: Any) -> bool:
@@ -72,6 +81,10 @@ class BlockingSession(Protocol):
 
     def restore(self, snapshot: Any) -> StepResult[Any]:
         """Continue from a snapshot, in a new episode."""
+        ...
+
+    def branch(self, record: Start, step: int) -> StepResult[Any]:
+        """Begin an episode that continues a recorded one after a step. Raises as `Session.branch`."""
         ...
 
     def drop_snapshot(self, snapshot: Any) -> bool:

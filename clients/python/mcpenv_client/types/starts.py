@@ -33,7 +33,7 @@ class Start:
     Only the part up to the step is kept. It may be pickled, and sent to other processes.
 
     Args:
-        record: a recorded episode, its trajectory, or the id of an episode in the server's own record.
+        record: a recorded episode, its trajectory, another start, or the id of an episode in the server's own record.
         step: the number of steps that the new episodes have in common with it; 0: none, only the reset.
         observations: what the environment's own actions returned, by the number of the step as a text; None: they are
             not known, and not compared. A recorded episode has its own.
@@ -42,17 +42,21 @@ class Start:
         ValueError: the episode has no such step, or is over after it.
     """
 
-    record: Trajectory | Recorded | str
+    record: Trajectory | Recorded | Start | str
     step: int
     observations: Mapping[str, Any] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         """Leave out what comes after the step."""
-        if isinstance(self.record, str):
+        whole: Any = self.record
+        if isinstance(whole, Start):
+            object.__setattr__(self, "observations", whole.observations)
+            object.__setattr__(self, "record", whole.record)
+            whole = whole.record
+        if isinstance(whole, str):
             if self.step < 0:
                 raise ValueError(f"step is {self.step}; it must be 0 or more")
             return
-        whole = self.record
         if not isinstance(whole, Trajectory):
             seen: Mapping[str, Any] = whole.extra.get("observations", {})
             within = {number: each for number, each in seen.items() if int(number) <= self.step}
@@ -98,6 +102,14 @@ class Start:
             return cls(Trajectory.from_plain(data["trajectory"]) if name is None else name, data["step"], seen)
         except ValueError as error:  # also pydantic's
             raise InvalidMessage(f"the branch frame has no such start: {error}") from error
+
+    @property
+    def prompt(self) -> str:
+        """The prompt for an agent, as the reset gave it; empty without one."""
+        metadata = (self.trajectory.observation or {}).get("metadata")
+        given = metadata.get("prompt") if isinstance(metadata, dict) else None
+        task = self.trajectory.task
+        return given if isinstance(given, str) and given else "" if task is None else task.prompt
 
     @property
     def trajectory(self) -> Trajectory:
