@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
+
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import Scope
 
 from mcpenv.server.app import EnvServer
+from mcpenv.server.control.http import plain_json
 from mcpenv.server.extension import Access, Extension, ServerRoute
 
+from . import MODELS
 from .console_cookie import ConsoleCookie
 from .files import ConsoleFiles
 from .play_sessions import PlaySessions
@@ -22,6 +28,15 @@ class Console(Extension):
         self._files = ConsoleFiles(server.config.frame_ancestors)
         self._sign_in = SignIn(server, self._cookie)
         self._sessions = PlaySessions(server)
+        self._models: list[str] = []
+        self._moves: list[ServerRoute] = []
+        if os.environ.get(MODELS):
+            # Imported on use: it takes half a second.
+            from .model_moves import ModelMoves
+
+            moves = ModelMoves(server, os.environ[MODELS])
+            self._models = list(moves.models)
+            self._moves = [ServerRoute("/sessions/{session_id:path}/moves", moves.move, Access.CONTROLLED, ("POST",))]
 
     def routes(self) -> list[ServerRoute]:
         """Return the routes. Paths that no other route has are files, or the page's own."""
@@ -33,6 +48,8 @@ class Console(Extension):
             ServerRoute("/console/api/sign-in", sign_in.sign_in, Access.GUARDED, ("POST",)),
             ServerRoute("/console/api/sign-out", sign_in.sign_out, Access.GUARDED, ("POST",)),
             ServerRoute("/console/api/sessions", self._sessions.open, Access.CONTROLLED, ("POST",)),
+            ServerRoute("/console/api/models", self.models, Access.CONTROLLED),
+            *self._moves,
             ServerRoute("/sessions/{session_id:path}/running", self._sessions.running, Access.CONTROLLED),
             ServerRoute("/console/{path:path}", files.file, Access.GUARDED),
         ]
@@ -40,6 +57,10 @@ class Console(Extension):
     def admits(self, scope: Scope) -> bool:
         """Return True for a request with the cookie of a signed-in browser."""
         return self._cookie is not None and self._cookie.expiry_of(scope) is not None
+
+    async def models(self, request: Request) -> Response:
+        """Answer the names of the models that the page Play may ask."""
+        return plain_json({"models": self._models})
 
     async def stop(self) -> None:
         """Stop the checks of the sessions of the page Play."""

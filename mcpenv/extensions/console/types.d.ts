@@ -478,6 +478,14 @@ interface SessionInfo {
   reward: Reward | null;
 }
 
+/** Who has taken a session over, as `/sessions/ID/holder` answers. */
+interface Holding {
+  busy: boolean;
+  paused_until: number | null;
+  held: { by: string; begun: boolean; mine: boolean } | null;
+  tools?: Tool[];
+}
+
 /** A part of a record that cannot be read. */
 interface LeftOut {
   where: string;
@@ -964,7 +972,7 @@ type RowShower = (index: number, block: ScrollLogicalPosition) => HTMLElement | 
 type RunningCard = (
   place: HTMLElement,
   name: string,
-  session: import("./static/socket.js").Session,
+  session: { id: string; cancel: () => Promise<boolean> },
   signal: AbortSignal,
 ) => Promise<void>;
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -168,20 +168,35 @@ class ModelAgent:
 
     async def _complete(self, conversation: Conversation, acted: Acted) -> tuple[dict[str, Any], Any]:
         """Return the model's next message and its finish reason."""
-        assert self._http is not None, "call act() inside running()"
-        request: dict[str, Any] = {"model": self.model, **self.extra, "messages": conversation.visible}
-        if conversation.tools.listed:
-            request["tools"] = conversation.tools.listed
-        if self.temperature is not None:
-            request["temperature"] = self.temperature
-        if self.max_tokens is not None:
-            request["max_tokens"] = self.max_tokens
         before = acted.prompt_tokens or 0
-        answer = await self._endpoint.ask(self._http, encode(request), lambda body: _read(body, acted))
+        answer = await self.complete(conversation.visible, conversation.tools.listed, acted)
         if conversation.context is not None:
             conversation.context.used((acted.prompt_tokens or 0) - before)
         self._answered = True
         return answer
+
+    async def complete(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]], acted: Acted
+    ) -> tuple[dict[str, Any], Any]:
+        """Return the model's next message and its finish reason. Call it inside `running`.
+
+        Args:
+            messages: the conversation so far, in the format of chat completions.
+            tools: the tools in that format.
+            acted: counts the tokens.
+
+        Raises:
+            EndpointFailed: the endpoint refused, or gave no answer that can be used.
+        """
+        assert self._http is not None, "call it inside running()"
+        request: dict[str, Any] = {"model": self.model, **self.extra, "messages": messages}
+        if tools:
+            request["tools"] = tools
+        if self.temperature is not None:
+            request["temperature"] = self.temperature
+        if self.max_tokens is not None:
+            request["max_tokens"] = self.max_tokens
+        return await self._endpoint.ask(self._http, encode(request), lambda body: _read(body, acted))
 
     def _endpoint_failed(self, error: EndpointFailed, acted: Acted) -> Acted:
         """Return the episode's outcome for a request that failed.

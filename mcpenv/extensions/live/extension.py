@@ -67,7 +67,7 @@ class Live(Extension):
             ServerRoute(f"{one}/trajectory", self.trajectory, Access.CONTROLLED, docs=_TRAJECTORY),
             ServerRoute(f"{one}/events", self.events, Access.CONTROLLED, docs=_EVENTS),
             ServerRoute(block, self.content, Access.CONTROLLED, docs=_CONTENT),
-            ServerRoute(f"{one}/holder", acting.take, Access.CONTROLLED, ("GET", "POST", "DELETE")),
+            ServerRoute(f"{one}/holder", acting.take, Access.CONTROLLED, ("POST", "PUT", "DELETE")),
             ServerRoute(f"{one}/calls", acting.call, Access.CONTROLLED, ("POST",)),
             ServerRoute(f"{one}/cancel", acting.cancel, Access.CONTROLLED, ("POST",)),
         ]

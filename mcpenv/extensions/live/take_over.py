@@ -48,54 +48,58 @@ class TakeOver:
 
     @answered
     async def take(self, request: Request) -> dict[str, Any]:
-        """Answer who has the session. POST takes it over or renews; DELETE hands it back.
+        """Take a session over (POST), renew (PUT), or hand it back (DELETE). Answer who has it.
 
-        The body of both has ``holder``; that of POST also ``by``, the name for the record, and ``tools``, true to get
-        the list of tools.
+        The body has ``holder``; that of POST also ``by``, the name for the record, and its answer has ``tools``. PUT
+        changes nothing unless the session is this page's.
         """
         session = self._session(request)
-        if request.method == "GET":
-            return self._told(session)
         body = await self._control.body(request)
-        holder = _name(body, "holder")
-        holding = self._refuse_others(session, holder)
-        if request.method == "DELETE":
-            if holding is not None:
+        holder, method = _name(body, "holder"), request.method
+        holding = self._holding(session)
+        mine = holding is not None and holding.holder == holder
+        if method == "PUT":
+            if mine:
+                session.hold_up(time.time() + LEASE_S)
+            return self._told(session, holder)
+        self._refuse_others(session, holder)
+        if method == "DELETE":
+            if mine:
                 session.resume()
-            return self._told(session)
+            return self._told(session, holder)
         if session.execution.episode.state.value != "running":
             raise _Refused("no episode runs in this session")
         if session.closing is not None or self._pool.ending:
             raise _Refused("the session is being closed")
+        tools = await session.execution.list_tools()
         if holding is None:
             session.resume()
             holding = _Holding(holder, _name(body, "by"))
         holding.pause = session.hold_up(time.time() + LEASE_S)
         kept = {key: each for key, each in self._holdings.items() if not each.pause.over}
         self._holdings = {**kept, session.id: holding}
-        tools = await session.execution.list_tools() if body.get("tools") is True else None
-        return {**self._told(session), **({} if tools is None else {"tools": to_plain(tools)})}
+        return {**self._told(session, holder), "tools": to_plain(tools)}
 
     @answered
     async def call(self, request: Request) -> dict[str, Any]:
-        """Make a call in a session, and answer as ``/step`` does: ``action``, ``by``, and ``holder`` of who has it."""
+        """Make a call in a session, and answer as ``/step`` does.
+
+        The body has ``action``, and ``holder`` if the session is taken over, else ``by``.
+        """
         session = self._session(request)
         body = await self._control.body(request)
-        action, by = body.get("action"), _name(body, "by")
+        action, holding = body.get("action"), self._refuse_others(session, str(body.get("holder")))
         if not isinstance(action, dict):
             raise InvalidMessage("action is needed: a JSON object")
         parsed = session.actions.parse(dict(action))
-        step = session.execution.step(parsed, plane=Plane.CONTROL, principal=by)
-        try:
-            holding = self._refuse_others(session, str(body.get("holder")))
-            if holding is None:
-                return observation_data(await step)
-            async with holding.turn:
-                if not holding.pause.begun:
-                    raise _Refused("a call of the agent still runs: wait for its end, or cancel it")
-                return observation_data(await holding.pause.lend(step))
-        finally:
-            step.close()
+        by = _name(body, "by") if holding is None else holding.by
+        if holding is None:
+            return observation_data(await session.execution.step(parsed, plane=Plane.CONTROL, principal=by))
+        async with holding.turn:
+            if not holding.pause.begun:
+                raise _Refused("the episode is handed back, or a call of the agent still runs")
+            step = session.execution.step(parsed, plane=Plane.CONTROL, principal=by)
+            return observation_data(await holding.pause.lend(step))
 
     @answered
     async def cancel(self, request: Request) -> dict[str, Any]:
@@ -119,9 +123,10 @@ class TakeOver:
         holding = self._holdings.get(session.id)
         return None if holding is None or holding.pause.over or holding.pause is not session.pause else holding
 
-    def _told(self, session: Session) -> dict[str, Any]:
-        holding = self._holding(session)
-        told = None if holding is None else {"by": holding.by, "begun": holding.pause.begun}
+    def _told(self, session: Session, holder: str) -> dict[str, Any]:
+        holding, told = self._holding(session), None
+        if holding is not None:
+            told = {"by": holding.by, "begun": holding.pause.begun, "mine": holding.holder == holder}
         busy, until = session.execution.busy, session.paused_until
         return {"session_id": session.id, "busy": busy, "paused_until": until, "held": told}
 

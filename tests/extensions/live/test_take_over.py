@@ -68,20 +68,20 @@ class Page:
         return told
 
     def take(self, status: int = 200) -> dict[str, Any]:
-        return self.ask("POST", "holder", status, holder=self.holder, by="person", tools=True)
+        return self.ask("POST", "holder", status, holder=self.holder, by="person")
 
     def call(self, text: str, status: int = 200) -> dict[str, Any]:
         action = {"type": "call_tool", "tool_name": "say", "arguments": {"text": text}}
-        return self.ask("POST", "calls", status, holder=self.holder, by="person", action=action)
+        return self.ask("POST", "calls", status, holder=self.holder, action=action)
 
     def hand_back(self) -> dict[str, Any]:
         return self.ask("DELETE", "holder", holder=self.holder)
 
-    def held(self) -> Any:
-        return httpx.get(f"{self.url}/holder").json()["held"]
+    def held(self, holder: str = "") -> Any:
+        return self.ask("PUT", "holder", holder=holder or self.holder)["held"]
 
     def busy(self) -> bool:
-        return bool(httpx.get(f"{self.url}/holder").json()["busy"])
+        return bool(self.ask("PUT", "holder", holder=self.holder)["busy"])
 
 
 def until(condition: Callable[[], Any]) -> None:
@@ -117,7 +117,9 @@ def test_an_episode_is_taken_over_and_handed_back_and_the_record_has_who_did_wha
         assert asyncio.run(_say(address, "say", {"text": "first"})) == "first"
         page = Page(url)
         told = page.take()
-        assert told["held"] == {"by": "person", "begun": True} and "say" in [each["name"] for each in told["tools"]]
+        assert told["held"] == {"by": "person", "begun": True, "mine": True} and "say" in [
+            each["name"] for each in told["tools"]
+        ]
         waiting = pool.submit(asyncio.run, _say(address, "say", {"text": "third"}))
         assert page.call("second")["observation"]["result"]["content"][0]["text"] == "second"
         assert not waiting.done()
@@ -152,7 +154,18 @@ def test_an_episode_is_handed_back_when_its_page_has_gone(monkeypatch: pytest.Mo
         page = Page(url)
         page.take()
         assert asyncio.run(_say(address, "say", {"text": "on"})) == "on"
-        until(lambda: page.held() is None)
+        until(lambda: page.held("another") is None)
+
+
+def test_only_the_page_that_has_an_episode_keeps_it(url: str) -> None:
+    with EnvClient(url).sync() as env:
+        env.reset()
+        page = Page(url)
+        first = page.take()["paused_until"]
+        other = page.ask("PUT", "holder", holder="other")
+        assert other["held"]["mine"] is False and other["paused_until"] == first
+        assert page.ask("PUT", "holder", holder=page.holder)["paused_until"] > first
+        page.hand_back()
 
 
 def test_a_call_of_the_agent_is_cancelled_with_that_status_and_its_episode_goes_on(
@@ -163,7 +176,7 @@ def test_a_call_of_the_agent_is_cancelled_with_that_status_and_its_episode_goes_
         waiting = pool.submit(asyncio.run, _say(address, "wait", {}))
         page = Page(url)
         until(page.busy)
-        assert page.take()["held"] == {"by": "person", "begun": False}
+        assert page.take()["held"] == {"by": "person", "begun": False, "mine": True}
         assert "still runs" in page.call("early", 409)["message"]
         assert page.ask("POST", "cancel") == {"cancelled": True}
         assert "cancelled" in waiting.result(WAIT_S)
@@ -183,7 +196,7 @@ def test_a_call_of_the_person_is_cancelled_and_the_episode_stays_theirs(url: str
         page = Page(url)
         page.take()
         action = {"type": "call_tool", "tool_name": "wait", "arguments": {}}
-        waiting = pool.submit(page.ask, "POST", "calls", 409, holder="page", by="person", action=action)
+        waiting = pool.submit(page.ask, "POST", "calls", 409, holder="page", action=action)
         until(lambda: page.ask("POST", "cancel")["cancelled"])
         assert waiting.result(WAIT_S)["code"] == "CANCELLED"
         page.call("then")
@@ -197,7 +210,7 @@ def test_a_session_that_ends_while_a_person_calls_ends_for_both(url: str, pool: 
         page = Page(url)
         page.take()
         action = {"type": "call_tool", "tool_name": "wait", "arguments": {}}
-        waiting = pool.submit(page.ask, "POST", "calls", 404, holder="page", by="person", action=action)
+        waiting = pool.submit(page.ask, "POST", "calls", 404, holder="page", action=action)
         until(lambda: httpx.get(f"{page.url}/running").json()["logs"])
         assert httpx.delete(page.url, timeout=WAIT_S).json()["closed"]
         assert waiting.result(WAIT_S)["code"] == "SESSION_LOST"

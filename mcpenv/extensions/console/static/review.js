@@ -9,7 +9,7 @@ import { onKeys } from "./frame.js";
 const NAME = "mcpenv-rater";
 
 /** Return the reader's name, or keep one. @param {string} [name] */
-function nameOf(name) {
+export function raterName(name) {
 	try {
 		if (name) localStorage.setItem(NAME, name);
 		return localStorage.getItem(NAME) ?? "";
@@ -26,7 +26,7 @@ export function reviewOf(path, reviews, signal) {
 	const ratings = [1, 2, 3, 4, 5].map((each) => el("input", { type: "radio", name: "rating", id: `rating-${each}`, value: each }));
 	const problem = alertOf();
 	const others = el("div");
-	rater.value = nameOf();
+	rater.value = raterName();
 	/** What is saved, or will be, as JSON. */
 	let saved = "";
 	let last = Promise.resolve();
@@ -55,7 +55,7 @@ export function reviewOf(path, reviews, signal) {
 			form.open = true;
 			return rater.focus();
 		}
-		nameOf(name);
+		raterName(name);
 		const body = { rater: name, ...said() };
 		const changed = edited();
 		saved = JSON.stringify(said());

@@ -24,6 +24,7 @@ export function stepHead(step, number) {
 	return el("div.row.step-head",
 		el("strong", `${number}. ${step.call.name}`),
 		given !== "{}" && el("code.muted", given.length > SHORT ? `${given.slice(0, SHORT)}…` : given),
+		step.call.plane === "control" && step.call.principal && el("span.chip", step.call.principal),
 		step.reward && el(step.reward.value < 0 ? "span.error" : "span.good", `reward ${numberText(step.reward.value)}`),
 		status && status.code !== "completed" && el("span.warn", statusText(status)),
 		(step.terminated || step.truncated) && el(step.truncated ? "span.warn" : "span", endText(step, ""), step.reason && `: ${step.reason}`),

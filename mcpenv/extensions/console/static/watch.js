@@ -8,6 +8,7 @@ import { durationText, listText, momentText, numberText, taskText } from "./form
 import { after, onceAFrame } from "./frame.js";
 import { finder } from "./record.js";
 import { StepList, statusText } from "./step.js";
+import { TakeOver } from "./take_over.js";
 
 /** Milliseconds before the first and the later attempts to connect again. */
 const FIRST = 500;
@@ -38,15 +39,17 @@ export class Watcher {
 		this.verification = el("div");
 		this.charts = new Charts(false);
 		this.pause = button("Pause", () => this.#pause(), { hidden: true });
-		this.cancel = button("Cancel", () => this.#cancel());
+		this.cancel = button("Cancel the session", () => this.#cancel());
+		this.acting = new TakeOver(this.path, signal);
 		this.steps = new StepList("", signal);
 		this.newest = button("Follow the newest step", () => {
 			this.newest.hidden = true;
 			this.#stay();
 		}, { class: "primary follow", hidden: true });
 		fill(root, el("h1", "Session ", el("code", id)), el("p", link("#/live", "All sessions")),
-			el("section.card.watched.bar", { "aria-label": "Episode" }, this.connection, this.facts, el("div.bar.end", this.pause, this.cancel)),
-			this.verification, this.charts.element, finder(this.steps, signal), this.steps.element, this.newest);
+			el("section.card.watched.bar", { "aria-label": "Episode" }, this.connection, this.facts, this.acting.holder,
+				el("div.bar.end", this.acting.button, this.acting.cancel, this.pause, this.cancel)),
+			this.verification, this.charts.element, finder(this.steps, signal), this.steps.element, this.acting.problem, this.acting.board, this.newest);
 		this.draw = onceAFrame(() => this.#draw(), signal);
 		addEventListener("scroll", () => this.#noticeScroll(), { signal, passive: true });
 		// A row that gets its contents later makes the page longer.
@@ -84,16 +87,16 @@ export class Watcher {
 	#over(why) {
 		this.#closed = true;
 		this.#say(why);
-		this.cancel.disabled = this.pause.disabled = true;
+		for (const each of [this.cancel, this.pause, this.acting.button, this.acting.cancel]) each.disabled = true;
+		this.acting.board.hidden = true;
 	}
 
 	/** Show whether the session is paused, which others may do too. The stream tells if it is lost. */
 	async #lookAtPause() {
 		try {
-			/** @type {SessionInfo} */
-			const { paused_until: until } = await ask(this.path, { signal: this.signal });
+			const { paused_until: until, held } = await this.acting.look();
 			this.#paused = until !== null;
-			this.pause.hidden = until === undefined;
+			this.pause.hidden = held !== null;
 			const text = until ? `Resume (paused until ${momentText(until).slice(-8)})` : "Pause";
 			tell(this.pause, text);
 		} catch (error) {

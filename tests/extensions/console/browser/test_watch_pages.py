@@ -115,7 +115,7 @@ def test_a_session_is_cancelled_after_a_question(reader: Reader) -> None:
         reader.open("live")
         reader.find("//a[starts-with(@id, 'session-')]").click()
         reader.see("Live")
-        reader.press("Cancel")
+        reader.press("Cancel the session")
         WebDriverWait(reader.browser, WAIT_S).until(lambda browser: browser.switch_to.alert).accept()
         reader.see("The session is over.")
 
@@ -148,7 +148,7 @@ def test_an_agent_whose_session_is_cancelled_during_a_call_is_told_and_the_serve
         reader.open("live")
         reader.find("//a[starts-with(@id, 'session-')]").click()
         reader.see("Live")
-        reader.press("Cancel")
+        reader.press("Cancel the session")
         WebDriverWait(browser.browser, WAIT_S).until(lambda page: page.switch_to.alert).accept()
         reader.see("The session is over.")
         assert played.result(WAIT_S) == ["This session is over.", "The episode is over."]
