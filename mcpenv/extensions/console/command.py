@@ -35,7 +35,8 @@ def console(
     The record may grow meanwhile. A running server that records shows its own at /console.
 
     Args:
-        directory: Folder that was given as --record, or as --out to mcpenv eval, or a folder of several of those.
+        directory: Folder that was given as --record, or as --out to mcpenv eval, or a folder of several of those:
+            the records of several servers are shown as one.
         port: Port to listen on; 0 for any free one.
         open_page: Open the console in a browser.
         ready_file: File to write once the console answers: a JSON object with url, console, and record or

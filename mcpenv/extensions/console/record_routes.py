@@ -19,7 +19,7 @@ from mcpenv.extensions.exports.page import episode_page, policy
 from mcpenv.extensions.live.extension import media
 from mcpenv.extensions.records.alignment import aligned
 from mcpenv.extensions.records.overview import GROUP_KEYS, GROUPED_BY, groups_of, overview_of
-from mcpenv.extensions.records.record_index import RecordIndex
+from mcpenv.extensions.records.record_index import RecordIndex, Row
 from mcpenv.extensions.records.reviews import review_of
 from mcpenv.extensions.records.rollouts import rollouts_of
 from mcpenv.extensions.records.transcript import transcript_of
@@ -45,6 +45,8 @@ from mcpenv.trajectories.episode import OBSERVATIONS, RecordedEpisode
 from mcpenv_client.errors import InvalidMessage
 from mcpenv_client.fingerprint import digest, facts_of_end, facts_of_reset, facts_of_step
 from mcpenv_client.types.values import decode
+
+from .training_page import training_page
 
 MAX_ROWS = 1000
 """Maximum rows of one page."""
@@ -86,9 +88,9 @@ class RecordRoutes:
     """
 
     def __init__(self, directory: Path, server: EnvServer | None = None) -> None:
-        self._directory = directory
         self._server = server
-        self._index = RecordIndex(directory)
+        self._index = RecordIndex(directory, below=server is None)
+        self._trained: tuple[list[Row], Condition, dict[str, Any]] | None = None
 
     def table(self) -> list[ServerRoute]:
         """Return the routes."""
@@ -99,6 +101,7 @@ class RecordRoutes:
             ServerRoute("/records/overview", self.overview, Access.CONTROLLED, docs=_OVERVIEW),
             ServerRoute("/records/completions", self.completions, Access.CONTROLLED, docs=_COMPLETIONS),
             ServerRoute("/records/rollouts", self.rollouts, Access.CONTROLLED, docs=_ROLLOUTS),
+            ServerRoute("/records/training", self.training, Access.CONTROLLED, docs=_TRAINING),
             ServerRoute("/records/alignment", self.alignment, Access.CONTROLLED, docs=_ALIGNMENT),
             ServerRoute(f"{one}/blobs/{{name}}", self.blob, Access.CONTROLLED, docs=_IMAGE),
             ServerRoute(f"{one}/page.html", self.page, Access.CONTROLLED, docs=_PAGE),
@@ -135,9 +138,7 @@ class RecordRoutes:
             raise _wrong("group", f"it must be one of {', '.join(GROUPED_BY)}", "enum")
         if group and sort.removeprefix("-") not in GROUP_KEYS:
             raise _wrong("sort", f"it must be one of {', '.join(GROUP_KEYS)}", "enum")
-        shown = _wanted(
-            QueryParams([(name, value) for name, value in query.items() if name != "not_agent"]), "group", "sort"
-        )
+        shown = _shown(query, "group", "sort")
 
         def read() -> dict[str, Any]:
             rows = [row.summary for row in self._index.select(wanted)]
@@ -163,6 +164,19 @@ class RecordRoutes:
         if not task:
             raise _wrong("task_id", "name a task", "missing")
         return await asyncio.to_thread(self._rollouts, All((Compare("task", "=", task), wanted)))
+
+    @answered
+    async def training(self, request: Request) -> dict[str, Any]:
+        """Answer the charts, alarms and tables of a run while it trains."""
+        wanted, shown = _wanted(request.query_params), _shown(request.query_params)
+
+        def read() -> dict[str, Any]:
+            rows, known = self._index.select(wanted), self._trained
+            if known is None or known[0] is not rows or known[1] != shown:
+                self._trained = known = (rows, shown, training_page([row.summary for row in rows], shown))
+            return known[2]
+
+        return await asyncio.to_thread(read)
 
     async def alignment(self, request: Request) -> Response:
         """Answer which steps of two episodes stand for each other, and how they differ."""
@@ -235,7 +249,8 @@ class RecordRoutes:
     async def blob(self, request: Request) -> Response:
         """Answer an image or audio of an episode."""
         name = _BLOB.fullmatch(request.path_params["name"])
-        data = None if name is None else await asyncio.to_thread(Blobs(self._directory).read, name[0])
+        folder = await asyncio.to_thread(self._index.folder_of, request.path_params["episode_id"])
+        data = None if name is None else await asyncio.to_thread(Blobs(folder).read, name[0])
         if name is None or data is None:
             return unknown("no such image or audio in this server's record")
         return media(data, _TYPES.get(name[1], ""))
@@ -252,7 +267,7 @@ class RecordRoutes:
         if found is None:
             return None
         episode = found[1]
-        episode = Blobs(self._directory).restored(episode)
+        episode = Blobs(self._index.folder_of(episode_id)).restored(episode)
         name = re.sub(r"[^A-Za-z0-9_.-]+", "-", episode.id)[:80]
         headers = {
             "Cache-Control": "no-store",
@@ -314,6 +329,11 @@ def _wanted(query: QueryParams, *others: str) -> Condition:
     return parts[0] if len(parts) == 1 else All(tuple(part for part in parts if part != All(())))
 
 
+def _shown(query: QueryParams, *others: str) -> Condition:
+    """Return the condition of a query without the agent that the page hides."""
+    return _wanted(QueryParams([(name, value) for name, value in query.items() if name != "not_agent"]), *others)
+
+
 def _sort(query: QueryParams) -> str:
     sort = query.get("sort", "")
     if sort.removeprefix("-") not in ("", *FIELDS):
@@ -353,6 +373,7 @@ def _wrong(name: str, message: str, kind: str, **more: Any) -> InvalidMessage:
 _FILE, _NO_EPISODE = "The file", {404: "No such episode"}
 _COUNT, _OBJECT = {"type": "integer", "minimum": 0}, {"type": "object"}
 _OBJECTS = {"type": "array", "items": _OBJECT}
+_ARRAY = {"type": "array"}
 _NULLABLE = {"type": ["object", "null"]}
 
 _CONDITIONS = {**{name: {"type": "string"} for name in _TEXTS}, "return_min": {"type": "number"}}
@@ -398,6 +419,12 @@ _ALIGNMENT = Doc(
     object_of({"pairs": {"type": "array", "items": {"type": "array"}}}),
     query={"one": {"type": "string"}, "other": {"type": "string"}},
     errors=_NO_EPISODE,
+)
+_TRAINING = Doc(
+    "A run while it trains: charts, alarms and tables by policy version, or by time without one",
+    object_of({"total": _COUNT, "notes": _ARRAY, **dict.fromkeys(("alarms", "charts", "tables"), _ARRAY)}),
+    query=_CONDITIONS,
+    errors=_NO_CONDITION,
 )
 _ROLLOUTS = Doc(
     "The newest episodes of a task as lanes of one trie, with their advantages, and where they part",

@@ -713,7 +713,7 @@ interface RunReport {
 interface RunTable {
   title: string;
   heads: string[];
-  rows: (string | { id?: string | null; text: string; name?: string; run?: string; style?: string }[])[][];
+  rows: (string | { id?: string | null; text: string; name?: string; run?: string; style?: string; where?: string; sort?: string }[])[][];
   style?: string;
 }
 

@@ -34,7 +34,7 @@ def has_record(directory: Path) -> bool:
 
 
 def record_in(directory: Path) -> Path:
-    """Return the folder of the record: the directory, or the record in it if it is that of an evaluation.
+    """Return the folder of the record, or of several; the record in it if the directory is that of an evaluation.
 
     Raises:
         ConfigurationError: there is none.
@@ -44,7 +44,8 @@ def record_in(directory: Path) -> Path:
         directory = inside
     if directory.is_file():
         raise ConfigurationError(f"{directory}: this is a file; name its folder")
-    segments_of(directory)
+    if not any(any(directory.glob(f"*/{pattern}")) for pattern in PATTERNS):
+        segments_of(directory)
     return directory
 
 

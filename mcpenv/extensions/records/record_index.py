@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import logging
+import re
 import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -34,13 +35,18 @@ MAX_LEFT_OUT = 20
 """Maximum parts of a record that an answer names as omitted."""
 
 
+_WRITER = re.compile(r"episodes-(?:\d{8}T\d{6}Z-)?(.+?)(?:-\d{6})?\.jsonl(?:\.gz)?")
+"""The name of a segment, with its writer: the process id of a server or worker, and a word of its own."""
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """The row of one episode.
 
     Attributes:
         path, offset, line: its segment, the piece there in bytes, and the line in that piece.
-        summary: as `row_of`, and ``place``, the key of the row itself, because two episodes may have the same id.
+        summary: as `row_of`, and ``place``, the key of the row itself, because two episodes may have the same id, and
+            ``server``, the folder below the record's or, without one, the writer of the segment.
     """
 
     path: Path
@@ -71,10 +77,13 @@ class RecordIndex:
 
     Args:
         directory: the folder of the record. Nothing outside of it is read, whatever its links refer to.
+        below: True to read the records in its folders, if it is none itself: those of several servers.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, below: bool = False) -> None:
         self._directory = directory
+        own = any(any(directory.glob(pattern)) for pattern in PATTERNS)
+        self._patterns = [f"*/{pattern}" for pattern in PATTERNS] if below and not own else []
         self.reviews = Reviews(directory)
         self._said: Said = {}
         self._lock = threading.Lock()
@@ -128,6 +137,13 @@ class RecordIndex:
             row = self._ids.get(name) or self._places.get(name)
             return None if row is None else str(row.summary["id"])
 
+    def folder_of(self, name: str) -> Path:
+        """Return the folder of the record that has an episode, as `id_of` finds it; the directory without one."""
+        with self._lock:
+            self._refresh()
+            row = self._ids.get(name) or self._places.get(name)
+        return self._directory if row is None else row.path.parent
+
     def beside(self, name: str, wanted: Condition = EVERYTHING, sort: str = "") -> dict[str, Any]:
         """Return the neighbours of an episode among the matching rows, in their order.
 
@@ -163,7 +179,7 @@ class RecordIndex:
 
     def _refresh(self) -> None:
         """Read data appended to the segments since the last call, and forget deleted segments."""
-        found = {path for pattern in PATTERNS for path in self._directory.glob(pattern)}
+        found = {path for pattern in (*PATTERNS, *self._patterns) for path in self._directory.glob(pattern)}
         changed = False
         for path in sorted(found | self._segments.keys()):
             segment = self._segments.setdefault(path, _Segment(self._directory, path))
@@ -213,6 +229,7 @@ class _Segment:
     def __init__(self, directory: Path, path: Path) -> None:
         self._directory = directory
         self._path = path
+        self._server = _WRITER.sub(r"\1", path.name) if path.parent == directory else path.parent.name
         self._last: int | None = None
         self._unreadable = False
         self.size = 0
@@ -251,6 +268,7 @@ class _Segment:
         self._damage(self._at(at, f"{why}; no episode after that byte is shown"))
 
     def _rows_of(self, offset: int, text: bytes) -> Iterable[Row]:
+        name = self._path.relative_to(self._directory).as_posix()
         for number, line in _numbered(text):
             if (lost := Lost.from_line(line)) is not None:
                 self.lost.append(self._at(offset, str(lost)))
@@ -260,8 +278,9 @@ class _Segment:
             except DamagedRecord as error:
                 self._damage(self._at(offset, error.reason))
                 continue
-            place = hashlib.sha256(f"{self._path.name} {offset} {number}".encode()).hexdigest()[:16]
-            yield Row(self._path, offset, number, {**row_of(episode), "place": place})
+            place = hashlib.sha256(f"{name} {offset} {number}".encode()).hexdigest()[:16]
+            summary = {**row_of(episode), "place": place, "server": self._server}
+            yield Row(self._path, offset, number, summary)
 
     def _damage(self, entry: dict[str, str]) -> None:
         self.damaged.append(entry)

@@ -8,6 +8,8 @@ comparison, ``tool("name")``, ``tag("name")``, ``text("words")``, a text alone (
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import json
 import math
 import operator
@@ -20,9 +22,10 @@ from difflib import get_close_matches
 from typing import Any, Literal, NoReturn
 
 from mcpenv.trajectories.episode import RecordedEpisode
-from mcpenv.trajectories.summary import summary_of
+from mcpenv.trajectories.summary import named_task_of, summary_of
+from mcpenv_client.fingerprint import canonical
 from mcpenv_client.scores import equal, reaches
-from mcpenv_client.types.records import StepRecord
+from mcpenv_client.types.records import StepRecord, Trajectory
 
 from .reviews import Review, facts_of
 
@@ -51,6 +54,7 @@ FIELDS: dict[str, tuple[Kind, str]] = {
     "errors": ("number", "errors"),
     "seed": ("number", "seed"),
     "policy_version": ("number", "policy_version"),
+    "verified": ("number", "verified"),
     "started": ("time", "started_at"),
     "rating": ("number", "rating"),
     "note": ("text", "note"),
@@ -132,7 +136,7 @@ class Compare:
         value = row.get(FIELDS[self.field][1])
         if value is None or self.value is None:
             return (value is self.value) == (self.operator == "=") if self.operator in ("=", "!=") else False
-        if self.field == "return" and not isinstance(self.value, str):
+        if self.field in ("return", "verified") and not isinstance(self.value, str):
             return _RETURNS[self.operator](value, self.value)
         if self.field == "task" and value != self.value and str(self.value).startswith(f"{row['split']}/"):
             value = f"{row['split']}/{value}"  # a task may be named with its split
@@ -151,7 +155,7 @@ class OneOf:
 
     def holds(self, row: Row, searched: Searched) -> bool:
         """Return True if it holds for a row."""
-        if self.field == "return":
+        if self.field in ("return", "verified"):
             return any(Compare(self.field, "=", value).holds(row, searched) for value in self.values)
         value = row.get(FIELDS[self.field][1])
         return value in self.values or (self.field == "task" and f"{row['split']}/{value}" in self.values)
@@ -241,19 +245,43 @@ def row_of(episode: RecordedEpisode, reviews: Sequence[Review] = ()) -> dict[str
     """Return an episode as a row: `summary_of` and, beside it, what conditions speak of.
 
     ``agent`` is the agent's name, ``tools`` the names of called tools, ``errors`` the number of calls that failed,
-    ``model`` and ``policy_version`` those of the model's last known turn; None if no proxy recorded them. Fields of
-    reviews are those of `facts_of`.
+    ``calls`` the name, the calls and the failed calls of each tool, ``verified`` the value of the verification,
+    ``calls_digest`` a hash of task, seed and calls (None without all calls), ``model`` and ``policy_version`` those of
+    the model's last known turn; None if no proxy recorded them. Fields of reviews are those of `facts_of`.
     """
-    steps, agent, turns = episode.trajectory.steps, episode.agent or {}, episode.model_turns or ()
+    trajectory, agent, turns = episode.trajectory, episode.agent or {}, episode.model_turns or ()
+    calls = _calls_of(trajectory.steps)
     return {
         **summary_of(episode),
         "agent": agent.get("name"),
         "model": next((turn.model for turn in reversed(turns) if turn.model), agent.get("model")),
         "policy_version": next((known for turn in reversed(turns) if (known := turn.policy_version) is not None), None),
-        "tools": sorted({step.call.name for step in steps}),
-        "errors": sum(failed(step) for step in steps),
+        "verified": None if trajectory.verified is None else trajectory.verified.value,
+        "tools": [name for name, _, _ in calls],
+        "calls": calls,
+        "calls_digest": _digest_of_calls(trajectory),
+        "errors": sum(bad for _, _, bad in calls),
         **facts_of(reviews),
     }
+
+
+def _calls_of(steps: Sequence[StepRecord]) -> Sequence[tuple[str, int, int]]:
+    calls, bad = Counter(step.call.name for step in steps), Counter(step.call.name for step in steps if failed(step))
+    return _kept(tuple((name, calls[name], bad[name]) for name in sorted(calls)))
+
+
+@functools.lru_cache(10_000)
+def _kept(calls: tuple[tuple[str, int, int], ...]) -> tuple[tuple[str, int, int], ...]:
+    """Return equal tuples as one object: many of the rows in memory have equal ones."""
+    return calls
+
+
+def _digest_of_calls(trajectory: Trajectory) -> str | None:
+    if trajectory.dropped or not trajectory.steps:
+        return None
+    calls = [[step.call.name, step.call.arguments] for step in trajectory.steps]
+    text = canonical({"task": named_task_of(trajectory), "seed": trajectory.seed, "calls": calls})
+    return hashlib.blake2b(text, digest_size=8).hexdigest()
 
 
 def failed(step: StepRecord) -> bool:

@@ -15,6 +15,7 @@ from command_line import Cli, command_lines
 
 from mcpenv import Trajectory
 from mcpenv.trajectories import RecordedEnvironment, RecordedEpisode
+from mcpenv.trajectories.blobs import FOLDER
 
 
 def record(folder: Path, *names: str) -> Path:
@@ -64,6 +65,22 @@ def test_of_the_folder_of_an_evaluation_the_record_is_shown(tmp_path: Path) -> N
         assert [row["id"] for row in httpx.get(f"{told['url']}/records").json()["rows"]] == ["e1"]
 
 
+def test_the_records_of_several_servers_below_a_folder_are_one(tmp_path: Path) -> None:
+    for server in ("one", "two"):
+        record(tmp_path / "fleet" / server, server)
+    image = f"{'0' * 64}.png"
+    (tmp_path / "fleet" / "two" / FOLDER).mkdir()
+    (tmp_path / "fleet" / "two" / FOLDER / image).write_bytes(b"an image")
+    with shown(tmp_path / "fleet") as told:
+        assert {row["id"] for row in httpx.get(f"{told['url']}/records").json()["rows"]} == {"one", "two"}
+        assert httpx.get(f"{told['url']}/records/two/blobs/{image}").content == b"an image"
+        assert httpx.get(f"{told['url']}/records/one/blobs/{image}").status_code == 404
+        training = httpx.get(f"{told['url']}/records/training").json()
+        assert [row[0] for row in training["tables"][-1]["rows"]] == ["one", "two"]
+        refused = httpx.get(f"{told['url']}/records/training", params={"where": "nothing"})
+        assert refused.status_code == 422 and "column 1" in refused.json()["message"]
+
+
 @pytest.fixture
 def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Iterator[Cli]:
     with command_lines(tmp_path, monkeypatch, capfd) as run:
@@ -74,8 +91,10 @@ def test_what_is_no_record_is_refused_with_what_it_may_be(cli: Cli, tmp_path: Pa
     missing = cli("console", "gone")
     assert missing.status == 2 and "there is no such record" in missing.err
     record(tmp_path / "folder" / "mine", "e1")
-    around = cli("console", "folder")
-    assert around.status == 2 and "is it folder/mine?" in around.err
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "notes.txt").write_text("none", encoding="utf-8")
+    around = cli("console", "other")
+    assert around.status == 2 and "this is no record" in around.err
     file = cli("console", "folder/mine/episodes-a.jsonl")
     assert file.status == 2 and "this is a file; name its folder" in file.err
     port = cli("console", "folder/mine", "--port", "70000")

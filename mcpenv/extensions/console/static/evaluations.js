@@ -57,9 +57,9 @@ async function showList({ root, base, query }, signal) {
 }
 
 /** @type {TablesMaker} */
-function tablesOf(tables, base) {
+export function tablesOf(tables, base) {
 	return tables.flatMap(({ title, heads, rows, style }) => [el("h2", title), tableOf(title, heads, rows.map((cells) => cells.map((cell) =>
-		typeof cell === "string" ? cell : el("span.bar", ...cell.map(({ id, text, name, run, style: mark }) =>
-			(id == null ? el("span", { class: mark }, text)
+		typeof cell === "string" ? cell : el("span.bar", ...cell.map(({ id, text, name, run, style: mark, where, sort }) =>
+			(where !== undefined ? el("a", { class: mark, href: `#/records?${new URLSearchParams({ where, ...sort && { sort } })}` }, text) : id == null ? el("span", { class: mark }, text)
 				: el("a", { href: `#/${recordPath(id, run === undefined ? base : `${recordPath(run, base)}/records`)}`, "aria-label": name }, text)))))), style)]);
 }

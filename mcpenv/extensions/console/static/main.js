@@ -10,6 +10,7 @@ const PAGES = [
 	{ name: "play", title: "Play", shown: ({ mode }) => mode === "simulation" },
 	{ name: "live", title: "Live", shown: ({ mode }) => mode !== "records" },
 	{ name: "records", title: "Records", shown: ({ records }) => records },
+	{ name: "training", title: "Training", shown: ({ records }) => records },
 	{ name: "evaluations", title: "Evaluations", shown: ({ evaluations }) => evaluations === true },
 ];
 

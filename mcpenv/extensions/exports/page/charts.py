@@ -84,7 +84,11 @@ def estimates(points: Sequence[tuple[str, float, tuple[float, float] | None]], n
             for at, (label, _, interval) in enumerate(points)
             if interval is not None
         ),
-        el("polyline", points=" ".join(f"{x.at(at):.1f},{y.at(value):.1f}" for at, (_, value, _) in enumerate(points))),
+        el(
+            "polyline",
+            points=" ".join(f"{x.at(at):.1f},{y.at(value):.1f}" for at, (_, value, _) in enumerate(points)),
+            class_="part-0",
+        ),
         *(
             el(
                 "circle",
@@ -99,6 +103,39 @@ def estimates(points: Sequence[tuple[str, float, tuple[float, float] | None]], n
         *(_text(label, x.at(at), HEIGHT - _BOTTOM + 16, "middle") for at, (label, _, _) in enumerate(points)),
         _text(name, (_LEFT + WIDTH - _RIGHT) / 2, HEIGHT - 6, "middle"),
     )
+
+
+def lines(
+    labels: Sequence[str], series: Sequence[tuple[str, Sequence[float | None]]], name: str, caption: str
+) -> Element:
+    """Return values over places in a row, as one line for each of at most six series, with a legend.
+
+    Args:
+        labels: of the places; not empty.
+        series: names, each with a value for each place; None leaves the place out.
+        name: what the labels are.
+    """
+    known = [value for _, values in series for value in values if value is not None]
+    low, high = min([0.0, *known]), max([0.0, *known])
+    x = _Axis(-0.5, len(labels) - 0.5, _LEFT, WIDTH - _RIGHT)
+    y = _Axis(low, high if high > low else low + 1, HEIGHT - _BOTTOM, _TOP + 16)
+    every = math.ceil(len(labels) / 6)
+    found = [*_scale(y, whole=False)]
+    for number, (title, values) in enumerate(series):
+        points = [(at, value) for at, value in enumerate(values) if value is not None]
+        way = " ".join(f"{x.at(at):.1f},{y.at(value):.1f}" for at, value in points)
+        found.append(el("polyline", points=way, class_=f"part-{number}"))
+        for at, value in points:
+            told = el("title", f"{name} {labels[at]}: {title} {value:.4g}")
+            place = {"cx": f"{x.at(at):.1f}", "cy": f"{y.at(value):.1f}"}
+            found.append(el("circle", told, r="3", class_=f"part-{number}", **place))
+        left = _LEFT + number * (WIDTH - _LEFT) / len(series)
+        found.append(_rect(left, 2, 8, 8, f"part-{number}", title))
+        found.append(_text(title, left + 12, 10, "start"))
+    for at in range(0, len(labels), every):
+        found.append(_text(labels[at], x.at(at), HEIGHT - _BOTTOM + 16, "middle"))
+    found.append(_text(name, (_LEFT + WIDTH - _RIGHT) / 2, HEIGHT - 6, "middle"))
+    return _figure(HEIGHT, caption, *found)
 
 
 def counts(rows: Sequence[tuple[str, int]], caption: str) -> Element:
