@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
-from .types.records import Trajectory, finite, summed
+from .types.records import Fork, Trajectory, finite, summed
 from .types.status import Status
 
 Baseline = Literal["mean", "leave_one_out"]
@@ -88,6 +88,40 @@ def advantages(
         only scored episode of a group gets 0.0.
     """
     return advantages_of_scores([score_of(trajectory) for trajectory in trajectories], baseline=baseline, scale=scale)
+
+
+def branching_point(trajectory: Trajectory) -> Fork | None:
+    """Return the episode and step that a branch continues; None for an episode that is none.
+
+    A fork of the state after a reset is none: it begins as its parent did. The branches of one point are a group, of
+    which their parent is no part: another policy may have played it.
+    """
+    origin = trajectory.forked_from
+    return origin if origin is not None and origin.step > 0 else None
+
+
+def branch_advantages(
+    trajectories: Sequence[Trajectory], *, baseline: Baseline = "mean", scale: bool = True
+) -> list[float | None]:
+    """Return the advantage of each branch over those of the same branching point.
+
+    Args:
+        trajectories: branches of any points. Those without a point are groups by task and seed.
+        baseline, scale: as for `advantages`.
+
+    Returns:
+        One value for each episode, in order; None for an episode that was not scored.
+    """
+    groups: dict[Any, list[int]] = {}
+    for place, each in enumerate(trajectories):
+        task = None if each.task is None else (each.task.split, each.task.id)
+        groups.setdefault((branching_point(each), task, each.seed), []).append(place)
+    found: list[float | None] = [None] * len(trajectories)
+    for members in groups.values():
+        values = advantages([trajectories[place] for place in members], baseline=baseline, scale=scale)
+        for place, value in zip(members, values, strict=True):
+            found[place] = value
+    return found
 
 
 def advantages_of_scores(

@@ -33,6 +33,7 @@ def export_episodes(
     out: Annotated[Path | None, Parameter(name=("--out", "-o"))] = None,
     arguments: Literal["text", "object"] = "text",
     tokenizer: str | None = None,
+    tree: Annotated[bool, Parameter(negative=())] = False,
     which: Which = EVERY,
     debug: Debug = False,
 ) -> int:
@@ -49,13 +50,15 @@ def export_episodes(
             chat templates.
         tokenizer: Name or folder of the tokenizer of transformers for answers of models whose endpoint gave no tokens.
             Only for formats of tokens.
+        tree: Write what branches of an episode have in common once. Each row then has what differs, and names the
+            earlier row that has the rest.
         debug: Show the traceback when something fails.
     """
     overview = None
     if form == "html" and (record / RECORD).is_dir():
         overview, record = overview_of_run(read_run(record)), record / RECORD
     said = Reviews(record if record.is_dir() else record.parent).said()
-    options = ExportOptions(arguments=arguments, overview=overview, tokenizer=tokenizer, reviews=said)
+    options = ExportOptions(arguments=arguments, overview=overview, tokenizer=tokenizer, reviews=said, tree=tree)
     count = export(_WithTools(record, which), form, out, options)
     note(number_of(count, "episode"))
     return 0

@@ -19,6 +19,7 @@ from mcpenv_client.types.tools import Tool
 from .atif import atif_document
 from .openai import Arguments, openai_row
 from .page import Overview, write_page
+from .trees import SharedEpisodes
 
 Episodes = Iterable[tuple[RecordedEpisode, Sequence[Tool]]]
 """Episodes, each with the tools that its agent could call. Formats that read them twice iterate twice."""
@@ -37,12 +38,14 @@ class ExportOptions:
         overview: the overview of a page; None for the overview of a record.
         tokenizer: the name or folder of the tokenizer for turns of models whose endpoint gave no tokens.
         reviews: what people said of the episodes, by id.
+        tree: write what branches have in common once.
     """
 
     arguments: Arguments = "text"
     overview: Overview | None = None
     tokenizer: str | None = None
     reviews: Said = field(default_factory=dict)
+    tree: bool = False
 
 
 Write = Callable[[Episodes, Path | None, ExportOptions], int]
@@ -58,12 +61,14 @@ class ExportFormat:
         suffix: the suffix of its files.
         binary: True if it cannot be written to standard output.
         tokens: True if it has tokens of a model, and takes `ExportOptions.tokenizer`.
+        trees: True if it takes `ExportOptions.tree`.
     """
 
     write: Write
     suffix: str
     binary: bool = False
     tokens: bool = False
+    trees: bool = False
 
 
 def format_names() -> list[str]:
@@ -96,6 +101,9 @@ def export(episodes: Episodes, name: str, out: Path | None, options: ExportOptio
     form = format_of(name)
     if options.tokenizer is not None and not form.tokens:
         raise ConfigurationError(f"{name} has no tokens; leave --tokenizer out")
+    if options.tree and not form.trees:
+        able = ", ".join(each for each in format_names() if format_of(each).trees)
+        raise ConfigurationError(f"{name} has no shared prefixes; leave --tree out, or use one of {able}")
     if out is None and form.binary:
         raise ConfigurationError(
             f"{name} is binary and cannot be written to standard output; add --out FILE{form.suffix}"
@@ -108,7 +116,7 @@ def export(episodes: Episodes, name: str, out: Path | None, options: ExportOptio
         raise ConfigurationError(f"cannot write {error.filename or out}: {error.strerror or error}") from error
 
 
-def _parquet(episodes: Episodes, out: Path | None, _: ExportOptions) -> int:
+def _parquet(episodes: Episodes, out: Path | None, options: ExportOptions) -> int:
     assert out is not None
     try:
         from .parquet import write_parquet  # pyarrow is large and optional
@@ -116,7 +124,7 @@ def _parquet(episodes: Episodes, out: Path | None, _: ExportOptions) -> int:
         if error.name is None or error.name.partition(".")[0] != "pyarrow":
             raise
         raise ConfigurationError("parquet needs pyarrow: pip install 'mcpenv[parquet]'") from error
-    return write_parquet(episodes, out)
+    return write_parquet(episodes, out, tree=options.tree)
 
 
 Row = Callable[[RecordedEpisode, Sequence[Tool]], dict[str, Any]]
@@ -141,7 +149,14 @@ def write_lines(rows: Iterable[Mapping[str, Any]], out: Path | None) -> int:
 
 
 def _chat_openai(episodes: Episodes, out: Path | None, options: ExportOptions) -> int:
-    return _lines(episodes, lambda episode, tools: openai_row(episode, tools, options.arguments), out)
+    shared = SharedEpisodes() if options.tree else None
+
+    def row(episode: RecordedEpisode, tools: Sequence[Tool]) -> dict[str, Any]:
+        chat = openai_row(episode, tools, options.arguments)
+        found = None if shared is None else shared.next(episode, chat)
+        return chat if found is None else found.cut(chat)
+
+    return _lines(episodes, row, out)
 
 
 def _page(episodes: Episodes, out: Path | None, options: ExportOptions) -> int:
@@ -182,10 +197,10 @@ def _write(file: Path, document: dict[str, Any]) -> None:
     file.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-CHAT_OPENAI = ExportFormat(write=_chat_openai, suffix=".jsonl")
+CHAT_OPENAI = ExportFormat(write=_chat_openai, suffix=".jsonl", trees=True)
 """JSONL with messages and tools in OpenAI's format."""
 
-PARQUET = ExportFormat(write=_parquet, suffix=".parquet", binary=True)
+PARQUET = ExportFormat(write=_parquet, suffix=".parquet", binary=True, trees=True)
 """A table with one row for each episode."""
 
 ATIF = ExportFormat(write=_atif, suffix=".json")

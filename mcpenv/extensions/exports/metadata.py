@@ -11,11 +11,12 @@ from mcpenv.trajectories.summary import components_of, summary_of
 
 
 def metadata_of(episode: RecordedEpisode) -> dict[str, Any]:
-    """Return the episode's summary, the components of its return, and the rewards of its end.
+    """Return the episode's summary, the components of its return, the rewards of its end, and its parent.
 
     Components are JSON text: their names differ by task, but a table needs the same fields in every row.
     """
     trajectory = episode.trajectory
+    origin = trajectory.forked_from
     end, verified, task = trajectory.end_reward, trajectory.verified, trajectory.task
     return {
         **summary_of(episode),
@@ -24,6 +25,8 @@ def metadata_of(episode: RecordedEpisode) -> dict[str, Any]:
         "end_reward_components": None if end is None else _json(end.components),
         "verified": None if verified is None else verified.value,
         "task_version": None if task is None else task.version,
+        "parent_id": None if origin is None else origin.episode_id,
+        "parent_step": None if origin is None else origin.step,
     }
 
 

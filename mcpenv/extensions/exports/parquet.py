@@ -18,6 +18,7 @@ from mcpenv_client.types.records import StepRecord
 from mcpenv_client.types.tools import Tool
 
 from .openai import openai_row
+from .trees import SharedEpisodes
 
 _TIME = pa.timestamp("us", tz="UTC")
 
@@ -49,6 +50,8 @@ SCHEMA = pa.schema(
         ("end_reward_components", pa.string()),
         ("verified", pa.float64()),
         ("task_version", pa.string()),
+        ("parent_id", pa.string()),
+        ("parent_step", pa.int64()),
         ("started_at", _TIME),
         ("ended_at", _TIME),
         ("messages", pa.string()),
@@ -84,37 +87,55 @@ SCHEMA = pa.schema(
 Values with fields that differ by tool (messages, tools, arguments, contents, components) are JSON text.
 """
 
+TREE_SCHEMA = pa.schema([*SCHEMA, *((name, pa.int64()) for name in ("prefix_of", "prefix_messages", "prefix_steps"))])
+"""The columns of a table of branches: also the number of an earlier row, from 0, and what it has of this one's messages
+and steps. ``tools`` is null where both have the same.
+"""
+
 _ROWS = 256
 _INT64 = 2**63
 
 
-def write_parquet(episodes: Iterable[tuple[RecordedEpisode, Sequence[Tool]]], file: Path) -> int:
+def write_parquet(episodes: Iterable[tuple[RecordedEpisode, Sequence[Tool]]], file: Path, *, tree: bool = False) -> int:
     """Write episodes with their tools and return their number.
+
+    Args:
+        tree: write what branches have in common once.
 
     Raises:
         OSError: the file cannot be written.
     """
     count, rows = 0, list[dict[str, Any]]()
     large = 0
-    with pq.ParquetWriter(file, SCHEMA, compression="zstd") as writer:
+    schema, shared = (TREE_SCHEMA, SharedEpisodes()) if tree else (SCHEMA, None)
+    with pq.ParquetWriter(file, schema, compression="zstd") as writer:
         for episode, tools in episodes:
-            rows.append(row_of(episode, tools))
+            rows.append(row_of(episode, tools, shared))
             count += 1
             large += rows[-1]["seed"] is None and rows[-1]["seed_text"] is not None
             if len(rows) == _ROWS:
-                writer.write_table(pa.Table.from_pylist(rows, SCHEMA))
+                writer.write_table(pa.Table.from_pylist(rows, schema))
                 rows = []
-        writer.write_table(pa.Table.from_pylist(rows, SCHEMA))
+        writer.write_table(pa.Table.from_pylist(rows, schema))
     if large:
         note(f"{number_of(large, 'seed')} of more than 64 bits: their column seed is null, and seed_text has them")
     return count
 
 
-def row_of(episode: RecordedEpisode, tools: Sequence[Tool]) -> dict[str, Any]:
-    """Return the row of an episode. The seed is None, and only a text, if it does not fit into 64 bits."""
+def row_of(episode: RecordedEpisode, tools: Sequence[Tool], shared: SharedEpisodes | None = None) -> dict[str, Any]:
+    """Return the row of an episode. The seed is None, and only a text, if it does not fit into 64 bits.
+
+    Args:
+        shared: the earlier rows of a table of branches.
+    """
     chat = openai_row(episode, tools)
     row = chat["metadata"]
-    seed = row["seed"]
+    seed, found = row["seed"], None if shared is None else shared.next(episode, chat)
+    before = 0
+    if found is not None:
+        chat, before = found.cut(chat), found.steps
+        row |= {"prefix_of": found.of, "prefix_messages": found.messages, "prefix_steps": before}
+    same_tools = found is not None and found.tools
     return {
         **row,
         "seed": seed if seed is not None and -_INT64 <= seed < _INT64 else None,
@@ -122,8 +143,8 @@ def row_of(episode: RecordedEpisode, tools: Sequence[Tool]) -> dict[str, Any]:
         "started_at": _time(row["started_at"]),
         "ended_at": _time(row["ended_at"]),
         "messages": _json(chat["messages"]),
-        "tools": _json(chat["tools"]),
-        "steps": [_step(episode, step) for step in episode.trajectory.steps],
+        "tools": None if same_tools else _json(chat["tools"]),
+        "steps": [_step(episode, step) for step in episode.trajectory.steps[before:]],
     }
 
 

@@ -7,6 +7,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,14 @@ from mcpenv_client.samples import Sample, samples_of_recorded
 from mcpenv_client.samples.formats import ROWS, atropos, longest_of
 from mcpenv_client.samples.linking import unlinked
 from mcpenv_client.samples.rendered import ChatTokens
-from mcpenv_client.scores import advantages_of_scores, score_of, whole_status
+from mcpenv_client.samples.trees import SHARED, SharedRows
+from mcpenv_client.scores import advantages_of_scores, branching_point, score_of, whole_status
+from mcpenv_client.types.records import Fork
 
 from .files import Episodes, ExportFormat, ExportOptions
 
-_Group = tuple[str, str | None, str | None, int | None]
-"""The environment, split, task and seed of an episode: those of a group are equal."""
+_Group = tuple[str, str | None, str | None, int | None, Fork | None]
+"""The environment, split, task, seed and branching point of an episode: those of a group are equal."""
 
 
 class _Groups:
@@ -43,7 +46,8 @@ class _Groups:
 
 def _group_of(episode: RecordedEpisode) -> _Group:
     task, seed = episode.trajectory.task, episode.trajectory.seed
-    return (episode.environment.name, *((None, None) if task is None else (task.split, task.id)), seed)
+    named = (None, None) if task is None else (task.split, task.id)
+    return (episode.environment.name, *named, seed, branching_point(episode.trajectory))
 
 
 def _score_of(episode: RecordedEpisode) -> float | None:
@@ -85,6 +89,7 @@ class _Samples:
         self._groups = _Groups(episodes)
         self._tokenizer = options.tokenizer
         self._tokenize = _tokens_of(options.tokenizer)
+        self.tree = options.tree
         self.episodes = self.without = self.unusable = 0
         self.left_out, self.unlinked = Counter[str](), Counter[str]()
 
@@ -145,11 +150,25 @@ def _format(rows: Callable[[_Samples], Iterable[Any]]) -> ExportFormat:
 
 
 def _rows_of(name: str) -> ExportFormat:
-    row = ROWS[name]
-    return _format(lambda found: (row(each) for _, samples in found.of_episodes() for each in samples if each.usable))
+    row = ROWS.get(name, Sample.to_plain)
+
+    def rows(found: _Samples) -> Iterator[dict[str, Any]]:
+        shared = SharedRows(name) if found.tree else None
+        for _, samples in found.of_episodes():
+            for each in samples:
+                if each.usable or name == "tokens":
+                    yield row(each) if shared is None else _shared(shared, row(each), each)
+
+    return replace(_format(rows), trees=name in SHARED)
 
 
-TOKENS = _format(lambda found: (each.to_plain() for _, samples in found.of_episodes() for each in samples))
+def _shared(shared: SharedRows, row: dict[str, Any], sample: Sample) -> dict[str, Any]:
+    """Return a row beside its parent, else beside the first branch from the same step."""
+    point = None if sample.tree_step is None else (sample.tree, sample.tree_step)
+    return shared.row(row, sample.start, [key for key in (sample.episode_id, point) if key], [sample.tree, point])
+
+
+TOKENS = _rows_of("tokens")
 """JSONL of `mcpenv_client.samples.Sample`, those that are not usable too."""
 
 VERL, SLIME, NEMO, TRL = _rows_of("verl"), _rows_of("slime"), _rows_of("nemo"), _rows_of("trl")

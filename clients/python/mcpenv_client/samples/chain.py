@@ -168,4 +168,5 @@ def about_episode(trajectory: Trajectory) -> dict[str, Any]:
         "seed": trajectory.seed,
         "labels": {} if task is None else {name: found for name in LABELS if (found := getattr(task, name))},
         "tree": trajectory.episode_id if trajectory.forked_from is None else trajectory.forked_from.episode_id,
+        "tree_step": None if trajectory.forked_from is None else trajectory.forked_from.step,
     }

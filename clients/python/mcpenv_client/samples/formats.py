@@ -32,6 +32,7 @@ def _about(sample: Sample) -> dict[str, Any]:
         "truncated": sample.truncated,
         "policy_version": sample.policy_version,
         "tree": sample.tree,
+        "tree_step": sample.tree_step,
         "piece": sample.piece,
         "pieces": sample.pieces,
         "tokenizer": sample.tokenizer,

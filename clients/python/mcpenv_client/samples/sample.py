@@ -128,6 +128,7 @@ class Sample:
         labels: the task's ``level``, ``family`` and ``tags``, those that it has.
         group: the number of the group, whose episodes have the same task and seed.
         tree: the episode that this one was forked from, or else the episode itself.
+        tree_step: the number of steps that it has in common with that episode; None if it is no fork.
         piece, pieces: the number of the sample in its episode, from 0, and their number.
         gap: why the piece does not continue an earlier one; None for the first.
         tokenizer: as in `SampledTurn`, of the first turn that has one.
@@ -157,6 +158,7 @@ class Sample:
     labels: Mapping[str, Any] = field(default_factory=dict)
     group: int | None = None
     tree: str | None = None
+    tree_step: int | None = None
     piece: int = 0
     pieces: int = 1
     gap: Gap | None = None
