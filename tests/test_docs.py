@@ -209,7 +209,7 @@ def flags_of(command: str, forked: Forks) -> set[str]:
     """Return the flags that a command explains."""
     ended = forked.run(MCPENV, *command.split(), "--help", cwd=ROOT)
     assert ended.returncode == 0, ended.stderr
-    return set(re.findall(r"^│ (?:\*  )?(--[a-z-]+)", ended.stdout, re.MULTILINE))
+    return set(re.findall(r"^│ (?:\*  |   )?(--[a-z-]+)", ended.stdout, re.MULTILINE))
 
 
 COMMAND_LINE = "reference/command-line.md"
@@ -225,6 +225,7 @@ COMMAND_LINE = "reference/command-line.md"
         ("`mcpenv eval compare`", ("eval compare",)),
         ("`mcpenv trajectories check`", ("trajectories check",)),
         ("`mcpenv play`", ("play",)),
+        ("`mcpenv branch`", ("branch",)),
         ("`mcpenv deploy k8s`", ("deploy k8s",)),
         ("`mcpenv build`", ("build",)),
         ("`mcpenv share push` and `mcpenv share fork`", ("push", "fork")),
@@ -237,6 +238,7 @@ COMMAND_LINE = "reference/command-line.md"
         "eval compare",
         "check",
         "play",
+        "branch",
         "deploy",
         "build",
         "push and fork",

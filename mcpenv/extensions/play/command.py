@@ -86,20 +86,30 @@ def play(
     """
     quiet_logs(debug)
     wanted = {"task": task, "split": split, "index": index, "seed": seed}
-    options = {name: value for name, value in wanted.items() if value is not None}
+    options: dict[str, Any] = {name: value for name, value in wanted.items() if value is not None}
     page = Page(sys.stderr if as_json else sys.stdout)  # before the author's output is redirected
     with _opened(target, settings, tasks, columns, control) as env:
-        game = _Game(env, page)
-        game.begin(options)
-        for line in _lines(game.completions):
-            if game.take(line):
-                break
-        game.end()
+        game = play_on(env, env.reset(**options), page)
     if as_json:
         print_json(game.document())
     else:
         game.show_oracle()
     return 0
+
+
+def play_on(env: Playable, begun: Any, page: Page) -> Game:
+    """Play an episode that has begun, by the commands of the user, and end it.
+
+    Args:
+        begun: the observation, or the result, with which it begins.
+    """
+    game = Game(env, page)
+    game.begin(begun)
+    for line in _lines(game.completions):
+        if game.take(line):
+            break
+    game.end()
+    return game
 
 
 @contextmanager
@@ -173,7 +183,7 @@ def _completed(completions: Callable[[Sequence[str], str], list[str]], begun: st
     return found[number] if number < len(found) else None
 
 
-class _Game:
+class Game:
     """The episode that is played."""
 
     def __init__(self, env: Playable, page: Page) -> None:
@@ -202,9 +212,8 @@ class _Game:
                 words = [f"{name}=" for name in properties if name not in given]
         return [word for word in words if word.startswith(begun)]
 
-    def begin(self, options: dict[str, Any]) -> None:
-        """Reset, and show the task and the tools."""
-        begun = self._env.reset(**options)
+    def begin(self, begun: Any) -> None:
+        """Show the task and the tools."""
         if begun.prompt:
             self._page.prose(begun.prompt)
             self._page.line()

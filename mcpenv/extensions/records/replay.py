@@ -193,6 +193,17 @@ async def branch_async(env: MCPEnvironment, record: Trajectory | Recorded | Star
     return (await open_start(env._execution, Start(record, step))).episode.latest()
 
 
+def as_recorded(trajectory: Trajectory, env: MCPEnvironment, **more: Any) -> RecordedEpisode:
+    """Return the record of an episode that an instance of the class of ``env`` played in this process.
+
+    Args:
+        more: further fields of the record.
+    """
+    seen = {str(step.call.step): own for step in trajectory.steps if (own := own_observation(step)) is not None}
+    extra = {OBSERVATIONS: seen} if seen else {}
+    return RecordedEpisode(trajectory, RecordedEnvironment(env.exposed_name(), env.VERSION), extra=extra, **more)
+
+
 def _where(recorded: Trajectory, step: int) -> str:
     return f"the episode {recorded.episode_id} cannot be opened at step {step}"
 

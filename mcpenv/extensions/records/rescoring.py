@@ -61,7 +61,7 @@ async def _called(fn: Callable[..., Any], *args: Any) -> Any:
     return await fn(*args) if is_async(fn) else fn(*args)
 
 
-def _object(target: str) -> tuple[Any, Path | None]:
+def named_object(target: str) -> tuple[Any, Path | None]:
     """Return the object that ``module:NAME`` or ``file.py:NAME`` names, of any type, and the folder of its code.
 
     Raises:
@@ -84,7 +84,7 @@ def load_rubric(target: str) -> Rubric:
     Raises:
         TargetError: it is not found, its code does not load, it is not a rubric, or the rubric never scores.
     """
-    found, folder = _object(target)
+    found, folder = named_object(target)
     if isinstance(found, Rubric):
         return _scoring(target, found)
     if not callable(found):
