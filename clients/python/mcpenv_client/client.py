@@ -122,7 +122,7 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
             headers_with_token(base_url, headers or {}, token),
         )
         self._session = ResumableSession(control_base(base_url), options, resume=resume, max_resumes=max_resumes)
-        self._capacity_timeout_s = capacity_timeout_s
+        self._capacity_timeout_s, self._message_timeout_s = capacity_timeout_s, message_timeout_s
         self._fetch = functools.partial(fetch, self.base_url, options)
         self._tasks = TaskClient(self._fetch)
         self.mcp_url: str | None = None
@@ -390,7 +390,8 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
         Args:
             record: a recorded episode, its trajectory, or the id of an episode in the server's own record.
             step: the number of steps that both have in common; 0: none, only the reset.
-            timeout_s: deadline of the reset at the server, in seconds.
+            timeout_s: seconds to wait for the reply; None: ``message_timeout_s``, and twice the time that the recorded
+                steps took.
 
         Raises:
             InvalidMessage: a result differs from the record; ``errors`` has the first difference. There is then no
@@ -398,8 +399,13 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
             ValueError: the record has no such step, or is over after it.
         """
         await self.connect()
-        reply = await self._ask(FrameType.BRANCH, Start(record, step).to_wire(), "observation", timeout_s)
-        return self._began(reply)
+        start, kind = Start(record, step), FrameType.BRANCH
+        wait_s = self._message_timeout_s + 2 * start.took_s if timeout_s is None else timeout_s
+        request_id = self._session.request_id(kind)
+        data = start.to_wire()
+        return self._began(
+            await self._session.exchange(kind, data, "observation", wait_s=wait_s, request_id=request_id)
+        )
 
     async def drop_snapshot(self, snapshot: SnapshotRef | str) -> bool:
         """Delete a snapshot on the server. Return True if it existed."""

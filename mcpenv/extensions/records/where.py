@@ -53,6 +53,8 @@ FIELDS: dict[str, tuple[Kind, str]] = {
     "steps": ("number", "n_steps"),
     "errors": ("number", "errors"),
     "seed": ("number", "seed"),
+    "parent": ("text", "parent"),
+    "parent_step": ("number", "parent_step"),
     "policy_version": ("number", "policy_version"),
     "verified": ("number", "verified"),
     "started": ("time", "started_at"),
@@ -247,8 +249,10 @@ def row_of(episode: RecordedEpisode, reviews: Sequence[Review] = ()) -> dict[str
     ``agent`` is the agent's name, ``tools`` the names of called tools, ``errors`` the number of calls that failed,
     ``calls`` the name, the calls and the failed calls of each tool, ``verified`` the value of the verification,
     ``calls_digest`` a hash of task, seed and calls (None without all calls), ``model`` and ``policy_version`` those of
-    the model's last known turn; None if no proxy recorded them. Fields of reviews are those of `facts_of`.
+    the model's last known turn; None if no proxy recorded them. ``parent`` and ``parent_step`` are the episode that a
+    fork or branch continues, and the steps in common. Fields of reviews are those of `facts_of`.
     """
+    origin = episode.trajectory.forked_from
     trajectory, agent, turns = episode.trajectory, episode.agent or {}, episode.model_turns or ()
     calls = _calls_of(trajectory.steps)
     return {
@@ -261,6 +265,8 @@ def row_of(episode: RecordedEpisode, reviews: Sequence[Review] = ()) -> dict[str
         "calls": calls,
         "calls_digest": _digest_of_calls(trajectory),
         "errors": sum(bad for _, _, bad in calls),
+        "parent": None if origin is None else origin.episode_id,
+        "parent_step": None if origin is None else origin.step,
         **facts_of(reviews),
     }
 

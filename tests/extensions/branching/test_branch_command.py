@@ -160,6 +160,16 @@ def test_the_step_whose_branches_end_differently_most_is_first(
     assert len(shown) == 2 and shown[1].split()[:4] == ["parent", "2", "3", "0.4714"]
 
 
+def test_the_branches_of_a_step_are_a_condition(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Recorder(tmp_path) as recorder:
+        recorder.write(branched("parent", None, ["look", "open"], 0.5))
+        for name, at in (("one", 1), ("two", 1), ("other", 2)):
+            recorder.write(branched(name, Fork("parent", at), ["look", "open", "take"], 1.0))
+    for condition, names in (('parent = "parent" and parent_step = 1', {"one", "two"}), ("parent = none", {"parent"})):
+        assert execute(["trajectories", "list", str(tmp_path), "--where", condition, "--json"]) == 0
+        assert {json.loads(line)["id"] for line in capsys.readouterr().out.splitlines()} == names
+
+
 def test_a_record_without_branches_has_no_pivot(record: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert execute(["trajectories", "pivot", str(record)]) == 2
     assert "no step with two scored branches; mcpenv branch makes some" in capsys.readouterr().err

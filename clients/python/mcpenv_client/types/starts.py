@@ -104,6 +104,12 @@ class Start:
             raise InvalidMessage(f"the branch frame has no such start: {error}") from error
 
     @property
+    def took_s(self) -> float:
+        """The seconds that the recorded steps took; 0 if they are not known here."""
+        steps = self.record.steps if isinstance(self.record, Trajectory) else ()
+        return sum(step.outcome.duration_s + step.scoring_s for step in steps)
+
+    @property
     def prompt(self) -> str:
         """The prompt for an agent, as the reset gave it; empty without one."""
         metadata = (self.trajectory.observation or {}).get("metadata")

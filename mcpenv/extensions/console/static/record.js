@@ -39,6 +39,7 @@ export async function showEpisode(id, { root, base, query, session }, signal) {
 	fill(root, el("h1", "Episode ", el("code", trajectory.episode_id)),
 		el("p.row", link(`#/${base}?${back}`, "All records"), link(`#/${base}?${again}`, "Compare with another"),
 			playable && link(`#/play?record=${encodeURIComponent(id)}`, "Play it again"), link(address(`${path}/page.html`).href, "Save as one HTML file"),
+			link(`#/${base}?where=${encodeURIComponent(`parent = ${JSON.stringify(trajectory.episode_id)}`)}`, "Its branches"),
 			neighboursOf(id, base, query, signal)),
 		cardOf("Summary", factsOf(episode, base)), evidenceOf(trajectory), reviewOf(path, reviews ?? [], signal), charts.element,
 		finder(list, signal), el("h2", countText(dropped + steps.length, "step")),
