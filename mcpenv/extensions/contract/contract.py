@@ -319,7 +319,8 @@ class Contract:
     def verify(self) -> None:
         """Check that the end of an episode can be verified: untouched, and after one call of each tool."""
         with self.subject.instance() as env:
-            for task in self._verified_tasks(env):
+            self.verified = self._verified_tasks(env)
+            for task in self.verified:
                 for actions in ([], self.subject.actions_of(Mode.SIMULATION)):
                     self._verify_end(env, task, actions)
 

@@ -13,8 +13,9 @@ from mcpenv.errors import ConfigurationError
 from mcpenv.targets.target import manifest_of
 
 from .kubernetes.deployment import Deployment, Flag, Pods, Routes
-from .kubernetes.manifests import secret_commands, text_of, write
+from .kubernetes.manifests import KUSTOMIZATION, SUFFIXES, secret_commands, text_of, write
 from .kubernetes.objects import METRIC, KubeObject, sandboxes, server_objects
+from .kubernetes.overlays import OVERLAYS
 
 
 def k8s(
@@ -25,6 +26,7 @@ def k8s(
     name: str | None = None,
     namespace: str | None = None,
     out: Path | None = None,
+    overlays: Flag = False,
     force: Flag = False,
     sandbox: Flag = False,
     pods: Pods = Pods(),  # noqa: B008 - frozen
@@ -43,6 +45,7 @@ def k8s(
         name: Name of all objects. Default: the manifest's, with - for _.
         namespace: Namespace to write into the objects. Default: none, so that kubectl decides.
         out: File that ends with .yaml, or folder for kubectl apply -k. Default: print.
+        overlays: Write the objects to the folder base in --out, and overlays of Kustomize for kind, GKE and EKS.
         force: Overwrite files.
         sandbox: Write a SandboxTemplate and a SandboxWarmPool of kubernetes-sigs/agent-sandbox instead.
         as_json: Print one JSON document.
@@ -53,7 +56,10 @@ def k8s(
     deployment = _deployment(target, image, name, namespace, pods, routes)
     objects = sandboxes(deployment) if sandbox else server_objects(deployment)
     header = _header(deployment, sandbox)
-    written = [] if out is None else write(objects, out, header, force=force)
+    if overlays and (out is None or out.suffix in SUFFIXES):
+        raise ConfigurationError("--overlays: name a folder for them, by --out")
+    kept = deployment if overlays else None
+    written = [] if out is None else write(objects, out, header, force=force, overlays_of=kept)
     if as_json:
         print_json(_as_json(deployment, objects, written, out))
     elif out is None:
@@ -114,7 +120,8 @@ def _show(deployment: Deployment, objects: list[KubeObject], written: list[Path]
     page.line("Next:")
     page.line()
     how = "-k" if out not in written else "-f"
-    for command in (*secret_commands(deployment), f"kubectl apply {how} {out}"):
+    applied = out / OVERLAYS / "kind" if out / OVERLAYS / "kind" / KUSTOMIZATION in written else out
+    for command in (*secret_commands(deployment), f"kubectl apply {how} {applied}"):
         page.line((command, "cyan"), indent=2)
     if deployment.is_scaled and any(each.kind == "PodMonitor" for each in objects):
         page.line()

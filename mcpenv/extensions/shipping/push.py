@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -12,19 +13,21 @@ from cyclopts import Parameter
 
 from mcpenv.cli.output import Page, print_json
 from mcpenv.errors import ConfigurationError
+from mcpenv.targets.manifest_file import manifest_in
 
 from .build import build_image, engine_of, write_files
 from .download import hub
 from .hub.space import HUB, SpaceName, secrets_of, stage_space
+from .image.engine import find_engine
 from .image.files import files_of
 from .image.local_wheels import wheels_of
 from .image.plan import ImagePlan, plan_image
 
-_HOW = (
-    "A new token: export MCPENV_CONTROL_TOKEN=$(openssl rand -hex 32); with the name of an agent: "
-    "export MCPENV_AGENT_TOKENS=my-agent=$(openssl rand -hex 32)"
-)
-"""How to make the values of secrets."""
+_TOKENS = {
+    "MCPENV_CONTROL_TOKEN": "export MCPENV_CONTROL_TOKEN=$(openssl rand -hex 32)",
+    "MCPENV_AGENT_TOKENS": "export MCPENV_AGENT_TOKENS=my-agent=$(openssl rand -hex 32)",
+}
+"""The commands that make tokens; agents have names."""
 
 
 def push(
@@ -72,25 +75,42 @@ def push(
         raise ConfigurationError(
             f"{destination!r} names no registry; write HOST/NAME:TAG for an image, or hub:OWNER/NAME for a Space"
         )
-    program = engine_of(engine)
+    program = find_engine(engine) if dry_run else engine_of(engine)
     if not dry_run:
         write_files(plan)
     files = files_of(plan)
     files.refuse()
-    if not dry_run:
+    if program is not None and not dry_run:
         build_image(plan, files, program, destination, wheels or [], build_options or [], base, show=not as_json)
         program.push(destination, show=not as_json)
-    sent = [file.path for file in files.image]
+    sent, names = [file.path for file in files.image], secrets_of(plan)
     if as_json:
-        print_json({"image": destination, "engine": program.name, "pushed": not dry_run, "files": sent})
+        print_json(
+            {
+                "image": destination,
+                "engine": None if program is None else program.name,
+                "pushed": not dry_run,
+                "files": sent,
+                "secrets": list(names),
+            }
+        )
         return 0
     page = Page(sys.stdout)
-    does = "would be built and pushed" if dry_run else "is pushed"
-    page.line((destination, "bold"), f" {does} by {program.name}")
+    by = "docker, podman or buildah, of which none works here" if program is None else program.name
+    page.line((destination, "bold"), f" {'would be built and pushed' if dry_run else 'is pushed'} by {by}")
     if dry_run:
         page.line(f"{'files':10}", (", ".join(sent), "dim"), indent=2)
-        page.line(f"{'secrets':10}", "none: an image gets them where it runs", indent=2)
+        page.line(f"{'secrets':10}", "none are sent: a container gets them where it runs, by -e NAME", indent=2)
+        _show_commands(page, plan, names)
     return 0
+
+
+def _show_commands(page: Page, plan: ImagePlan, names: Sequence[str]) -> None:
+    """Show a command that sets each secret; the manifest says what its own are."""
+    manifest = manifest_in(plan.folder)
+    for name in names:
+        said = _TOKENS.get(name) or f"export {name}=...  # {manifest.secrets[name] if manifest else ''}"
+        page.line((said, "cyan"), indent=12)
 
 
 def _push_space(
@@ -101,7 +121,9 @@ def _push_space(
     names = secrets_of(plan)
     missing = [name for name in names if not os.environ.get(name)]
     if missing and not dry_run:
-        raise ConfigurationError(f"the Space needs secrets; set the environment variables {', '.join(missing)}. {_HOW}")
+        raise ConfigurationError(
+            f"the Space needs secrets; set the environment variables {', '.join(missing)}; --dry-run shows how"
+        )
     if not dry_run:
         write_files(plan)
     files = files_of(plan)
@@ -135,7 +157,8 @@ def _push_space(
     page.line(f"{'files':10}", (", ".join(sent), "dim"), indent=2)
     page.line(f"{'secrets':10}", ", ".join(names), indent=2)
     if missing:
-        page.line(f"{'not set':10}", (", ".join(missing), "yellow"), f". {_HOW}", indent=2)
+        page.line(f"{'not set':10}", (", ".join(missing), "yellow"), "; to set them:", indent=2)
+        _show_commands(page, plan, missing)
     page.line(f"{'serves':10}", (f"https://{space.host}", "cyan"), indent=2)
     if public:
         page.line("Everybody sees its code, and can connect; both tokens are asked for.")

@@ -78,6 +78,12 @@ def secrets_in(folder: Path, variables: Iterable[str] = ()) -> Iterator[tuple[st
                 yield f"{shown}:{text.count(chr(10), 0, text.index(value)) + 1}", f"has the value of {name}"
 
 
+def unread_in(folder: Path) -> list[str]:
+    """Return the files of a folder that are not searched for texts, because they are long."""
+    files = (file for file in shipped_files(folder) if file.is_file() and not file.is_symlink())
+    return [file.relative_to(folder).as_posix() for file in files if file.stat().st_size > MAX_BYTES]
+
+
 def _text(file: Path) -> str:
     """Return the text of a file; empty if it is long, is not text, or cannot be read."""
     try:

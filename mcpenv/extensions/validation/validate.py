@@ -201,6 +201,7 @@ def judge(
     progress = _progress(len(PARTS) - len(left_out), len(found))
     with own_instances(), progress as (on_part, on_check, on_report, on_reset):
         candidate.on_check = on_check
+        candidate.plays_oracles = "tasks" not in left_out
         if not left_out.issuperset(PLAYING):
             candidate.prepare(on_reset)
         of_tasks = partial(

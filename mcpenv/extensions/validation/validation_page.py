@@ -79,6 +79,9 @@ def summary_of(validation: Validation) -> str:
     if failed:
         verdict += f": {number_of(failed, 'finding')}"
     notes = [number_of(warned, "warning")] if warned else []
+    facts = next((part.facts for part in validation.parts if part.part == "tasks"), {})
+    if facts.get("played", 0) < facts.get("tasks", 0):
+        notes.append(f"{facts['played']} of {facts['tasks']} tasks played")
     for names, said in (
         (validation.not_run, "could not run"),
         (validation.run_in_part, "ran in part"),

@@ -77,6 +77,17 @@ def test_a_folder_is_written_and_not_overwritten(cli: Cli, target: str, tmp_path
     assert cli("deploy", "k8s", target, "--image", IMAGE, "--out", "k8s", "--force").status == 0
 
 
+def test_overlays_are_written_beside_the_manifests(cli: Cli, target: str, tmp_path: Path) -> None:
+    done = cli("deploy", "k8s", target, "--image", IMAGE, "--out", "k8s", "--overlays")
+    assert done.status == 0 and "kubectl apply -k k8s/overlays/kind" in done.out
+    written = {file.relative_to(tmp_path / "k8s").as_posix() for file in (tmp_path / "k8s").rglob("*.yaml")}
+    assert {f"overlays/{platform}/kustomization.yaml" for platform in ("kind", "gke", "eks")} < written
+    assert "base/kustomization.yaml" in written and "kustomization.yaml" not in written
+    for platform in ("gke", "eks"):
+        text = (tmp_path / "k8s" / "overlays" / platform / "kustomization.yaml").read_text(encoding="utf-8")
+        assert "# " in text and "On paper: no cluster of" in text.replace("\n# ", " ")
+
+
 def test_json_has_the_objects_and_the_commands(cli: Cli, target: str) -> None:
     report: dict[str, Any] = json.loads(cli("deploy", "k8s", target, "--image", IMAGE, "--sandbox", "--json").out)
     assert report["objects"] == [
@@ -84,7 +95,7 @@ def test_json_has_the_objects_and_the_commands(cli: Cli, target: str) -> None:
         {"kind": "SandboxWarmPool", "name": "corner-shop"},
     ]
     assert [each["kind"] for each in report["manifests"]] == ["SandboxTemplate", "SandboxWarmPool"]
-    assert len(report["secrets"]) == 2 and report["files"] == []
+    assert len(report["secrets"]) == 5 and report["files"] == []
 
 
 def test_without_a_number_of_sessions_it_says_that_there_is_no_autoscaling(cli: Cli, tmp_path: Path) -> None:
@@ -102,6 +113,8 @@ def test_without_a_number_of_sessions_it_says_that_there_is_no_autoscaling(cli: 
         (["corner", "--image", IMAGE, "--host", "shop"], "--host shop: it must be a host name"),
         (["corner/shop", "--image", IMAGE], "corner/shop has no mcpenv.yaml; give the objects a --name"),
         (["corner", "--image", IMAGE, "--route", "proxy"], "--route"),
+        (["corner", "--image", IMAGE, "--overlays"], "--overlays: name a folder for them, by --out"),
+        (["corner", "--image", IMAGE, "--overlays", "--out", "k8s.yaml"], "--overlays: name a folder"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(cli: Cli, target: str, arguments: list[str], says: str) -> None:

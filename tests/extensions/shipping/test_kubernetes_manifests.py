@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -263,8 +264,9 @@ def test_tokens_come_from_files_of_a_secret_and_secrets_by_name() -> None:
     assert not any("TOKEN" in variable["name"] and "value" in variable for variable in container["env"])
     (token,) = (variable for variable in container["env"] if variable["name"] == "SHOP_API_TOKEN")
     assert token["valueFrom"] == {"secretKeyRef": {"name": "shop-secrets", "key": "SHOP_API_TOKEN"}}
-    tokens, values = secret_commands(deployment(namespace="envs", secrets=("SHOP_API_TOKEN",)))
+    *made, tokens, values = secret_commands(deployment(namespace="envs", secrets=("SHOP_API_TOKEN",)))
     assert tokens.startswith("kubectl create secret generic shop-tokens --namespace envs --from-file=control-token ")
+    assert [command.rpartition(">")[2] for command in made] == re.findall(r"--from-file=(\S+)", tokens)
     assert values.endswith('shop-secrets --namespace envs --from-literal=SHOP_API_TOKEN="$SHOP_API_TOKEN"')
     assert all(each["kind"] != "Secret" for each in everything())
 

@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 import yaml  # type: ignore[import-untyped]
-from kubernetes_objects import EVERYTHING, INGRESS
+from kubernetes_objects import EVERYTHING, INGRESS, deployment, one
 
 from mcpenv.extensions.shipping.kubernetes.deployment import Deployment
+from mcpenv.extensions.shipping.kubernetes.manifests import write
 from mcpenv.extensions.shipping.kubernetes.objects import sandboxes, server_objects
+from mcpenv.extensions.shipping.kubernetes.overlays import PLATFORMS
 from mcpenv_client.providers.kubernetes import KubernetesProvider
 from mcpenv_client.providers.pod import pod_body, secret_body
 
@@ -68,6 +70,47 @@ def test_the_pods_of_the_provider_fit_the_schemas(tmp_path: Path) -> None:
     secret = secret_body(provider, "mcpenv-1", "control-of-the-shop", {"metadata": {"uid": "u-1"}})
     done = validated([pod, secret], tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def built(overlay: Path) -> list[dict[str, Any]]:
+    """The objects of an overlay, as kubectl's own Kustomize merges them; it asks no cluster for that."""
+    program = Path(sys.executable).with_name("kubectl")
+    assert program.exists(), "there is no kubectl; .ci/run installs it"
+    done = subprocess.run(
+        [str(program), "kustomize", str(overlay)], capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return list(yaml.safe_load_all(done.stdout))
+
+
+@pytest.mark.parametrize("given", [{}, EVERYTHING, INGRESS])
+@pytest.mark.parametrize("platform", PLATFORMS)
+def test_kustomize_builds_the_overlays_and_they_fit_the_schemas(
+    platform: str, given: dict[str, Any], tmp_path: Path
+) -> None:
+    settings = deployment(**given)
+    objects = server_objects(settings)
+    write(objects, tmp_path, "the head", overlays_of=settings)
+    made = built(tmp_path / "overlays" / platform)
+    done = validated(known(made), tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    kinds, base = {each["kind"] for each in made}, {each.kind for each in objects}
+    servers = one(made, "StatefulSet")["spec"]
+    if platform == "kind":
+        (container,) = servers["template"]["spec"]["containers"]
+        assert servers["replicas"] == 1 and container["imagePullPolicy"] == "IfNotPresent" and container["args"]
+        assert "runtimeClassName" not in servers["template"]["spec"]
+        own = {"StatefulSet", "Service", "PodDisruptionBudget", "NetworkPolicy", "PersistentVolumeClaim"}
+        assert kinds == base & own
+    else:
+        assert base - kinds == ({"RuntimeClass"} & base if platform == "gke" else set())
+        assert servers == one([each.body for each in objects], "StatefulSet")["spec"]
+    modes = {"kind": "ReadWriteOnce", "gke": "ReadWriteMany", "eks": "ReadWriteMany"}
+    for claim in (each for each in made if each["kind"] == "PersistentVolumeClaim"):
+        assert claim["spec"]["accessModes"] == [modes[platform]]
+        assert claim["spec"]["storageClassName"] == ("standard" if platform == "kind" else "shared")
+    cached = [{"ipBlock": {"cidr": "169.254.20.10/32"}}] if platform == "gke" and "network" not in given else []
+    assert [to for to in one(made, "NetworkPolicy")["spec"]["egress"][0].get("to", []) if "ipBlock" in to] == cached
 
 
 def test_a_misspelt_field_does_not_fit(tmp_path: Path) -> None:

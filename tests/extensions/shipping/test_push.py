@@ -139,7 +139,10 @@ def test_a_dry_run_needs_no_secrets_and_says_how_to_make_them(bench: Bench) -> N
     assert (done.returncode, done.stderr) == (0, "")
     lines = {line.split()[0]: line for line in done.stdout.splitlines() if line.startswith("  ")}
     assert "mcpenv.yaml" in lines["files"] and ".env," not in lines["files"]
-    assert "not set   MCPENV_CONTROL_TOKEN, ROOMS_API_TOKEN. A new token: export MCPENV_CONTROL_TOKEN=" in lines["not"]
+    assert lines["not"] == "  not set   MCPENV_CONTROL_TOKEN, ROOMS_API_TOKEN; to set them:"
+    commands = [line.strip() for line in done.stdout.splitlines() if line.strip().startswith("export ")]
+    assert commands[0] == "export MCPENV_CONTROL_TOKEN=$(openssl rand -hex 32)"
+    assert commands[1].startswith("export ROOMS_API_TOKEN=...  # ") and len(commands) == 2
     assert "agent-secret-2" not in done.stdout and "env-secret-4" not in done.stdout
     assert bench.hub.spaces == {} and bench.hub.refused == 0
 
@@ -171,6 +174,17 @@ def test_a_refusal_of_the_hub_is_one_line_without_secrets(bench: Bench) -> None:
     )
     assert done.returncode == 2 and f"the hub refused {SPACE}: " in done.stderr
     assert len(done.stderr.splitlines()) == 1 and not any(secret in done.stderr for secret in SECRETS.values())
+
+
+def test_a_dry_run_of_an_image_needs_no_engine(bench: Bench) -> None:
+    done = bench.run("share", "push", str(bench.shop), "registry.example/team/shop:1", "--dry-run", PATH="")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "would be built and pushed by docker, podman or buildah, of which none works here" in done.stdout
+    assert "export MCPENV_AGENT_TOKENS=my-agent=$(openssl rand -hex 32)" in done.stdout
+    document = json.loads(
+        bench.run("share", "push", str(bench.shop), "registry.example/shop:1", "--dry-run", "--json", PATH="").stdout
+    )
+    assert document["engine"] is None and document["pushed"] is False and document["secrets"] == list(SECRETS)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from command_line import Cli, command_lines
 
 from mcpenv.extensions.shipping.secret_files import secrets_in
-from mcpenv.extensions.validation.checks.dependencies import declared_in, is_pinned, open_ended, undeclared_in
+from mcpenv.extensions.validation.checks.dependencies import declared_in, open_ended, undeclared_in
 from mcpenv.targets.target import load_target
 
 ENVIRONMENT = '''"""Echo."""
@@ -90,10 +90,12 @@ def test_imports_are_compared_with_what_is_declared(tmp_path: Path) -> None:
     put(tmp_path, "tests/test_it.py", "import pytest\n")
     put(tmp_path, "requirements.txt", "# of the environment\nmcpenv>=0.1\nnumpy\n")
     declared = declared_in(tmp_path)
-    assert declared is not None and open_ended(declared) == ["numpy"] and not is_pinned(tmp_path)
+    assert declared is not None and open_ended(tmp_path, declared) == ["numpy"]
     assert list(undeclared_in(tmp_path, declared)) == [("helper.py:1", "no_such_module_anywhere")]
-    put(tmp_path, "constraints.txt", "numpy==2.0\n")
-    assert is_pinned(tmp_path)
+    put(tmp_path, "constraints.txt", "# Nothing of numpy-like things.\npydantic==2.0\n")
+    assert open_ended(tmp_path, declared) == ["numpy"], "a file that does not name it pins nothing"
+    put(tmp_path, "constraints.txt", "NumPy==2.0\n")
+    assert open_ended(tmp_path, declared) == []
 
 
 def test_a_project_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:

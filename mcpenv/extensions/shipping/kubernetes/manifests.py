@@ -12,6 +12,7 @@ from mcpenv.errors import ConfigurationError
 
 from .deployment import Deployment
 from .objects import KubeObject
+from .overlays import BASE, OVERLAYS, PLATFORMS, overlay
 
 KUSTOMIZATION = "kustomization.yaml"
 SUFFIXES = (".yaml", ".yml")
@@ -21,7 +22,12 @@ def secret_commands(deployment: Deployment) -> list[str]:
     """Return the commands that create the Secrets; no manifest contains their values."""
     namespace = "" if deployment.namespace is None else f" --namespace {deployment.namespace}"
     tokens = "--from-file=control-token --from-file=metrics-token --from-file=agent-tokens"
-    commands = [f"kubectl create secret generic {deployment.tokens_secret}{namespace} {tokens}"]
+    made = ("control-token", "metrics-token")
+    commands = [
+        *(f"openssl rand -hex 32 >{name}" for name in made),
+        'echo "my-agent=$(openssl rand -hex 32)" >agent-tokens',
+    ]
+    commands += [f"kubectl create secret generic {deployment.tokens_secret}{namespace} {tokens}"]
     if deployment.secrets:
         values = " ".join(f'--from-literal={name}="${name}"' for name in deployment.secrets)
         commands.append(f"kubectl create secret generic {deployment.values_secret}{namespace} {values}")
@@ -39,7 +45,14 @@ def text_of(objects: Sequence[KubeObject], header: str = "") -> str:
     return _comment(header) + ("---\n" if header else "") + "---\n".join(documents)
 
 
-def write(objects: Sequence[KubeObject], place: Path, header: str, *, force: bool = False) -> list[Path]:
+def write(
+    objects: Sequence[KubeObject],
+    place: Path,
+    header: str,
+    *,
+    force: bool = False,
+    overlays_of: Deployment | None = None,
+) -> list[Path]:
     """Write objects to a file, or to a folder that ``kubectl apply -k`` takes. Return the files.
 
     Args:
@@ -47,11 +60,15 @@ def write(objects: Sequence[KubeObject], place: Path, header: str, *, force: boo
         place: a file if its name ends with ``.yaml`` or ``.yml``, else a folder.
         header: lines of a comment at the top.
         force: True to overwrite files. Others in the folder stay, and the kustomization does not list them.
+        overlays_of: the settings of the objects, to write them to the folder ``base``, with overlays beside it.
 
     Raises:
         ConfigurationError: a file exists, or cannot be written.
     """
-    texts = {place: text_of(objects, header)} if place.suffix in SUFFIXES else _folder(objects, place, header)
+    if overlays_of is not None:
+        texts = {**_folder(objects, place / BASE, header), **_overlays(objects, place, overlays_of)}
+    else:
+        texts = {place: text_of(objects, header)} if place.suffix in SUFFIXES else _folder(objects, place, header)
     existing = [path.name for path in texts if path.exists()]
     if existing and not force:
         raise ConfigurationError(f"{place}: {', '.join(existing)} would be overwritten; give another --out, or --force")
@@ -80,12 +97,28 @@ def _folder(objects: Sequence[KubeObject], place: Path, header: str) -> dict[Pat
     }
 
 
+def _overlays(objects: Sequence[KubeObject], place: Path, deployment: Deployment) -> dict[Path, str]:
+    made = {platform: overlay(platform, deployment, objects) for platform in PLATFORMS}
+    return {
+        place / OVERLAYS / platform / KUSTOMIZATION: _comment(comment) + _dump(kustomization)
+        for platform, (kustomization, comment) in made.items()
+    }
+
+
 class _WithoutAliases(yaml.SafeDumper):  # type: ignore[misc]
     """The YAML writer that repeats equal values instead of using aliases."""
 
     def ignore_aliases(self, data: object) -> bool:
         """Return True for every value."""
         return True
+
+
+def _text_style(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    """Return a text as YAML; one of several lines as a block, as patches are."""
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+_WithoutAliases.add_representer(str, _text_style)
 
 
 def _dump(body: dict[str, Any]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.metadata
+import re
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from mcpenv.extensions.shipping.folder_files import shipped_files
 from mcpenv.extensions.shipping.image.constraints import installed
 
 PINNING = ("constraints.txt", "uv.lock", "poetry.lock", "pdm.lock", "pylock.toml", "requirements.lock")
-"""Files that pin every version."""
+"""Files that pin versions."""
 
 
 def declared_in(folder: Path) -> dict[str, Requirement] | None:
@@ -47,14 +48,12 @@ def declared_in(folder: Path) -> dict[str, Requirement] | None:
     return {canonicalize_name(each.name): each for each in requirements}
 
 
-def is_pinned(folder: Path) -> bool:
-    """Return True if a file of the folder pins all versions."""
-    return any((folder / name).is_file() for name in PINNING)
-
-
-def open_ended(declared: dict[str, Requirement]) -> list[str]:
-    """Return the names of dependencies without any bound on their version."""
-    return [each.name for each in declared.values() if not each.specifier and each.url is None]
+def open_ended(folder: Path, declared: dict[str, Requirement]) -> list[str]:
+    """Return the names of dependencies without any bound on their version, and not in a file that pins versions."""
+    texts = [(folder / name).read_text(encoding="utf-8") for name in PINNING if (folder / name).is_file()]
+    named = {canonicalize_name(word) for text in texts for word in re.findall(r"[A-Za-z0-9][\w.-]*", text)}
+    loose = [each for each in declared.values() if not each.specifier and each.url is None]
+    return [each.name for each in loose if canonicalize_name(each.name) not in named]
 
 
 def undeclared_in(folder: Path, declared: dict[str, Requirement]) -> Iterator[tuple[str, str]]:

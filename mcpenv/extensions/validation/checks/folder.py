@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mcpenv.errors import TargetError
 from mcpenv.extensions.shipping.folder_files import shipped_files
-from mcpenv.extensions.shipping.secret_files import secrets_in
+from mcpenv.extensions.shipping.secret_files import secrets_in, unread_in
 from mcpenv.extensions.validation.parts.judged import Judged, some_of
 from mcpenv.targets.external import external_target
 from mcpenv.targets.manifest import MANIFEST
@@ -17,7 +17,7 @@ from mcpenv.targets.manifest_file import manifest_in
 from mcpenv.targets.place import MODULE_FILE
 from mcpenv.targets.target import Target
 
-from .dependencies import declared_in, is_pinned, open_ended, undeclared_in
+from .dependencies import declared_in, open_ended, undeclared_in
 from .elsewhere import fault_elsewhere
 
 MAX_BYTES = 50 * 1024 * 1024
@@ -42,6 +42,9 @@ def judge_secrets(target: Target, into: Judged) -> None:
             f"Replace it at its issuer, remove it from the folder, and name the variable in secrets of {MANIFEST}",
             place,
         )
+    long = unread_in(target.folder)
+    if long:
+        into.not_applicable("secrets in long files", f"not searched, with more than 1 MiB: {some_of(long)}")
     into.ok_unless_found("secrets")
 
 
@@ -137,14 +140,13 @@ def _judge_dependencies(folder: Path, into: Judged) -> None:
             "Add the distribution that has it to the project's dependencies",
             place,
         )
-    if not is_pinned(folder):
-        loose = open_ended(declared)
-        if loose:
-            into.warning(
-                "dependencies",
-                f"no version: {some_of(loose)}",
-                'Give bounds ("name>=1.2,<2"), or pin all versions in constraints.txt',
-            )
+    loose = open_ended(folder, declared)
+    if loose:
+        into.warning(
+            "dependencies",
+            f"no version: {some_of(loose)}",
+            'Give bounds ("name>=1.2,<2"), or pin all versions in constraints.txt',
+        )
     into.ok_unless_found("dependencies")
 
 

@@ -40,6 +40,7 @@ class Candidate:
     Attributes:
         contract: the contract kit's checks of the environment.
         on_check: called with the name of each check before it runs, in the thread of the part.
+        plays_oracles: False if the part that plays the oracles is left out.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class Candidate:
         self.folder = folder
         self.remedies = remedies
         self.on_check: Callable[[str], None] = lambda check: None
+        self.plays_oracles = True
         self._found: dict[str, Finding] = {}
         # An environment with tasks may need one for a reset.
         options = {"task": self.tasks[0]} if self.tasks else {}

@@ -7,10 +7,11 @@ import sys
 from types import CodeType, FrameType
 from typing import Any
 
+from mcpenv.cli.output import number_of
 from mcpenv.environment import MCPEnvironment
 from mcpenv_client.types.tools import Mode, Tool, ToolErrorType
 
-from .answers import judge_answers
+from .answers import MAX_TASKS, judge_answers
 from .candidate import Candidate
 from .judged import Judged, some_of
 from .scored_files import judge_scored_files
@@ -41,15 +42,23 @@ def judge_cheats(candidate: Candidate, into: Judged) -> None:
     judge_hidden_names(candidate, into)
     candidate.on_check("files that decide")
     judge_scored_files(candidate, into)
-    into.summary = f"{len(candidate.tools)} tools tried"
+    searched = min(len(candidate.tasks), MAX_TASKS)
+    if searched < candidate.size:
+        into.summary += f", answers of {searched} of {candidate.size} tasks searched"
 
 
 def judge_scoring_tools(candidate: Candidate, into: Judged) -> None:
     """Look for tools that run ``verify`` or ``score``, and for tools with similar names."""
-    scoring = _scoring_code(candidate)
+    if not candidate.tools:
+        into.summary = "no tools"
+        into.not_applicable("scoring tools", "it has no tools")
+        return
+    scoring, untried = _scoring_code(candidate), list[str]()
     for tool in candidate.tools:
         called = None
-        if scoring:
+        if scoring and not candidate.examples(tool, 1):
+            untried.append(tool.name)
+        elif scoring:
             with candidate.episode(candidate.tasks[0] if candidate.tasks else None) as env:
                 called = _called_by(env, tool, candidate, scoring)
         if called is not None:
@@ -66,6 +75,9 @@ def judge_scoring_tools(candidate: Candidate, into: Judged) -> None:
                 'Register it with mode="production" or not at all, if it shows how an episode is scored',
                 tool.name,
             )
+    number = number_of(len(candidate.tools) - len(untried), "tool")
+    into.summary = f"{number} tried" if scoring else f"names of {number} read, because no method of the class scores"
+    into.not_tried("scoring tools", untried, "no arguments could be made")
     into.ok_unless_found("scoring tools")
 
 

@@ -16,6 +16,8 @@ from .judged import Judged, some_of
 OF_SCHEMAS = ("names", "schemas", "descriptions")
 OF_TASKS = ("tasks", "verify")
 
+NO_TOOLS = "it has no tools"
+
 _TYPING = frozenset({"type", "$ref", "anyOf", "oneOf", "allOf", "enum", "const", "properties", "items"})
 """The keywords of which a schema has one if it says a type."""
 
@@ -37,6 +39,9 @@ def judge_contract(candidate: Candidate, into: Judged) -> None:
 def judge_schemas(candidate: Candidate, into: Judged) -> None:
     """Judge the names, schemas and descriptions of the tools."""
     if not candidate.stands(into):
+        return
+    if not candidate.subject.all_tools:
+        into.not_applicable("schemas", NO_TOOLS)
         return
     for check in OF_SCHEMAS:
         find(candidate, check, into)
@@ -73,6 +78,12 @@ def judge_parameters(tools: Iterable[Tool], into: Judged) -> None:
 def find(candidate: Candidate, check: str, into: Judged) -> None:
     """Run a check of the contract kit."""
     finding = candidate.find(check)
+    if check == "calls" and finding.verdict is Verdict.OK and not candidate.subject.all_tools:
+        into.not_applicable(check, NO_TOOLS)
+        return
+    if check == "verify" and finding.verdict is Verdict.OK and not candidate.contract.verified:
+        into.not_applicable(check, "neither the class nor one of its first tasks verifies an end")
+        return
     if finding.verdict is Verdict.WARNING and check == "calls":
         _judge_not_called(candidate, into)
         return
@@ -83,7 +94,9 @@ def find(candidate: Candidate, check: str, into: Judged) -> None:
 
 def _judge_not_called(candidate: Candidate, into: Judged) -> None:
     """Add the tools without a successful call, with arguments generated from their schemas or from oracles."""
-    by_oracles = {call.tool_name for task in candidate.tasks for call in task.oracle or ()}
+    # The part tasks plays oracles.
+    tasks = candidate.tasks if candidate.plays_oracles else ()
+    by_oracles = {call.tool_name for task in tasks for call in task.oracle or ()}
     notes = {name: note for name, note in candidate.contract.not_called.items() if name not in by_oracles}
     if notes:
         first, note = next(iter(notes.items()))

@@ -56,6 +56,12 @@ class Judged:
         """Add something that the author should know."""
         self.findings.append(Finding(check, Verdict.WARNING, problem, where, remedy))
 
+    def not_tried(self, check: str, names: Iterable[str], reason: str) -> None:
+        """Add tools that a check could not try, if there are any, so that they are not taken for judged."""
+        if known := list(dict.fromkeys(names)):
+            remedy = "Call them in the oracle of a task, or give their parameters examples that work"
+            self.warning(check, f"not tried, because {reason}", remedy, some_of(known))
+
     def not_applicable(self, check: str, reason: str) -> None:
         """Add that a check does not apply, with the reason."""
         self.findings.append(Finding(check, Verdict.NOT_APPLICABLE, reason))

@@ -23,6 +23,7 @@ from .candidate import Candidate
 from .interleaved import REMEDY, Script, Session, judge_interleaved
 from .judged import Judged, some_of
 
+OPEN_FILES = "open files"
 SESSIONS = 8
 MAX_CALLS = 20
 """Maximum calls of one session."""
@@ -56,6 +57,7 @@ def judge_load(candidate: Candidate, into: Judged) -> None:
         if not any(finding.check == "isolation" for finding in into.findings):
             candidate.on_check("sessions in turns")
             left_out = judge_interleaved(candidate, into)
+            # Without calls nothing could be compared, and a warning says that no call succeeded.
             if left_out and not into.facts["interleaved"]:
                 into.warning(
                     "time",
@@ -92,10 +94,12 @@ def judge_load(candidate: Candidate, into: Judged) -> None:
                 some_of(sorted(slow)),
             )
         into.ok_unless_found("time")
-    into.summary = (
-        f"{number_of(into.facts['sessions'], 'session')} at once; {said}, "
-        f"a session takes {into.facts['session_kib']} KiB"
+    into.summary = f"{number_of(into.facts['sessions'], 'session')} at once; {said}, " + (
+        f"a session takes {kib} KiB" if (kib := into.facts.get("session_kib")) is not None else "memory not measured"
     )
+    calls = len(alone.script.actions)
+    if into.facts["calls"] < calls:
+        into.summary += f"; {into.facts['calls']} of {calls} calls made at once, and no end"
     if left_out:
         into.summary += f"; {left_out}"
 
@@ -140,7 +144,9 @@ def _at_once(candidate: Candidate, alone: Session, into: Judged) -> tuple[list[S
             for session in sessions:
                 session.call(number)
         into.facts["sessions"] = len(sessions)
-        into.facts["session_kib"] = max(0, _resident() - memory) // len(sessions) // 1024
+        into.facts["calls"] = calls
+        if memory:
+            into.facts["session_kib"] = max(0, _resident() - memory) // len(sessions) // 1024
         if calls == len(alone.script.actions):
             for session in sessions:
                 session.end()
@@ -213,6 +219,8 @@ def _left_behind(before: dict[str, int], temporary: list[str], instances: int, i
         into.not_applicable("close", "one instance at a time cannot be told from what is kept for the next")
         return
     after = _held()
+    if OPEN_FILES not in after:
+        into.not_applicable(OPEN_FILES, "this system has no /proc, which lists them")
     for what, number in after.items():
         more = number - before[what]
         if more >= instances:
@@ -246,7 +254,8 @@ def _held() -> dict[str, int]:
     """Return the open files and the threads of this process; open files only if the system reports them."""
     gc.collect()
     files = Path("/proc/self/fd")
-    return {"open files": len(list(files.iterdir())) if files.is_dir() else 0, "threads": threading.active_count()}
+    listed = {OPEN_FILES: len(list(files.iterdir()))} if files.is_dir() else {}
+    return {**listed, "threads": threading.active_count()}
 
 
 def _resident() -> int:

@@ -53,12 +53,14 @@ def judge_scored_files(candidate: Candidate, into: Judged) -> None:
     if not folders or not writers:
         into.not_applicable(check, "no folder is its world, or no tool writes a file")
         return
+    found: list[str] = []
     for task in candidate.tasks[:MAX_TASKS]:
         try:
             files = _files_at_reset(candidate, task)
         except _OracleFailed as failed:
             into.skipped(check, f"not run: the oracle of {task.id} cannot be played: {failed}")
             return
+        found += files
         for content in CONTENTS if files else ():
             with candidate.instance() as env:
                 played = play(env, task, _overwriting(task, files, content))
@@ -69,7 +71,10 @@ def judge_scored_files(candidate: Candidate, into: Judged) -> None:
             if played.score is not None and reaches(played.score, task.reward_range[1]):
                 into.failed(check, f"{done} scores {played.score:g}, and nothing else was done", _REMEDY, task.id)
                 return
-    into.ok(check)
+    if found:
+        into.ok(check)
+    else:
+        into.not_applicable(check, "the folder has no file at the reset of the first tasks")
 
 
 def _folders(env: MCPEnvironment) -> list[Path]:

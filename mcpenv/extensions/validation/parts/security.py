@@ -13,6 +13,7 @@ from typing import Any
 
 from mcpenv.environment import MCPEnvironment
 from mcpenv.extensions.contract.arguments import arguments_for
+from mcpenv.extensions.validation.tasks.play import failure_of
 from mcpenv.worlds import capture
 from mcpenv_client.types.tools import Tool
 from mcpenv_client.types.values import to_plain
@@ -112,29 +113,42 @@ class _Canary:
 def _judge_reach(candidate: Candidate, into: Judged) -> None:
     """Try parameters for paths, commands, code and addresses with values that lead outside."""
     leading = [(tool, kind, name) for tool in candidate.tools for kind in _ADVICE for name in of_kind(tool, kind)]
-    into.summary = f"{len(leading)} parameters tried that may lead outside"
+    into.summary = "no parameter is a path, a command, code or an address"
     if not leading:
         into.not_applicable("reach", "no tool takes a path, a command, code or an address")
         return
-    canary = _Canary()
+    canary, untried = _Canary(), list[str]()
     try:
         with candidate.episode() as env:
             for tool, kind, name in leading:
-                found = _reached(candidate, env, tool, kind, name, canary)
+                base = arguments_for(tool.input_schema) or next(iter(candidate.examples(tool, 1)), None)
+                if base is None:
+                    untried.append(tool.name)
+                    continue
+                found = _reached(candidate, env, tool, base, kind, name, canary)
                 if found is not None:
                     into.failed("reach", found, _ADVICE[kind], tool.name)
     finally:
         shutil.rmtree(canary.folder, ignore_errors=True)
+    into.summary = f"{len(leading) - len(untried)} parameters tried that may lead outside"
+    into.not_tried("reach", untried, "no arguments could be made")
     into.ok_unless_found("reach")
 
 
 def _reached(
-    candidate: Candidate, env: MCPEnvironment, tool: Tool, kind: Kind, name: str, canary: _Canary
+    candidate: Candidate,
+    env: MCPEnvironment,
+    tool: Tool,
+    base: dict[str, Any],
+    kind: Kind,
+    name: str,
+    canary: _Canary,
 ) -> str | None:
-    """Return the part of the outside that a parameter reached; None if there is none."""
-    base = arguments_for(tool.input_schema) or next(iter(candidate.examples(tool, 1)), None)
-    if base is None:
-        return None
+    """Return the part of the outside that a parameter reached; None if there is none.
+
+    Args:
+        base: arguments of the tool, of which one is replaced.
+    """
     for attack in canary.attacks(kind):
         observation = env.call_tool(tool.name, {**base, name: attack.value})
         done = canary.touched(json.dumps(to_plain(observation, tool.name), default=str), attack.value)
@@ -155,12 +169,16 @@ def _judge_annotations(candidate: Candidate, into: Judged) -> None:
     if not promising:
         into.not_applicable("annotations", "no tool says that it is read-only or idempotent")
         return
+    untried = []
     for tool in promising:
+        succeeded = False
         for arguments in candidate.examples(tool):
             with candidate.episode() as env:
                 states = [_state(env)]
                 for _ in range(2):
-                    if env.call_tool(tool.name, arguments).done:
+                    observation = env.call_tool(tool.name, arguments)
+                    succeeded |= failure_of(observation) is None
+                    if observation.done:
                         break
                     states.append(_state(env))
             if _says(tool, "readOnlyHint") and any(state != states[0] for state in states[1:]):
@@ -179,6 +197,9 @@ def _judge_annotations(candidate: Candidate, into: Judged) -> None:
                     tool.name,
                 )
                 break
+        if not succeeded:
+            untried.append(tool.name)
+    into.not_tried("annotations", untried, "no call of it succeeded")
     into.ok_unless_found("annotations")
 
 

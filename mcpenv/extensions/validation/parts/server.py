@@ -21,7 +21,7 @@ from mcpenv_client.connection.addresses import is_loopback
 from mcpenv_client.types.tools import Tool
 
 from .cheats import is_like_scoring
-from .contract import judge_parameters
+from .contract import NO_TOOLS, judge_parameters
 from .judged import Judged, some_of
 from .part import PARTS, Part
 
@@ -77,12 +77,14 @@ class ServerUnderTest:
     Attributes:
         base_url: its root.
         mcp_url: its MCP endpoint.
+        authorization: the headers with the token; empty for an anonymous agent.
     """
 
     def __init__(self, url: str, token: str | None) -> None:
         self.base_url, self.mcp_url = base_url(url), mcp_url(url)
         self._url = url
         self._bearer = Bearer(token)
+        self.authorization = {} if token is None else {"Authorization": f"Bearer {token}"}
 
     @property
     def is_local(self) -> bool:
@@ -145,6 +147,9 @@ async def _judge_probes(server: ServerUnderTest, into: Judged) -> None:
 def judge_schemas(server: ServerUnderTest, into: Judged) -> None:
     """Judge schemas and descriptions of the listed tools."""
     tools = asyncio.run(server.tools())
+    if not tools:
+        into.not_applicable("schemas", NO_TOOLS)
+        return
     for tool in tools:
         fault = schema_fault(tool)
         if fault is not None:
@@ -160,7 +165,10 @@ def judge_schemas(server: ServerUnderTest, into: Judged) -> None:
 def judge_cheats(server: ServerUnderTest, into: Judged) -> None:
     """Judge if an agent can reach the control plane, and so rewards and other episodes, or a tool that scores."""
     asyncio.run(_judge_control(server, into))
-    for tool in asyncio.run(server.tools()):
+    tools = asyncio.run(server.tools())
+    if not tools:
+        into.not_applicable("scoring tools", NO_TOOLS)
+    for tool in tools:
         if is_like_scoring(tool.name):
             into.warning(
                 "scoring tools",
@@ -177,6 +185,11 @@ async def _judge_control(server: ServerUnderTest, into: Judged) -> None:
     async with server.http() as http:
         answers = {path: (await http.get(path)).status_code for path in _CONTROL}
     reached = [path for path, status in answers.items() if status == httpx.codes.OK]
+    refused = (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN, httpx.codes.NOT_FOUND)
+    unclear = [f"{path} answers {status}" for path, status in answers.items() if status not in (200, *refused)]
+    if unclear:
+        problem = f"it is not known if it needs a token: {some_of(unclear)}"
+        into.warning("control plane", problem, "See the server's log, and validate it again", server.base_url)
     if reached:
         problem = f"{some_of(reached)} answer without a token: an agent can read rewards and reset episodes"
         remedy = "Start it with --control-token-file, or put the control plane elsewhere with --control-port"
@@ -188,7 +201,7 @@ async def _judge_control(server: ServerUnderTest, into: Judged) -> None:
 
 def judge_load(server: ServerUnderTest, into: Judged) -> None:
     """Measure concurrent agents that list tools and call one tool annotated as read-only."""
-    seconds, called, failures = asyncio.run(_at_once(server))
+    seconds, called, wrong, failures = asyncio.run(_at_once(server))
     seconds.sort()
     p50, p95 = statistics.median(seconds), seconds[math.ceil(0.95 * len(seconds)) - 1]
     into.facts.update(
@@ -205,6 +218,12 @@ def judge_load(server: ServerUnderTest, into: Judged) -> None:
             "See the server's log; raise max_sessions if it has too few",
         )
     into.ok_unless_found("requests")
+    if called is None:
+        into.not_applicable("calls", "no tool says that it is read-only (readOnlyHint), so that none was called")
+    elif wrong:
+        into.not_tried("calls", [called], f"{wrong} of its calls answered an error")
+    else:
+        into.ok("calls")
     if p95 > SLOW_S:
         into.warning("time", f"one request in twenty takes more than {SLOW_S:g} s", "Serve it with more --workers")
     into.ok_unless_found("time")
@@ -212,8 +231,8 @@ def judge_load(server: ServerUnderTest, into: Judged) -> None:
     into.summary = f"{AGENTS} agents at once, {len(seconds)} {what}: {p50 * 1e3:.1f} ms (p95 {p95 * 1e3:.1f} ms)"
 
 
-async def _at_once(server: ServerUnderTest) -> tuple[list[float], str | None, list[str]]:
-    """Return the seconds of each request, the called tool, and the errors of agents."""
+async def _at_once(server: ServerUnderTest) -> tuple[list[float], str | None, int, list[str]]:
+    """Return the seconds of each request, the called tool, the number of its errors, and the errors of agents."""
     harmless: tuple[str, dict[str, Any]] | None = None
     for tool in await server.tools():
         arguments = arguments_for(tool.input_schema) if (tool.annotations or {}).get("readOnlyHint") else None
@@ -221,13 +240,15 @@ async def _at_once(server: ServerUnderTest) -> tuple[list[float], str | None, li
             harmless = tool.name, arguments
             break
     seconds: list[float] = []
+    wrong = 0
 
     async def agent() -> None:
+        nonlocal wrong
         async with server.connect("auto") as client:
             for number in range(REQUESTS):
                 began = time.perf_counter()
                 if harmless is not None and number % 2:
-                    await client.call_tool(*harmless, raise_on_error=False)
+                    wrong += (await client.call_tool(*harmless, raise_on_error=False)).is_error
                 else:
                     await client.list_tools()
                 seconds.append(time.perf_counter() - began)
@@ -237,13 +258,15 @@ async def _at_once(server: ServerUnderTest) -> tuple[list[float], str | None, li
     for each in failures:
         if not isinstance(each, Exception) or not seconds:
             raise each
-    return seconds, None if harmless is None else harmless[0], [str(each) for each in failures]
+    return seconds, None if harmless is None else harmless[0], wrong, [str(each) for each in failures]
 
 
 def judge_security(server: ServerUnderTest, into: Judged) -> None:
     """Judge access from web pages of other origins, and the ports open to other machines."""
     asyncio.run(_judge_headers(server, into))
-    if not server.is_local and server.base_url.startswith("http://"):
+    if server.is_local:
+        into.not_applicable("transport", "only this machine reaches it at this address")
+    elif server.base_url.startswith("http://"):
         into.warning(
             "transport",
             "other machines reach it without TLS, so that tokens cross the network in clear text",
@@ -252,7 +275,6 @@ def judge_security(server: ServerUnderTest, into: Judged) -> None:
         )
     into.ok_unless_found("transport")
     into.not_applicable("reach", NEEDS_CODE)
-    into.summary = "Host and Origin tried"
 
 
 async def _judge_headers(server: ServerUnderTest, into: Judged) -> None:
@@ -266,7 +288,14 @@ async def _judge_headers(server: ServerUnderTest, into: Judged) -> None:
             "clientInfo": {"name": "mcpenv validate", "version": "1"},
         },
     }
-    accepts = {"Accept": "application/json, text/event-stream"}
+    accepts = {"Accept": "application/json, text/event-stream", **server.authorization}
+    async with server.http() as http:
+        own = await http.post(server.mcp_url, json=opening, headers=accepts)
+    if not own.is_success:
+        into.skipped("Host", f"not tried: a request with the server's own Host answers {own.status_code}")
+        into.skipped("Origin", f"not tried: a request without an Origin answers {own.status_code}")
+        return
+    into.summary = "Host and Origin tried"
     for name, value, remedy in (
         ("Host", _STRANGER, "Refuse hosts that are not the server's own (421), as mcpenv run does"),
         ("Origin", f"https://{_STRANGER}", "Refuse origins that are not the server's own (403), as mcpenv run does"),
