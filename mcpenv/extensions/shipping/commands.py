@@ -18,6 +18,8 @@ FORK = Command(help="Copy the environment of a Space.", run="mcpenv.extensions.s
 DEPLOY = Command(help="Write manifests for a cluster.", order=18)
 K8S = Command(help="Write manifests for Kubernetes.", run="mcpenv.extensions.shipping.deploy:k8s")
 
+UP = Command(help="Serve an environment on kind, GKE or EKS.", run="mcpenv.extensions.shipping.up:up", order=19)
+
 OLD_PUSH = replace(PUSH, moved="share push")
 
 OLD_FORK = replace(FORK, moved="share fork")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -16,6 +17,7 @@ from pathlib import Path
 import pytest
 from podman_engine import BASE, build_options, import_base, podman, podman_service, podman_settings, registry
 
+from mcpenv.extensions.shipping.cluster.smoke import Smoke, smoke_episode
 from mcpenv.extensions.shipping.hub.space import SpaceName, stage_space
 from mcpenv.extensions.shipping.image.files import files_of
 from mcpenv.extensions.shipping.image.local_wheels import wheels_of
@@ -132,6 +134,16 @@ def test_a_changed_word_of_the_code_makes_and_pushes_one_small_layer(built: Buil
     podman("image", "rm", tag)
     assert before[:-1] == after[:-1] and before[-1] != after[-1]
     assert pushed[1] > 50 * 2**20 and pushed[2] - pushed[1] < 50_000
+
+
+def test_the_image_plays_a_smoke_episode(engine: None) -> None:
+    async def played() -> Smoke:
+        async with DockerProvider(TAG).instance() as instance:
+            token = instance.headers["Authorization"].removeprefix("Bearer ")
+            return await asyncio.to_thread(smoke_episode, instance.url, token)
+
+    smoke = PORTAL.call(played)
+    assert (smoke.environment, smoke.reward) == ("corner_shop", 1.0) and smoke.task and smoke.calls > 0
 
 
 def test_an_image_says_what_it_is_and_what_is_in_it(built: Built) -> None:
