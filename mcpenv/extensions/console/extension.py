@@ -16,6 +16,7 @@ from . import MODELS
 from .console_cookie import ConsoleCookie
 from .files import ConsoleFiles
 from .play_sessions import PlaySessions
+from .same_as_code import SameAsCode
 from .sign_in import SignIn
 
 
@@ -28,6 +29,7 @@ class Console(Extension):
         self._files = ConsoleFiles(server.config.frame_ancestors)
         self._sign_in = SignIn(server, self._cookie)
         self._sessions = PlaySessions(server)
+        self._code = SameAsCode(server)
         self._models: list[str] = []
         self._moves: list[ServerRoute] = []
         if os.environ.get(MODELS):
@@ -48,6 +50,7 @@ class Console(Extension):
             ServerRoute("/console/api/sign-in", sign_in.sign_in, Access.GUARDED, ("POST",)),
             ServerRoute("/console/api/sign-out", sign_in.sign_out, Access.GUARDED, ("POST",)),
             ServerRoute("/console/api/sessions", self._sessions.open, Access.CONTROLLED, ("POST",)),
+            ServerRoute("/console/api/code", self._code.code, Access.CONTROLLED, ("POST",)),
             ServerRoute("/console/api/models", self.models, Access.CONTROLLED),
             *self._moves,
             ServerRoute("/sessions/{session_id:path}/running", self._sessions.running, Access.CONTROLLED),

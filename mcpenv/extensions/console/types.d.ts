@@ -235,7 +235,45 @@ interface Call {
   name: string;
   arguments: Record<string, unknown>;
   own?: boolean;
+  /** Who makes it, for the record; the person who plays if it is not there. */
+  by?: string;
 }
+
+/** What a model says next, as `/sessions/ID/moves` answers. */
+interface Move {
+  text: string;
+  calls: Call[];
+  problem: string | null;
+}
+
+type CallMaker = (id: string, call: Call, holder?: string) => Promise<Observed>;
+
+type Mover = (id: string, model: string, signal: AbortSignal) => Promise<Move>;
+
+/** Lets a model call until it stops, `make` returns false, or it has made `most` calls. Returns why it has ended; empty if `make` has. */
+type ModelPlayer = (
+  id: string,
+  model: string,
+  most: number,
+  signal: AbortSignal,
+  make: (call: Call) => Promise<boolean>,
+) => Promise<string>;
+
+type Sayer = (place: HTMLElement, signal: AbortSignal, work: Promise<string>) => Promise<string | null>;
+
+/** Does something with a model, and returns what to say of it. */
+type ModelWork = (session: import("./static/socket.js").Session, signal: AbortSignal) => Promise<string>;
+
+/** The page Play as the card of models needs it. `recorded`: the server keeps a record. */
+interface Playing {
+  session: import("./static/socket.js").Session | null;
+  over: boolean;
+  call: (call: Call) => Promise<boolean>;
+  propose: (call: Call) => void;
+  end: () => Promise<boolean>;
+}
+
+type ModelCard = (play: Playing, names: string[], recorded: boolean) => HTMLElement;
 
 /** The card of a tool in Play. */
 interface ToolCard {
@@ -290,7 +328,6 @@ interface Waiting {
   resolve: (data: any) => void;
   reject: (error: Error) => void;
   text: string;
-  type: string;
 }
 
 /** An episode that is to be played again: its reset, and its calls with what each returned, if that is known. */
@@ -299,9 +336,6 @@ interface Replay {
   calls: (Call & { expected?: unknown })[];
 }
 
-/** Writes the program that begins an episode of the server at `base` and makes its calls. A server that is `guarded` wants a token. */
-type ProgramWriter = (base: string, reset: Plain, calls: Call[], guarded: boolean) => string;
-
 /** A value of a step, or of the reset (0). */
 interface Earlier {
   number: number;
@@ -309,7 +343,7 @@ interface Earlier {
 }
 
 /** Makes the card of one call of a history. A server that is `guarded` wants a token. */
-type PlayedCardMaker = (history: Played[], index: number, reset: Plain, guarded: boolean) => HTMLElement;
+type PlayedCardMaker = (history: Played[], index: number, reset: Plain) => HTMLElement;
 
 /** Reads the reset and at most `count` calls of a recorded episode. */
 type CallsReader = (id: string, count: number, signal: AbortSignal) => Promise<Replay>;
@@ -789,12 +823,6 @@ type Unanswered = (error: unknown, signal?: AbortSignal) => never;
 
 type RefusalReader = (path: string, response: Response) => Promise<Error>;
 
-/** Returns the configuration of an MCP client. */
-type Config = (name: string, url: string) => object;
-
-/** Returns a value as a text. */
-type Writer = (value: unknown) => string;
-
 /** Returns the changes from one JSON value to another, in the order of the later one. Arrays are compared by index. */
 type Differ = (before: unknown, after: unknown, path?: string) => Change[];
 
@@ -972,7 +1000,7 @@ type RowShower = (index: number, block: ScrollLogicalPosition) => HTMLElement | 
 type RunningCard = (
   place: HTMLElement,
   name: string,
-  session: { id: string; cancel: () => Promise<boolean> },
+  id: string,
   signal: AbortSignal,
 ) => Promise<void>;
 
@@ -1043,7 +1071,7 @@ type CallTeller = (call: Call, result: Result) => void;
 type Notifier = (name: string, params: unknown) => void;
 
 /** Asks something of the session, and says why if it is not done. */
-type Orderer = (what: string, options: AskOptions) => Promise<void>;
+type Orderer = (work: () => Promise<unknown>) => Promise<void>;
 
 type EpisodeBeginner = (episode: string, trajectory: Trajectory) => void;
 

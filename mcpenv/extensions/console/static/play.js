@@ -1,7 +1,7 @@
 /** The page that plays an episode in a session of the visitor's own. */
 
 import { ApiError, BASE, ask } from "./api.js";
-import { actionOf, mcpConfig } from "./calls.js";
+import { actionOf, callBy } from "./calls.js";
 import { changes } from "./changes.js";
 import { jsonOf } from "./content.js";
 import { alertOf, button, cardOf, copyButton, el, fill, listOf, messageOf, muted, notify, refill, region } from "./dom.js";
@@ -9,6 +9,7 @@ import { evidenceOf } from "./evidence.js";
 import { countText, endText, listText, numberText, returnText } from "./format.js";
 import * as keeping from "./kept.js";
 import { written } from "./numbers.js";
+import { modelCard } from "./models.js";
 import { playedCard, stepOf } from "./played.js";
 import { recordedCalls } from "./record.js";
 import { showRunning } from "./running.js";
@@ -46,9 +47,9 @@ function drop() {
 export async function page({ root, query, session }, signal) {
 	let record = query.get("record");
 	if (!kept) {
-		const [metadata, schema] = await Promise.all([ask("metadata", { signal }), ask("schema", { signal })]);
+		const [metadata, schema, { models }] = await Promise.all(["metadata", "schema", "console/api/models"].map((path) => ask(path, { signal })));
 		if (signal.aborted) return;
-		kept = new Play(metadata, schema, session.needs_token);
+		kept = new Play(metadata, schema, models, session.records);
 		const before = keeping.load();
 		if (before && before.name === metadata.name) {
 			if (record && replaceable(before)) kept.joined(before.id).close();
@@ -118,10 +119,13 @@ class Play {
 		this.#timer = setTimeout(() => this.keep(), 300);
 	};
 
-	/** @param {any} metadata @param {any} schema @param {boolean} guarded */
-	constructor(metadata, schema, guarded) {
+	/** A call that a model proposes, which the form has. @type {Call | null} */
+	proposed = null;
+
+	/** @param {any} metadata @param {any} schema @param {string[]} models @param {boolean} recorded */
+	constructor(metadata, schema, models, recorded) {
 		const { signal } = this.#ended;
-		this.guarded = guarded;
+		this.models = models.length ? modelCard(this, models, recorded) : null;
 		this.name = metadata.name;
 		this.actions = ownActions(schema.action ?? {});
 		this.signal = signal;
@@ -148,7 +152,7 @@ class Play {
 		const [lead = "", ...more] = String(metadata.description ?? "").split("\n\n");
 		this.element = el("div", el("h1", "Play ", el("code", metadata.name)), muted(lead),
 			more.length > 0 && el("details.card", el("summary", ABOUT), region("pre.prose", ABOUT, more.join("\n\n"))),
-			this.lost, this.fold, this.prompt, this.status, this.agent, this.hint, this.board);
+			this.lost, this.fold, this.prompt, this.status, this.agent, this.models, this.hint, this.board);
 		this.form.addEventListener("input", this.#keep);
 		this.form.addEventListener("change", this.#keep);
 		// A call ends with its socket. Everything else is there again after a reload.
@@ -298,6 +302,7 @@ class Play {
 	showBegun(answer) {
 		this.hint.hidden = true;
 		this.board.hidden = false;
+		if (this.models) this.models.hidden = false;
 		const { metadata = {}, ...observation } = answer.observation;
 		const { prompt = answer.metadata?.prompt, ...more } = metadata;
 		fill(this.prompt, typeof prompt === "string" && prompt);
@@ -324,8 +329,8 @@ class Play {
 				this.pending = call;
 				this.list.used(call.name);
 				this.keep();
-				void showRunning(this.running, call.name, session, running.signal);
-				const answer = await session.ask("step", actionOf(call));
+				void showRunning(this.running, call.name, session.id, running.signal);
+				const answer = await (call.by ? callBy(session.id, call) : session.ask("step", actionOf(call)));
 				const took = (performance.now() - started) / 1000;
 				const before = this.state;
 				this.snapshots.push(snapshot);
@@ -410,7 +415,7 @@ class Play {
 	}
 
 	end() {
-		void this.alone("ending the episode", async (session) => {
+		return this.alone("ending the episode", async (session) => {
 			const answer = await session.ask("end", {});
 			this.showEpisode({ ...answer, done: true });
 			this.show("The episode is over", evidenceOf(await session.ask("trajectory")), jsonOf(answer.info ?? {}));
@@ -463,13 +468,21 @@ class Play {
 		if (chosen && matchMedia("(max-width: 40rem)").matches) this.form.scrollIntoView({ block: "start" });
 	}
 
+	/** Put the call that a model proposes into the form. @param {Call} call */
+	propose(call) {
+		this.select(call.name, call.arguments, true);
+		this.proposed = call;
+	}
+
 	/** @param {Tool} tool */
 	cardOf(tool) {
 		const schema = written(tool.input_schema) ?? "";
 		const known = this.cards.get(tool.name);
 		if (known?.schema === schema) return known.card;
 		const card = toolCard(tool, async (value) => {
-			await this.call({ name: tool.name, arguments: value, own: tool.own });
+			const { proposed } = this;
+			const by = proposed?.name !== tool.name ? undefined : changes(proposed.arguments, value).length ? "person" : proposed.by;
+			if (await this.call({ name: tool.name, arguments: value, own: tool.own, by })) this.proposed = null;
 		});
 		const draft = this.drafts[tool.name];
 		if (draft && !known) card.write(draft.value, draft.json);
@@ -503,7 +516,7 @@ class Play {
 		this.mcpUrl = url;
 		this.agent.hidden = false;
 		fill(this.agent, el("summary", "Let an MCP agent play this episode"),
-			el("p", el("code", url), " ", copyButton(url, "the MCP address")), jsonOf(mcpConfig(this.name, url)));
+			el("p", el("code", url), " ", copyButton(url, "the MCP address")), jsonOf({ mcpServers: { [this.name]: { type: "http", url } } }));
 	}
 
 	/** @param {string | null} html */
@@ -528,14 +541,14 @@ class Play {
 
 	/** @param {number} index */
 	showPlayed(index) {
-		fill(this.result, playedCard(this.history, index, this.reset, this.guarded));
+		fill(this.result, playedCard(this.history, index, this.reset));
 		this.result.querySelector("h2")?.scrollIntoView({ block: "nearest" });
 	}
 
 	showHistory() {
 		refill(this.past, ...this.history.map(({ call, answer: { reward } }, index) => {
 			const named = (/** @type {string} */ what) => ({ class: "quiet", "aria-label": `${what}: step ${index + 1}, ${call.name}` });
-			return el("li", button(`${index + 1}. ${call.name}${reward === null ? "" : `: ${numberText(reward)}`}`, () => this.showPlayed(index)),
+			return el("li", button(`${index + 1}. ${call.name}${call.by ? ` by ${call.by}` : ""}${reward === null ? "" : `: ${numberText(reward)}`}`, () => this.showPlayed(index)),
 				button("Call again", () => this.call(call), { ...named("Call again"), disabled: this.over }),
 				button("Edit", () => this.select(call.name, call.arguments), named("Edit")));
 		}), !this.history.length && el("li.muted", "No calls so far."));

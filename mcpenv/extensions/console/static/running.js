@@ -1,6 +1,7 @@
 /** The card of a call that runs: since when, its progress and its log so far, and a button that cancels it. */
 
 import { ApiError, ask } from "./api.js";
+import { cancelCall } from "./calls.js";
 import { button, el, fill, region, tell } from "./dom.js";
 import { durationText } from "./format.js";
 import { after } from "./frame.js";
@@ -9,7 +10,7 @@ import { after } from "./frame.js";
 const EVERY = 500;
 
 /** @type {RunningCard} */
-export async function showRunning(place, name, session, signal) {
+export async function showRunning(place, name, id, signal) {
 	const began = performance.now();
 	const clock = el("strong", { role: "timer" });
 	const bar = el("progress", { "aria-label": `Progress of ${name}`, hidden: true });
@@ -19,7 +20,7 @@ export async function showRunning(place, name, session, signal) {
 	const tick = () => tell(clock, durationText((performance.now() - began) / 1000));
 	const cancel = button("Cancel the call", async () => {
 		cancel.disabled = true;
-		await session.cancel().catch(() => false);
+		await cancelCall(id).catch(() => false);
 	}, { class: "primary" });
 	fill(place, el("div.bar", el("span", "Running ", el("code", name)), clock, bar, said, el("div.bar.end", cancel)), log);
 	place.hidden = false;
@@ -33,7 +34,7 @@ export async function showRunning(place, name, session, signal) {
 	for (await after(EVERY, signal); !signal.aborted; await after(EVERY, signal)) {
 		try {
 			/** @type {{logs: Step["logs"]}} */
-			const { logs } = await ask(`sessions/${session.id}/running`, { signal });
+			const { logs } = await ask(`sessions/${id}/running`, { signal });
 			const progress = [...logs].reverse().find((each) => each.progress !== null);
 			const lines = logs.filter((each) => each.level !== "progress");
 			bar.hidden = !progress;

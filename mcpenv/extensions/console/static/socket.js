@@ -21,9 +21,10 @@ export class Session {
 	#socket = null;
 	closed = false;
 
-	/** @param {string} id @param {(error: ApiError) => void} onLost called once if it ends before `close` */
-	constructor(id, onLost) {
+	/** @param {string} id @param {(error: ApiError) => void} onLost called once if it ends before `close` @param {string} agent the player, for the record */
+	constructor(id, onLost, agent = "console") {
 		this.id = id;
+		this.agent = agent;
 		this.onLost = onLost;
 	}
 
@@ -42,16 +43,10 @@ export class Session {
 		const request_id = `${this.#prefix}-${this.#count += 1}`;
 		return new Promise((resolve, reject) => {
 			const text = written({ type, request_id, ...(data === undefined ? {} : { data }) }) ?? "";
-			this.#waiting.set(request_id, { resolve, reject, text, type });
+			this.#waiting.set(request_id, { resolve, reject, text });
 			if (this.#socket?.readyState === WebSocket.OPEN) this.#socket.send(text);
 			else if (!this.#socket) this.#connect();
 		});
-	}
-
-	/** Cancel the call that runs, whose answer is then an error. @returns {Promise<boolean>} false if none ran */
-	async cancel() {
-		const [request_id] = [...this.#waiting].find(([, { type }]) => type === "step") ?? [];
-		return request_id !== undefined && (await this.ask("cancel", { request_id })).cancelled;
 	}
 
 	/** Let go of the session: others may need its place, and otherwise the next frame joins it again. */
@@ -75,7 +70,7 @@ export class Session {
 
 	/** Join the session by a new socket, and send what has no answer yet. What has run is not run again. */
 	#connect(attempt = 0) {
-		const url = address("ws", { agent: "console", session_id: this.id });
+		const url = address("ws", { agent: this.agent, session_id: this.id });
 		url.protocol = url.protocol === "https:" ? "wss:" : "ws:";
 		const socket = this.#socket = new WebSocket(url, ["mcpenv"]);
 		socket.onopen = () => {

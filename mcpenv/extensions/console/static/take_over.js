@@ -1,8 +1,8 @@
 /** How a person takes the episode of an agent over in Live, calls its tools, and hands it back. */
 
-import { ApiError, ask } from "./api.js";
-import { actionOf } from "./calls.js";
-import { alertOf, button, el, fill, messageOf, notify, region, tell } from "./dom.js";
+import { ask } from "./api.js";
+import { callBy, cancelCall } from "./calls.js";
+import { button, el, fill, notify, region, tell } from "./dom.js";
 import { raterName } from "./review.js";
 import { showRunning } from "./running.js";
 import { toolCard } from "./tool.js";
@@ -16,55 +16,48 @@ export class TakeOver {
 	#tools = [];
 	#mine = false;
 
-	/** @param {string} path @param {AbortSignal} signal */
-	constructor(path, signal) {
-		this.path = path;
-		this.signal = signal;
-		this.problem = alertOf();
+	/** @param {string} id @param {Orderer} order */
+	constructor(id, order) {
+		this.id = id;
+		this.order = order;
 		this.holder = el("p.warn", { role: "status" });
 		this.button = button("Take over", () => this.#ask(this.#mine ? "DELETE" : "POST"));
-		this.cancel = button("Cancel the call", () => this.#cancel());
+		this.cancel = button("Cancel the call", () => order(async () => {
+			if (!await cancelCall(id)) notify("No call runs.");
+		}));
 		this.list = new ToolList((name) => this.#select(name));
-		this.form = el("div.pane", { role: "region", "aria-label": "Form of the tool" });
+		this.form = el("div.pane");
 		this.running = el("section.card", { "aria-label": "Running", hidden: true });
 		this.board = el("div.columns", { hidden: true }, region("div.pane.card.prose", "Tools", this.list.search, this.list.list), this.form, this.running);
 	}
 
-	/** Show who has the session, and renew it if this page has. @returns {Promise<Holding>} */
+	/** Show who has the session, and renew it if this page has. */
 	async look() {
-		const told = await ask(`${this.path}/holder`, { method: "PUT", body: { holder: HOLDER }, signal: this.signal });
-		this.#show(told);
+		const told = await this.#told("PUT");
 		if (this.#mine && !this.#tools.length) await this.#ask("POST");
 		return told;
 	}
 
-	/** @param {"POST" | "DELETE"} method */
-	async #ask(method) {
-		await this.#try(async () => {
-			const told = await ask(`${this.path}/holder`, { method, body: { holder: HOLDER, by: `person ${raterName()}`.trim() } });
-			this.#tools = told.tools ?? [];
-			this.#show(told);
-			this.#select("");
-		});
-	}
-
-	async #cancel() {
-		await this.#try(async () => {
-			if (!(await this.#cancelled())) notify("No call runs.");
-		});
-	}
-
-	#cancelled = async () => (await ask(`${this.path}/cancel`, { method: "POST", body: {} })).cancelled;
-
-	/** @param {Holding} told */
-	#show({ held, busy }) {
+	/** @param {string} method @returns {Promise<Holding>} */
+	async #told(method) {
+		/** @type {Holding} */
+		const told = await ask(`sessions/${this.id}/holder`, { method, body: { holder: HOLDER, by: `person ${raterName()}`.trim() } });
+		const { held, tools, busy } = told;
+		if (tools) this.#tools = tools;
 		this.#mine = held?.mine ?? false;
 		this.board.hidden = !this.#mine;
 		this.cancel.disabled = !busy;
 		tell(this.button, this.#mine ? "Hand back" : "Take over");
 		tell(this.holder, !held ? "" : !held.mine ? `Taken over by ${held.by}.`
 			: held.begun ? "You have this episode. The calls of its agent wait." : "A call of the agent still runs. The episode is yours when it is over, or cancelled.");
+		return told;
 	}
+
+	/** @param {string} method */
+	#ask = (method) => this.order(async () => {
+		await this.#told(method);
+		this.#select("");
+	});
 
 	/** @param {string} name */
 	#select(name) {
@@ -76,19 +69,8 @@ export class TakeOver {
 	/** @param {Call} call */
 	async #call(call) {
 		const running = new AbortController();
-		void showRunning(this.running, call.name, { id: this.path.slice(9), cancel: this.#cancelled }, running.signal);
-		await this.#try(() => ask(`${this.path}/calls`, { method: "POST", body: { holder: HOLDER, action: actionOf(call) } }));
+		void showRunning(this.running, call.name, this.id, running.signal);
+		await this.order(() => callBy(this.id, call, HOLDER));
 		running.abort();
-	}
-
-	/** @param {() => Promise<void>} work */
-	async #try(work) {
-		fill(this.problem);
-		try {
-			await work();
-		} catch (error) {
-			if (!(error instanceof ApiError)) throw error;
-			fill(this.problem, messageOf(error));
-		}
 	}
 }

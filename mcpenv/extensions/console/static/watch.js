@@ -40,7 +40,7 @@ export class Watcher {
 		this.charts = new Charts(false);
 		this.pause = button("Pause", () => this.#pause(), { hidden: true });
 		this.cancel = button("Cancel the session", () => this.#cancel());
-		this.acting = new TakeOver(this.path, signal);
+		this.acting = new TakeOver(encodeURIComponent(id), (work) => this.#order(work));
 		this.steps = new StepList("", signal);
 		this.newest = button("Follow the newest step", () => {
 			this.newest.hidden = true;
@@ -49,7 +49,7 @@ export class Watcher {
 		fill(root, el("h1", "Session ", el("code", id)), el("p", link("#/live", "All sessions")),
 			el("section.card.watched.bar", { "aria-label": "Episode" }, this.connection, this.facts, this.acting.holder,
 				el("div.bar.end", this.acting.button, this.acting.cancel, this.pause, this.cancel)),
-			this.verification, this.charts.element, finder(this.steps, signal), this.steps.element, this.acting.problem, this.acting.board, this.newest);
+			this.verification, this.charts.element, finder(this.steps, signal), this.steps.element, this.acting.board, this.newest);
 		this.draw = onceAFrame(() => this.#draw(), signal);
 		addEventListener("scroll", () => this.#noticeScroll(), { signal, passive: true });
 		// A row that gets its contents later makes the page longer.
@@ -66,18 +66,18 @@ export class Watcher {
 	}
 
 	async #cancel() {
-		if (confirm("End this session? Its agent loses it.")) await this.#order("", { method: "DELETE" });
+		if (confirm("End this session? Its agent loses it.")) await this.#order(() => ask(this.path, { method: "DELETE" }));
 	}
 
 	async #pause() {
-		await this.#order(this.#paused ? "/resume" : "/pause", { method: "POST", body: {} });
+		await this.#order(() => ask(`${this.path}/${this.#paused ? "resume" : "pause"}`, { method: "POST", body: {} }));
 		await this.#lookAtPause();
 	}
 
 	/** @type {Orderer} */
-	async #order(what, options) {
+	async #order(work) {
 		try {
-			await ask(this.path + what, { ...options, signal: this.signal });
+			await work();
 		} catch (error) {
 			if (!this.signal.aborted) this.#say(`Not done: ${messageOf(error)}`);
 		}
