@@ -16,7 +16,7 @@ from . import MODELS
 from .console_cookie import ConsoleCookie
 from .files import ConsoleFiles
 from .play_sessions import PlaySessions
-from .same_as_code import SameAsCode
+from .played_calls import PlayedCalls
 from .sign_in import SignIn
 
 
@@ -29,7 +29,7 @@ class Console(Extension):
         self._files = ConsoleFiles(server.config.frame_ancestors)
         self._sign_in = SignIn(server, self._cookie)
         self._sessions = PlaySessions(server)
-        self._code = SameAsCode(server)
+        self._calls = PlayedCalls(server)
         self._models: list[str] = []
         self._moves: list[ServerRoute] = []
         if os.environ.get(MODELS):
@@ -50,8 +50,9 @@ class Console(Extension):
             ServerRoute("/console/api/sign-in", sign_in.sign_in, Access.GUARDED, ("POST",)),
             ServerRoute("/console/api/sign-out", sign_in.sign_out, Access.GUARDED, ("POST",)),
             ServerRoute("/console/api/sessions", self._sessions.open, Access.CONTROLLED, ("POST",)),
-            ServerRoute("/console/api/code", self._code.code, Access.CONTROLLED, ("POST",)),
-            ServerRoute("/console/api/models", self.models, Access.CONTROLLED),
+            ServerRoute("/console/api/code", self._calls.code, Access.CONTROLLED, ("POST",)),
+            ServerRoute("/console/api/task", self._calls.task, Access.CONTROLLED, ("POST",)),
+            ServerRoute("/console/api/play", self.play, Access.CONTROLLED),
             *self._moves,
             ServerRoute("/sessions/{session_id:path}/running", self._sessions.running, Access.CONTROLLED),
             ServerRoute("/console/{path:path}", files.file, Access.GUARDED),
@@ -61,9 +62,9 @@ class Console(Extension):
         """Return True for a request with the cookie of a signed-in browser."""
         return self._cookie is not None and self._cookie.expiry_of(scope) is not None
 
-    async def models(self, request: Request) -> Response:
-        """Answer the names of the models that the page Play may ask."""
-        return plain_json({"models": self._models})
+    async def play(self, request: Request) -> Response:
+        """Answer what the page Play offers: the names of ``models``, and what `PlayedCalls.offered` returns."""
+        return plain_json({"models": self._models, **self._calls.offered()})
 
     async def stop(self) -> None:
         """Stop the checks of the sessions of the page Play."""

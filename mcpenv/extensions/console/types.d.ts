@@ -313,15 +313,8 @@ interface Kept {
   open: string;
 }
 
-/** An episode, its calls with their answers, and its prompt. */
-interface PlayedEpisode {
-  trajectory: { seed: number | null; options: Plain; task: { reward_range?: number[]; limits?: Plain } | null };
-  history: Played[];
-  prompt: string;
-}
-
 /** Makes the card that saves an episode. `onWritten` gets a sentence once a file was written. */
-type SaveCardMaker = (read: () => Promise<PlayedEpisode>, onWritten: (text: string) => void) => HTMLElement;
+type SaveCardMaker = (read: () => { id: string; prompt: string }, onWritten: (text: string) => void) => HTMLElement;
 
 /** A frame without an answer yet. */
 interface Waiting {
@@ -967,9 +960,6 @@ type ToolSelector = (name: string, values?: Plain, chosen?: boolean) => void;
 /** Makes a call for the view; null if it was not made. */
 type ViewCaller = (call: Call) => Promise<Result | null>;
 
-/** Returns the environment's own actions as tools are described, from the schema of all actions. */
-type ActionsReader = (schema: Schema) => Tool[];
-
 /** Returns the step that an answer tells of. */
 type PlayedStep = (played: Played, number: number) => Step;
 
@@ -1004,14 +994,8 @@ type RunningCard = (
   signal: AbortSignal,
 ) => Promise<void>;
 
-/** Returns a task without its id. */
-type TaskMaker = (kind: string, played: PlayedEpisode, prompt: string, expected: string) => Plain;
-
 /** Returns the members of a union, null too; none if the resolved schema is no union. */
 type MembersReader = (schema: Schema, root: Schema) => Schema[];
-
-/** Returns the schema of an object without some of its properties. */
-type SchemaCutter = (schema: Schema, names: string[]) => Schema;
 
 type ReferenceReader = (reference: string, root: Schema) => Schema;
 

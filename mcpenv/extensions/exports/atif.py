@@ -92,6 +92,7 @@ def _result(answer: Message, step: StepRecord | None) -> dict[str, Any]:
         result["extra"] = _given(
             {
                 "step": step.call.step,
+                "caller": step.call.principal,
                 "reward": None if reward is None else reward.value,
                 "reward_components": None if reward is None else reward.components or None,
                 "error_type": None if error is None else error.error_type.value,

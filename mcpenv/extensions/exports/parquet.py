@@ -45,6 +45,7 @@ SCHEMA = pa.schema(
         ("reason", pa.string()),
         ("ending", pa.string()),
         ("n_steps", pa.int64()),
+        ("callers", pa.string()),
         ("reward_components", pa.string()),
         ("end_reward", pa.float64()),
         ("end_reward_components", pa.string()),

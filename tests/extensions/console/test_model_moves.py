@@ -79,7 +79,7 @@ def test_what_cannot_be_read_or_was_refused_is_said(url: str, endpoint: Endpoint
 
 
 def test_a_page_names_a_model_and_never_an_address_or_a_key(url: str, endpoint: Endpoint) -> None:
-    assert httpx.get(f"{url}/console/api/models").json() == {"models": ["one", "two"]}
+    assert httpx.get(f"{url}/console/api/play").json()["models"] == ["one", "two"]
     with EnvClient(url).sync() as env:
         env.reset(task="solve")
         assert "model is one of: one, two" in asked(url, endpoint.url, 422)["message"]

@@ -1,4 +1,4 @@
-/** What a tab keeps of its episode, so that it is there again when the browser loads the page anew. */
+/** What a tab keeps of its episode through a reload. */
 
 import { BASE } from "./api.js";
 import { read, written } from "./numbers.js";

@@ -1,4 +1,4 @@
-/** The card of Play with which models play: one move that can be edited, on to the end, or two side by side from here. */
+/** The card of Play with which models play: one move, to the end, or two side by side. */
 
 import { ApiError, ask } from "./api.js";
 import { callBy } from "./calls.js";

@@ -1,4 +1,4 @@
-/** The episodes before and after one, in the order of the list that it was opened from; the keys [ and ] lead to them. */
+/** The episodes before and after one in the list that it was opened from; the keys [ and ] lead to them. */
 
 import { ask, recordPath } from "./api.js";
 import { el, fill, link, messageOf } from "./dom.js";

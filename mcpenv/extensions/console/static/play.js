@@ -13,7 +13,6 @@ import { modelCard } from "./models.js";
 import { playedCard, stepOf } from "./played.js";
 import { recordedCalls } from "./record.js";
 import { showRunning } from "./running.js";
-import { resolved, withoutProperties } from "./schema.js";
 import { saveCard } from "./save.js";
 import { setupForm } from "./setup.js";
 import { Session } from "./socket.js";
@@ -47,9 +46,9 @@ function drop() {
 export async function page({ root, query, session }, signal) {
 	let record = query.get("record");
 	if (!kept) {
-		const [metadata, schema, { models }] = await Promise.all(["metadata", "schema", "console/api/models"].map((path) => ask(path, { signal })));
+		const [metadata, offered] = await Promise.all(["metadata", "console/api/play"].map((path) => ask(path, { signal })));
 		if (signal.aborted) return;
-		kept = new Play(metadata, schema, models, session.records);
+		kept = new Play(metadata, offered, session.records);
 		const before = keeping.load();
 		if (before && before.name === metadata.name) {
 			if (record && replaceable(before)) kept.joined(before.id).close();
@@ -122,14 +121,14 @@ class Play {
 	/** A call that a model proposes, which the form has. @type {Call | null} */
 	proposed = null;
 
-	/** @param {any} metadata @param {any} schema @param {string[]} models @param {boolean} recorded */
-	constructor(metadata, schema, models, recorded) {
+	/** @param {any} metadata @param {{models: string[], actions: Tool[], reset: Schema}} offered @param {boolean} recorded */
+	constructor(metadata, { models, actions, reset }, recorded) {
 		const { signal } = this.#ended;
 		this.models = models.length ? modelCard(this, models, recorded) : null;
 		this.name = metadata.name;
-		this.actions = ownActions(schema.action ?? {});
+		this.actions = actions;
 		this.signal = signal;
-		this.setup = setupForm(metadata, schema.reset ?? {}, async (reset) => { await this.begin(reset); }, signal);
+		this.setup = setupForm(metadata, reset, async (reset) => { await this.begin(reset); }, signal);
 		this.begun = el("summary", "Begin an episode");
 		this.fold = el("details.card", { open: true }, this.begun, this.setup.element);
 		this.lost = el("div", { role: "alert" });
@@ -259,7 +258,7 @@ class Play {
 	}
 
 	savingCard() {
-		return saveCard(() => this.played(), (text) => { this.saved = text; });
+		return saveCard(() => ({ id: this.session?.id ?? "", prompt: this.prompt.textContent ?? "" }), (text) => { this.saved = text; });
 	}
 
 	/** @param {Plain} reset */
@@ -371,12 +370,6 @@ class Play {
 	/** @type {ResultWriter} */
 	show(title, ...children) {
 		fill(this.result, el("div.card", el("h2", title), ...children));
-	}
-
-	/** @returns {Promise<PlayedEpisode>} */
-	async played() {
-		if (!this.session) throw new Error("There is no episode.");
-		return { trajectory: await this.session.ask("trajectory"), history: this.history, prompt: this.prompt.textContent ?? "" };
 	}
 
 	undo() {
@@ -553,15 +546,4 @@ class Play {
 				button("Edit", () => this.select(call.name, call.arguments), named("Edit")));
 		}), !this.history.length && el("li.muted", "No calls so far."));
 	}
-}
-
-/** @type {ActionsReader} */
-function ownActions(schema) {
-	return (schema.anyOf ?? schema.oneOf ?? [schema]).flatMap((each) => {
-		const member = resolved(each, schema);
-		const name = member.properties?.type?.const;
-		if (name === undefined || name === "call_tool" || name === "list_tools") return [];
-		return [{ name, description: member.description, own: true,
-			input_schema: { ...withoutProperties(member, ["type", "metadata"]), $defs: schema.$defs } }];
-	});
 }

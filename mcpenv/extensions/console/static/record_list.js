@@ -62,9 +62,7 @@ export class RecordList {
 		addEventListener("resize", this.render, { signal });
 		const form = formOf("form.card", { role: "search" }, () => this.#apply(), this.where.element, el("div.row", labelled("Group by", this.group),
 			el("label.check", this.shown, " Show those played in the console"), el("button.primary", "Search"), button("Load again", () => this.reload())));
-		signal.addEventListener("abort", () => {
-			this.#asking.abort();
-		});
+		signal.addEventListener("abort", () => this.#asking.abort());
 		onKeys({ j: () => this.#step(1), k: () => this.#step(-1) }, signal);
 		fill(root, el("h1", "Records"), form, this.overview.element, el("div.row", this.count, this.compared), this.problem, this.missing, this.element, this.groups, this.empty);
 		this.#showPicked();
@@ -167,8 +165,8 @@ export class RecordList {
 		try {
 			/** @type {{total: number, rows: RecordRow[], left_out?: LeftOut[]}} */
 			const { total, rows, left_out: leftOut = [] } = await ask(this.base, { query, signal });
-			if (!this.#known) this.#hidden = shown ? 0 : (await ask(this.base, { query: { ...conditions, agent: "console", limit: 1 }, signal })).total;
 			if (!this.#known) {
+				this.#hidden = shown ? 0 : (await ask(this.base, { query: { ...conditions, agent: "console", limit: 1 }, signal })).total;
 				/** @type {OverviewAnswer} */
 				const overview = await ask(`${this.base}/overview`, { query: { ...wanted, group, sort: group && this.sort }, signal });
 				if (signal.aborted) return;

@@ -1,4 +1,4 @@
-/** A list whose rows get their contents when they come near the screen, so that a long episode stays quick. */
+/** A list whose rows get their contents when they come near the screen. */
 
 import { el, fill } from "./dom.js";
 

@@ -1,4 +1,4 @@
-/** The card of a call that runs: since when, its progress and its log so far, and a button that cancels it. */
+/** The card of a call that runs: its time, progress and log, and a button that cancels it. */
 
 import { ApiError, ask } from "./api.js";
 import { cancelCall } from "./calls.js";

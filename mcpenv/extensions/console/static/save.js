@@ -1,4 +1,4 @@
-/** What was played as a task, a test or a bug: written by `mcpenv dev`, elsewhere a line to copy or to download. */
+/** What was played as a task, a test or a bug: written by `mcpenv dev`, elsewhere a line to copy. */
 
 import { ApiError, ask } from "./api.js";
 import { codeOf } from "./content.js";
@@ -23,7 +23,8 @@ export function saveCard(read, onWritten) {
 		fill(answer, "Playing it again and validating.");
 		submit.disabled = true;
 		try {
-			const task = { id: id.value, ...taskOf(kind.value, await read(), prompt.value, expected.value) };
+			const task = await ask("console/api/task", { method: "POST",
+				body: { session_id: read().id, kind: kind.value, id: id.value, prompt: prompt.value, expected: expected.value } });
 			const dev = await ask("console/dev/tasks").catch((error) => {
 				// Elsewhere there is no such address, or the console's page is there.
 				if (error instanceof ApiError && [200, 404].includes(error.status)) return null;
@@ -50,21 +51,7 @@ export function saveCard(read, onWritten) {
 	};
 	return foldedLater("details.card", el("summary", "Save as a task, a test or a bug"), () => {
 		draw();
-		void read().then(({ prompt: text }) => { prompt.value ||= text; }).catch(() => undefined);
+		prompt.value ||= read().prompt;
 		return [formOf("form", {}, () => save(false), el("div.row", labelled("Kind", kind), labelled("Id", id)), labelled("Prompt", prompt), wanted, problem, submit), answer];
 	});
-}
-
-/** @type {TaskMaker} */
-function taskOf(kind, { trajectory: { seed, options, task }, history }, prompt, expected) {
-	if (history.some(({ call }) => call.own)) throw new Error("An oracle has calls of tools only, and this episode has other actions.");
-	const failed = (/** @type {Played} */ { answer: { observation: { error, result } } }) => !!error || result?.is_error;
-	const calls = kind === "bug" ? history : history.filter((each) => !failed(each));
-	const { reward_range, limits } = task ?? {};
-	const { result, error } = history.at(-1)?.answer.observation ?? {};
-	return {
-		split: kind === "test" ? "test" : kind === "bug" ? "bugs" : "train", ...prompt && { prompt }, options, seed, ...task && { reward_range, limits },
-		...kind === "bug" && { tags: ["bug"], metadata: { expected, seen: error?.message ?? result?.content?.[0]?.text ?? null } },
-		oracle: calls.map(({ call }) => ({ tool_name: call.name, arguments: call.arguments })),
-	};
 }

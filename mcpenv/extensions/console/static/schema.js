@@ -56,12 +56,6 @@ export function fits(value, given, root) {
 		|| fits(value[name], properties[name], root));
 }
 
-/** @type {SchemaCutter} */
-export function withoutProperties(schema, names) {
-	const properties = Object.fromEntries(Object.entries(schema.properties ?? {}).filter(([name]) => !names.includes(name)));
-	return { type: "object", properties, required: schema.required?.filter((name) => Object.hasOwn(properties, name)) };
-}
-
 /** @param {unknown} value @returns {value is Plain} */
 export const isPlain = (value) => typeof value === "object" && value !== null && !Array.isArray(value);
 

@@ -4,10 +4,7 @@ import { ask } from "./api.js";
 import { alertOf, el, fill, folded, formOf, labelled, messageOf } from "./dom.js";
 import { objectField } from "./form.js";
 import { Problem, attempt } from "./inputs.js";
-import { withoutProperties } from "./schema.js";
 
-/** The options that the form has fields of its own for, or that a visitor has no use for. */
-const OWN = ["seed", "episode_id", "task", "split", "index", "timeout_s"];
 /** The number of tasks that are offered by name. Any other can be typed. */
 const OFFERED = 200;
 
@@ -31,8 +28,7 @@ export function setupForm(metadata, schema, onStart, signal) {
 			if (!signal.aborted) fill(problem, `The tasks could not be listed: ${messageOf(error)}`);
 		}
 	};
-	const own = withoutProperties(schema, OWN);
-	const options = Object.keys(own.properties ?? {}).length ? objectField(own, "Options", schema) : null;
+	const options = Object.keys(schema.properties ?? {}).length ? objectField(schema, "Options", schema) : null;
 	const start = el("button.primary", "Start an episode");
 	const element = formOf("form", { novalidate: true }, async () => {
 		await offered;
@@ -63,7 +59,7 @@ export function setupForm(metadata, schema, onStart, signal) {
 		element,
 		refuse(message, errors = []) {
 			fill(problem, message);
-			for (const { loc, msg } of errors) if (own.properties?.[String(loc[0])]) options?.mark(loc.map(String), msg);
+			for (const { loc, msg } of errors) if (schema.properties?.[String(loc[0])]) options?.mark(loc.map(String), msg);
 		},
 	};
 }

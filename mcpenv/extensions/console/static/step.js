@@ -1,4 +1,4 @@
-/** One step of an episode, and the list of all. Used by the live page, the records and the files that are shared. */
+/** One step of an episode, and the list of all. */
 
 import { changes } from "./changes.js";
 import { contentOf, jsonOf, textOf } from "./content.js";

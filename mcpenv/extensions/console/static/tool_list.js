@@ -1,4 +1,4 @@
-/** The list of tools: search, groups by tag or by the beginning of names, and those used last. Also of a hundred tools. */
+/** The list of tools: search, groups by tag or by the beginning of names, and those used last. */
 
 import { button, el, refill } from "./dom.js";
 

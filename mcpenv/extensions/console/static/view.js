@@ -1,4 +1,4 @@
-/** An environment's own view: an MCP App in a frame without an origin, which is told of calls and can make some. */
+/** An environment's own view: an MCP App in a frame without an origin. */
 
 import { ApiError, ask } from "./api.js";
 import { el } from "./dom.js";

@@ -1,4 +1,4 @@
-"""Models in the page Play, in Debian's Chromium: a move that is edited, a whole episode, and two models side by side."""
+"""Models in the page Play, in Debian's Chromium: an edited move, a whole episode, two models side by side."""
 
 from __future__ import annotations
 
@@ -173,11 +173,6 @@ def test_axe_has_no_serious_finding_with_models(visitor: Visitor, width: int, th
     visitor.press("Next move")
     visitor.read("careful proposes add")
     assert visitor.browser.execute_script("return document.documentElement.scrollWidth <= innerWidth")
-    import os
-
-    visitor.browser.execute_script("document.querySelector('#model').scrollIntoView({block: 'center'})")
-    if "SHOTS" in os.environ:
-        visitor.browser.save_screenshot(f"{os.environ['SHOTS']}/play_{width}.png")
     assert visitor.serious_findings() == []
     visitor.theme("light")
 
