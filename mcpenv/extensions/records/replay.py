@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -150,8 +151,16 @@ async def open_at(execution: Execution, episode: RecordedEpisode, step: int, res
     if not 0 <= step <= len(recorded.steps):
         raise CannotBranch(f"the episode {recorded.episode_id} has {len(recorded.steps)} steps, and so no step {step}")
     replaying = _Replay(execution, episode, reset)
-    try:
+    with _refusing(recorded, step):
         await replaying.to(step)
+    return replaying.execution
+
+
+@contextmanager
+def _refusing(recorded: Trajectory, step: int) -> Iterator[None]:
+    """Raise `CannotBranch` if the steps differ in the block, or cannot be run."""
+    try:
+        yield
     except _Stops as stops:
         raise CannotBranch(f"{_where(recorded, step)}: {stops}") from None
     except _Differs as differs:
@@ -162,14 +171,25 @@ async def open_at(execution: Execution, episode: RecordedEpisode, step: int, res
         raise CannotBranch(
             f"{_where(recorded, step)}: {place} differs in {found.field}: {values}. {why}", found
         ) from None
-    return replaying.execution
+
+
+def continue_played(execution: Execution, start: Start) -> None:
+    """Make the running episode a branch, if somebody has made the recorded calls in it: compare its steps.
+
+    Raises:
+        CannotBranch: they are not the recorded ones.
+    """
+    with _refusing(start.trajectory, start.step):
+        _Replay(execution, _recorded(start)).has_played(start.step)
 
 
 async def open_start(execution: Execution, start: Start, reset: Reset | None = None) -> Execution:
     """Open the episode of a `Start` with a trajectory, as `open_at`. Raises as that, and ValueError without one."""
-    seen = {OBSERVATIONS: start.observations}
-    recorded = RecordedEpisode(start.trajectory, RecordedEnvironment(""), extra=seen)
-    return await open_at(execution, recorded, start.step, reset)
+    return await open_at(execution, _recorded(start), start.step, reset)
+
+
+def _recorded(start: Start) -> RecordedEpisode:
+    return RecordedEpisode(start.trajectory, RecordedEnvironment(""), extra={OBSERVATIONS: start.observations})
 
 
 def branch(env: MCPEnvironment, record: Trajectory | Recorded | Start, step: int) -> Observation:
@@ -285,6 +305,16 @@ class _Replay:
             else:
                 episode.cut_short("not_opened")
 
+    def has_played(self, number: int) -> None:
+        """Compare the steps of the running episode, and let it be a branch."""
+        recorded, now = self._recorded, self._now
+        if (len(now.steps), now.dropped, now.done, now.seed) != (number, 0, False, recorded.seed):
+            raise _Stops(f"the running episode has {len(now.steps)} steps and the seed {now.seed}")
+        self._compare(0, facts_of_reset(recorded), facts_of_reset(now))
+        for one, other in zip(recorded.steps, now.steps, strict=False):
+            self._compare_step(one, other)
+        now.forked_from = Fork(recorded.episode_id, number)
+
     async def _reset_here(self, seed: int | None, episode_id: str | None, wanted: Wanted) -> Execution:
         assert wanted.assigned is not None
         await self.execution.begin(wanted.assigned, episode_id)
@@ -331,7 +361,10 @@ class _Replay:
         except WireError as failed:
             if not self._now.steps or self._now.steps[-1].call.step != number:
                 raise _Differs(Difference(number, "fault", step.fault, failed.code.value)) from failed
-        replayed, seen = self._now.steps[-1], self._observations
+        self._compare_step(step, self._now.steps[-1])
+
+    def _compare_step(self, step: StepRecord, replayed: StepRecord) -> None:
+        number, seen = step.call.step, self._observations
         one, other = (None, None) if seen is None else (seen.get(str(number)), own_observation(replayed))
         self._compare(number, facts_of_step(step, one), facts_of_step(replayed, other))
 

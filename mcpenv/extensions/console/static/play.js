@@ -68,7 +68,7 @@ export async function page({ root, query, session }, signal) {
 		carried = null;
 		if (await play.begin(reset)) play.offer(why, calls);
 	}
-	if (record) await play.replay(await recordedCalls(record, Number(query.get("steps") ?? Infinity), signal));
+	if (record) await play.replay(await recordedCalls(record, Number(query.get("steps") ?? Infinity), signal), record);
 }
 
 /** Return true if an episode has nothing to lose, or the visitor gives it up. @type {EpisodeTest} */
@@ -415,8 +415,8 @@ class Play {
 		}, (error) => notify(`Not ended: ${error.message}`));
 	}
 
-	/** @param {Replay} replay */
-	async replay({ reset, calls }) {
+	/** @param {Replay} replay @param {string} [of] the recorded episode that this one then continues */
+	async replay({ reset, calls }, of) {
 		if (!(await this.begin(reset))) return;
 		for (const { expected, ...call } of calls) {
 			if (this.over || !(await this.call(call))) break;
@@ -426,6 +426,7 @@ class Play {
 				return;
 			}
 		}
+		if (of && !this.over) await this.session?.ask("branch", { episode_id: of, step: calls.length, played: true }).catch(() => undefined);
 		notify(`${this.history.length} of ${countText(calls.length, "call")} were made again.`);
 	}
 

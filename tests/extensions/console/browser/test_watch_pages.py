@@ -179,6 +179,15 @@ def test_a_recorded_episode_is_played_again_up_to_a_step(reader: Reader) -> None
     reader.visitor.see("two")
     history = reader.find("//section[@aria-label='History']").text
     assert "2. say" in history and "3. say" not in history
+    reader.visitor.see("2 of 2 calls were made again.", "//*[@id='notice']")
+    (session,) = httpx.get(f"{reader.url}/sessions").json()["sessions"]
+    httpx.delete(f"{reader.url}/sessions/{session['session_id']}")
+    (branch,) = httpx.get(f"{reader.url}/records", params={"where": f'parent = "{episode}"'}).json()["rows"]
+    assert branch["parent_step"] == 2
+    reader.open(f"records/{episode}")
+    reader.find("//a[.='Its branches']").click()
+    reader.visitor.until(lambda browser: "where=parent" in browser.current_url)
+    reader.see("Hidden: 1 played in the console.")
 
 
 class Moody(Dice):
