@@ -179,6 +179,8 @@ class Sessions(Given):
         session_timeout_s: Seconds without use after which a session is closed.
         queue_timeout_s: Seconds that a client may wait for a free session.
         resume_grace_s: Seconds that an orchestrator has to reconnect after its socket is lost.
+        durable: Folder or URL of a store that servers share. An episode then outlives its server: another one, or this
+            one when it starts again, continues it.
         session_scope: One session for each agent with a token (principal), or for each of its connections (connection).
         require_handle: Serve agents only at an episode's own URL, info.mcp_url of a reset.
         wires: Protocol of a trainer to speak too: nemo-gym or ors. May be given several times. Needs one worker.
@@ -189,6 +191,7 @@ class Sessions(Given):
     session_timeout_s: float = _DEFAULTS.session_timeout_s
     queue_timeout_s: float = _DEFAULTS.queue_timeout_s
     resume_grace_s: float = _DEFAULTS.resume_grace_s
+    durable: str | None = None
     session_scope: Literal["principal", "connection"] = _DEFAULTS.session_scope
     require_handle: Flag = False
     wires: Wires = None
@@ -263,6 +266,7 @@ def config_from(mode: Mode, addresses: Addresses, sessions: Sessions, limits: Li
         require_handle=sessions.require_handle,
         wires=tuple(sessions.wires or ()),
         extensions=tuple(sessions.extensions or ()),
+        durable=sessions.durable,
         public_url=public_url,
         trusted_proxies=tuple(_proxy("--trusted-proxies", proxy) for proxy in _split(addresses.trusted_proxies)),
         max_calls_in_flight=_count("--max-calls-in-flight", limits.max_calls_in_flight, 1),

@@ -36,6 +36,8 @@ REFUSED = (
     ("ready_file", "stdio", "--ready-file needs --transport http: over stdio there is no address"),
     ("wires", "stdio", "--wire needs --transport http: over stdio there are no routes"),
     ("extensions", "stdio", "--extension needs --transport http: over stdio there are no routes"),
+    ("durable", "stdio", "--durable: there are no episodes to keep over stdio"),
+    ("durable", "production", "--durable: there are no episodes to keep in production mode"),
     ("reload", "stdio", "--reload needs --transport http: over stdio the client would lose its session"),
 )
 """Options that have no effect, or no meaning, under a condition: the option, the condition, and the error."""
@@ -167,6 +169,8 @@ class RunRequest(RunOptions):
             yield "wires"
         if self.sessions.extensions:
             yield "extensions"
+        if self.sessions.durable is not None:
+            yield "durable"
         if self.reload:
             yield "reload"
 

@@ -25,7 +25,7 @@ from .lifespan import being_made
 from .mounted.mounted_server import MountedServer
 from .notifications import Subscribers
 from .scoring import Scoring
-from .sink import EpisodeSink, Observer
+from .sink import EpisodeSink, Observer, StepJournal
 from .user_code import UserCode
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ class Instance:
         lock: the lock of operations.
         sink: receives episodes that are over; None: no recording.
         observer: observes steps, episodes and resets; None: no observer.
+        journal: the journal of the steps; None: no journal.
         traces: True if steps and resets make spans. Set at each reset.
         max_calls: maximum number of calls that run or wait; None: no limit.
         last_active: the time at which an operation last ended (``time.monotonic``, seconds).
@@ -80,6 +81,7 @@ class Instance:
     lock: Lock = field(default_factory=Lock)
     sink: EpisodeSink | None = None
     observer: Observer | None = None
+    journal: StepJournal | None = None
     traces: bool = field(default_factory=tracing.enabled)
     max_calls: int | None = None
     last_active: float = field(default_factory=time.monotonic)

@@ -1,6 +1,6 @@
-"""The receiver of finished episodes, `EpisodeSink`, and the observer of steps, `Observer`.
+"""The receiver of finished episodes, `EpisodeSink`; of steps, the observer, `Observer`, and the journal, `StepJournal`.
 
-The core knows nothing else about recording, metrics and access logs.
+The core knows nothing else about recording, metrics, access logs and durable episodes.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from mcpenv.tools.outputs import Output
-from mcpenv_client.types.records import StepRecord, Trajectory
+from mcpenv_client.types.records import StepRecord, ToolCall, Trajectory
 from mcpenv_client.types.tools import Mode
 
 if TYPE_CHECKING:
@@ -69,6 +69,26 @@ class EpisodeSink(Protocol):
 
     async def written(self, episode_id: str) -> None:
         """Return when the accepted steps of that episode are on disk, or writing them has failed."""
+        ...
+
+
+class StepJournal(Protocol):
+    """The journal of one instance's steps. Its methods are awaited while the instance can begin no other step."""
+
+    async def step_begun(self, call: ToolCall) -> None:
+        """Note a step that is about to run.
+
+        Raises:
+            SessionLost: it must not run here.
+        """
+        ...
+
+    async def step_over(self, record: StepRecord) -> None:
+        """Write a step that was taken and scored.
+
+        Raises:
+            SessionLost: it cannot be written, or another server continues the episode.
+        """
         ...
 
 

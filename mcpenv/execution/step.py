@@ -110,6 +110,8 @@ async def step(
             at.logs = now.logs
             try:
                 # -- run
+                if at.journal is not None:
+                    await at.journal.step_begun(call)
                 try:
                     outcome = await (_traced(now, run) if at.traces else run(now))
                 except TimedOut as late:
@@ -159,6 +161,8 @@ async def step(
                         at.observer.step_over(record)
                     if dropped and at.sink is not None and episode.trajectory is not None:
                         at.sink.spill(episode.trajectory, dropped)
+                    if at.journal is not None:
+                        await at.journal.step_over(record)
         finally:
             at.last_active = time.monotonic()
             if episode.state is EpisodeState.DONE or at.tools.version != at.told_version:

@@ -148,6 +148,7 @@ class ServerConfig:
         drain_s: how long running episodes may take to end at SIGTERM, before `shutdown_timeout_s` begins.
         shutdown_timeout_s: how long running steps may take to finish at shutdown.
         record: the folder to which every episode is written; None: none is.
+        durable: the folder or URL of the store that keeps sessions for other servers; None: they end with this one.
         console: serve the console at ``/console``; None: as ``MCPENV_CONSOLE`` says, else in simulation only, if the
             extension is installed.
         frame_ancestors: origins whose pages may show the console in a frame.
@@ -183,6 +184,7 @@ class ServerConfig:
     drain_s: float = 30.0
     shutdown_timeout_s: float = 30.0
     record: Path | None = None
+    durable: str | None = None
     console: bool | None = None
     frame_ancestors: tuple[str, ...] = ()
     wires: tuple[Wire, ...] = ()

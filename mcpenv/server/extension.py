@@ -237,7 +237,8 @@ def extensions_of(server: EnvServer, *, console: bool) -> list[Extension]:
         optional += ["live", "branching"]
     if config.record is not None:
         optional.append("records")
-    names = [*(["console"] if console else ()), *(name for name in optional if name in installed()), *config.wires]
+    chosen = (*(["console"] if console else ()), *(["durable"] if config.durable is not None else ()))
+    names = [*chosen, *(name for name in optional if name in installed()), *config.wires]
     return [_maker_of(each)(server) for each in dict.fromkeys([*config.extensions, *names])]
 
 

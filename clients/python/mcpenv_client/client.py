@@ -7,14 +7,15 @@ import contextlib
 import copy
 import functools
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic
 
 from pydantic import BaseModel, ValidationError
 
-from .connection.addresses import control_base, without_password
+from .connection.addresses import Servers, without_password
 from .connection.handshake import ConnectionOptions, headers_with_token
-from .connection.http import fetch
+from .connection.http import fetch_from
 from .connection.resume import ResumableSession, jittered
 from .errors import CapacityReached, InvalidMessage, ListingFailed
 from .launched import Instances, Launched, provider_named
@@ -74,7 +75,9 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
         mcp_url: the address at which an agent acts on the running episode; None before the first reset.
 
     Args:
-        base_url: ``http(s)://`` or ``ws(s)://`` address of the server.
+        base_url: ``http(s)://`` or ``ws(s)://`` address of the server. Several, or the `Path` of a file that has one in
+            each line: servers that share a store of durable sessions. The client then resumes, at another server if its
+            own does not answer.
         connect_timeout_s: seconds to connect, and to close.
         message_timeout_s: seconds to wait for a reply; more than the server's step deadline (300 by default), so that
             the server, which knows the outcome, times out first.
@@ -99,7 +102,7 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
 
     def __init__(
         self,
-        base_url: str,
+        base_url: str | Sequence[str] | Path,
         *,
         connect_timeout_s: float = 10.0,
         message_timeout_s: float = 330.0,
@@ -113,17 +116,18 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
         capacity_timeout_s: float = 0.0,
     ) -> None:
         build_models()
+        servers = Servers(base_url)
         options = ConnectionOptions(
             connect_timeout_s,
             message_timeout_s,
             ping_interval_s,
             ping_timeout_s,
             max_message_bytes,
-            headers_with_token(base_url, headers or {}, token),
+            headers_with_token(servers.current, headers or {}, token),
         )
-        self._session = ResumableSession(control_base(base_url), options, resume=resume, max_resumes=max_resumes)
+        self._session = ResumableSession(servers, options, resume=resume or servers.several, max_resumes=max_resumes)
         self._capacity_timeout_s, self._message_timeout_s = capacity_timeout_s, message_timeout_s
-        self._fetch = functools.partial(fetch, self.base_url, options)
+        self._fetch = functools.partial(fetch_from, servers, options)
         self._tasks = TaskClient(self._fetch)
         self.mcp_url: str | None = None
         self._classes: tuple[type[Observation], type[BaseModel]] | None = None
@@ -131,7 +135,7 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
     @property
     def base_url(self) -> str:
         """The ``http(s)://`` address of the server."""
-        return self._session.base_url
+        return self._session.servers.current
 
     # -- with a server of its own
 

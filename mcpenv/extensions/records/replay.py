@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
@@ -13,6 +13,8 @@ from typing import Any
 from mcpenv.environment import MCPEnvironment
 from mcpenv.execution.episode import TIME_LIMIT
 from mcpenv.execution.execution import STATE_ABANDONED, Execution
+from mcpenv.execution.step import Step
+from mcpenv.execution.step import step as take_step
 from mcpenv.redaction import redact_named
 from mcpenv.tasks.assignment import Assignment, Wanted
 from mcpenv.trajectories.episode import NOT_RECORDED, OBSERVATIONS, RESCORED, RecordedEnvironment, RecordedEpisode
@@ -35,7 +37,7 @@ from mcpenv_client.fingerprint import (
     first_difference,
 )
 from mcpenv_client.types.observations import Observation
-from mcpenv_client.types.records import Fork, StepRecord, Trajectory
+from mcpenv_client.types.records import Fork, StepRecord, ToolOutcome, Trajectory
 from mcpenv_client.types.starts import Recorded, Start
 from mcpenv_client.types.tools import ToolErrorType
 from mcpenv_client.wire.protocol import ActionTypes, action_type
@@ -105,7 +107,16 @@ def replay(env: MCPEnvironment, episode: RecordedEpisode) -> Replayed:
     The replay stops before a call that timed out, was cancelled or was lost, because the state of the world after it
     is unknown. Listings of tools are not recorded and so not replayed.
     """
-    return env._execution.blocking.run(_Replay(env._execution, episode).run())
+    return env._execution.blocking.run(replayed(env._execution, episode))
+
+
+async def replayed(execution: Execution, episode: RecordedEpisode, answered: Collection[str] = frozenset()) -> Replayed:
+    """Do the same as `replay` on the event loop of the caller.
+
+    Args:
+        answered: the tools that are not run again: their steps have the recorded results.
+    """
+    return await _Replay(execution, episode, answered=answered).run()
 
 
 Reset = Callable[[int | None, str | None, Wanted], Awaitable[Execution]]
@@ -233,6 +244,16 @@ def _brief(value: Any) -> str:
     return text if len(text) <= _BRIEF else f"{text[:_BRIEF]}…"
 
 
+async def answer_step(execution: Execution, step: StepRecord) -> StepRecord:
+    """Take a recorded step with its recorded outcome: the tool is not run, and the step is scored as ever."""
+
+    async def run(now: Step) -> ToolOutcome:
+        return step.outcome
+
+    call = step.call
+    return await take_step(execution, call.name, dict(call.arguments), run, plane=call.plane, principal=call.principal)
+
+
 class _Differs(Exception):
     def __init__(self, difference: Difference) -> None:
         self.difference = difference
@@ -249,8 +270,15 @@ class _Replay:
         execution: the instance that has the episode.
     """
 
-    def __init__(self, execution: Execution, episode: RecordedEpisode, reset: Reset | None = None) -> None:
+    def __init__(
+        self,
+        execution: Execution,
+        episode: RecordedEpisode,
+        reset: Reset | None = None,
+        answered: Collection[str] = frozenset(),
+    ) -> None:
         self.execution = execution
+        self._answered = answered
         env = execution.env
         self._begin = self._reset_here if reset is None else reset
         self._episode = episode
@@ -352,7 +380,8 @@ class _Replay:
         number, error = step.call.step, step.outcome.error
         if step.reason == TIME_LIMIT:
             raise _Stops(f"step {number} was the last because the task's time limit was reached")
-        if (error is not None and error.error_type in _UNTIMELY) or step.fault in _UNTIMELY_FAULTS:
+        untimely = (error is not None and error.error_type in _UNTIMELY) or step.fault in _UNTIMELY_FAULTS
+        if untimely and step.call.name not in self._answered:
             raise _Stops(f"step {number} was cut off: {error.message if error is not None else step.fault}")
         try:
             await self._call(step)
@@ -373,6 +402,8 @@ class _Replay:
         if call.name in self._own and call.name not in execution.tools.by_mode[execution.mode]:
             action = self._actions.parse({**call.arguments, "type": call.name})
             await execution.act(action, plane=call.plane, principal=call.principal)
+        elif call.name in self._answered:
+            await answer_step(execution, step)
         else:
             await execution.call_tool(call.name, dict(call.arguments), plane=call.plane, principal=call.principal)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import dataclass
 
@@ -13,10 +14,14 @@ SESSION_ID = re.compile(r"[A-Za-z0-9_-]{16,128}")
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """The id and the secret that a client chose for its session, so that it can resume after it loses its socket."""
+    """The id and the secret that a client chose for its session, so that it can resume after it loses its socket.
+
+    Attributes:
+        digest: the SHA-256 of the secret, in hexadecimal.
+    """
 
     session_id: str
-    token: str
+    digest: str
 
     @classmethod
     def of(cls, session_id: str | None, token: str | None) -> Credential:
@@ -29,4 +34,4 @@ class Credential:
             raise InvalidMessage("to resume, send a session id of 16 to 128 URL-safe characters, and a token")
         if not 16 <= len(token) <= 256:
             raise InvalidMessage("a session token has 16 to 256 characters")
-        return cls(session_id, token)
+        return cls(session_id, hashlib.sha256(token.encode()).hexdigest())

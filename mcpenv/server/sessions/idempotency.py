@@ -12,6 +12,7 @@ import hashlib
 import logging
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,6 +89,10 @@ class Run:
             self._waiting.set_result(answer)
 
 
+REQUEST: ContextVar[tuple[str, bytes] | None] = ContextVar("request", default=None)
+"""The id and the digest of the body of the request that runs; None for one without an id."""
+
+
 class _Entry:
     __slots__ = ("answer", "body", "run")
 
@@ -123,6 +128,7 @@ class IdempotencyCache:
         """
         entry, begun = self._entry(request_id, body)
         if not begun:
+            REQUEST.set((request_id, entry.body))
             task = asyncio.ensure_future(run())
             entry.run = Run(task)
             task.add_done_callback(functools.partial(self._ran, request_id, entry))
@@ -150,6 +156,7 @@ class IdempotencyCache:
             return await self._answer_of(request_id, entry)
         here = entry.run = Run(task)
         before = task.cancelling()
+        token = REQUEST.set((request_id, entry.body))
         try:
             answer = await run()
         except asyncio.CancelledError:
@@ -162,8 +169,17 @@ class IdempotencyCache:
             raise
         else:
             here.take_back()  # the cancellation came too late, or the run has handled it
+        finally:
+            REQUEST.reset(token)
         self._end(request_id, entry, answer)
         return answer
+
+    def answered(self, request_id: str, digest: bytes, text: str) -> None:
+        """Keep the answer of a request that another server has run."""
+        entry = self._entries[request_id] = _Entry(digest)
+        entry.answer = Answer(text)
+        self._kept.append(request_id)
+        self._bytes += len(text)
 
     def known(self, request_id: str) -> bool:
         """Return True if there was a request of this id."""

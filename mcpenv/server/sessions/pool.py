@@ -8,7 +8,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Protocol
 
 from mcpenv.errors import ConfigurationError
 from mcpenv.execution.execution import Execution
@@ -17,6 +17,7 @@ from mcpenv.execution.snapshots.store import SnapshotStore
 from mcpenv.server.config import MANY_SESSIONS, ServerConfig
 from mcpenv.server.metrics.counters import QUARANTINED, REFUSED, SessionObserver
 from mcpenv_client.errors import CapacityReached, InvalidMessage, McpenvError, NotSupported, SessionLost, Unauthorized
+from mcpenv_client.types.observations import Observation
 
 from .credential import Credential
 from .factory import EnvironmentFactory, PendingInstance, close_instance
@@ -26,6 +27,39 @@ from .operations import OPERATIONS
 from .session import Origin, Session
 
 logger = logging.getLogger("mcpenv")
+
+
+class Durability(Protocol):
+    """Keeps the sessions that a client can resume, so that another server can continue them."""
+
+    async def begun(self, session: Session, observation: Observation) -> None:
+        """Keep an episode that has begun, with the observation that answers it.
+
+        Raises:
+            SessionLost: it cannot be kept.
+        """
+        ...
+
+    async def revive(self, session_id: str, credential: Credential | None) -> Session | None:
+        """Continue a kept session here; None if there is none of that id.
+
+        Args:
+            credential: of its client; None for an agent that has its handle.
+
+        Raises:
+            Unauthorized: it is another client's.
+            SessionLost: it cannot be continued.
+            CapacityReached: not now.
+        """
+        ...
+
+    async def leaving(self, session: Session, reason: str) -> None:
+        """Put a session away that this server closes, or forget it: no step of it runs any more."""
+        ...
+
+
+DURABLE_GRACE_S = 30.0
+"""Seconds for which a kept session stays in memory after its socket is lost, unless `resume_grace_s` is set."""
 
 LINGER_S = 1.0
 """Seconds after an episode's end, or an agent's last call, in which a drain answers its client's last questions."""
@@ -41,6 +75,7 @@ class SessionPool:
         counters: what happened in its sessions so far.
         ending: True once sockets close after their step, because the server ends.
         operations: the operation of each frame; extensions add theirs.
+        durability: keeps sessions for other servers; None: each ends with this one.
         on_connection_end: called with the id of a session of a handshake connection that the server has ended.
     """
 
@@ -59,6 +94,7 @@ class SessionPool:
         self.slots = self._membership.slots(self._limit, config)
         self.counters = self._membership.counters()
         self.ending = False
+        self.durability: Durability | None = None
         self.on_connection_end: Callable[[str], None] | None = None
 
     @asynccontextmanager
@@ -127,7 +163,9 @@ class SessionPool:
         return [
             session
             for session in self._sessions.values()
-            if session.origin.orchestrated and session.execution.episode.last_ran_after(recent)
+            if session.execution.journal is None  # else another server continues it
+            and session.origin.orchestrated
+            and session.execution.episode.last_ran_after(recent)
         ]
 
     def get(self, session_id: str) -> Session:
@@ -185,14 +223,14 @@ class SessionPool:
         session.last_used = time.monotonic()
         return session
 
-    async def open(self, origin: Origin) -> Session:
-        """Return a new session under a new id.
+    async def open(self, origin: Origin, credential: Credential | None = None) -> Session:
+        """Return a new session under a new id, or under the one of a credential that its client does not have here.
 
         Raises:
             CapacityReached: all slots are in use, or the server is shutting down.
             FactoryError, ExecutionError: the environment could not be made or reset.
         """
-        return await self._open(self._membership.new_id(), origin)
+        return await self._open(credential.session_id if credential else self._membership.new_id(), origin, credential)
 
     async def get_or_open(self, session_id: str, origin: Origin) -> Session:
         """Return the session of that id, and create it if needed. Concurrent callers get the same one.
@@ -245,6 +283,8 @@ class SessionPool:
             self._end_unjoined(session)
         self.retire_handle(session)
         try:
+            if self.durability is not None:
+                await self.durability.leaving(session, reason)
             await close_instance(session.execution, reason)
             if session.execution.episode.id is not None:
                 await self.wait_recorded(session.execution, session.execution.episode.id)
@@ -275,9 +315,11 @@ class SessionPool:
             # The client has reconnected before its session was made, and gets that session.
             await asyncio.wait({opening})
         session = self._sessions.get(credential.session_id)
+        if session is None and resume:
+            session = await self.revived(credential.session_id, credential)
         if session is not None:
             mine = session.credential
-            if mine is None or not hmac.compare_digest(mine.token.encode(), credential.token.encode()):
+            if mine is None or not hmac.compare_digest(mine.digest, credential.digest):
                 raise Unauthorized("this session cannot be resumed with that token")
             return session
         if resume:
@@ -287,6 +329,24 @@ class SessionPool:
             return await self._open(credential.session_id, Origin.SOCKET, credential)
         finally:
             del self._opening_socket[credential.session_id]
+            opened.set_result(None)
+
+    async def revived(self, session_id: str, credential: Credential | None) -> Session | None:
+        """Return a session that is continued here, or is already; None if no server has kept it.
+
+        Raises:
+            as `Durability.revive`.
+        """
+        while (opening := self._opening_socket.get(session_id)) is not None:
+            await asyncio.wait({opening})
+        session = self._sessions.get(session_id)
+        if session is not None or self.durability is None:
+            return session
+        opened = self._opening_socket[session_id] = asyncio.get_running_loop().create_future()
+        try:
+            return await self.durability.revive(session_id, credential)
+        finally:
+            del self._opening_socket[session_id]
             opened.set_result(None)
 
     async def fork(
@@ -360,7 +420,7 @@ class SessionPool:
         """
         if session.origin is Origin.HTTP and session.closing is None:
             return  # it is older than the socket, and can be used in other ways
-        grace_s = self._config.resume_grace_s
+        grace_s = self._config.resume_grace_s or (0.0 if self.durability is None else DURABLE_GRACE_S)
         if not lost or session.credential is None or grace_s <= 0 or self.ending or session.closing is not None:
             await self.close(session, "disconnected" if lost else "shutdown" if self.ending else "closed")
         elif not session.held:
@@ -411,7 +471,7 @@ class SessionPool:
         finally:
             session.replacing = None
         self.retire_handle(session)  # the old instance provides its listing before it is closed
-        execution.observer = session.execution.observer
+        execution.observer, execution.journal = session.execution.observer, session.execution.journal
         left = session.execution
         session.use(execution)
         await close_instance(left)

@@ -163,11 +163,11 @@ class Session:
         self.last_used = time.monotonic()
         return True
 
-    def evict(self) -> None:
-        """Evict the socket that holds the session, if any."""
+    def evict(self, why: str = "this session was ended") -> None:
+        """Evict the socket that holds the session, if any. It is closed with the reason."""
         socket, self._socket = self._socket, None
         if socket is not None:
-            socket.evict("this session was ended")
+            socket.evict(why)
 
     def dismiss(self, *, at_once: bool) -> None:
         """Close the socket that holds the session: after the step in progress, or ``at_once`` without one."""
@@ -300,4 +300,6 @@ class Session:
         self.handle = self._pool.handles.mint(self.execution)
         observation.info["mcp_url"] = self.mcp_url
         self.live.tell()
+        if self._pool.durability is not None:
+            await self._pool.durability.begun(self, observation)
         return observation

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
+from collections.abc import Sequence
+from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 from mcpenv_client.wire.version import PROTOCOL_VERSION
@@ -45,6 +48,50 @@ def _mcp_path(path: str) -> str:
     """Return the end of a path that is an address of MCP clients: ``/mcp``, or an episode's."""
     _, found, handle = path.rpartition("/episodes/")
     return found + handle if found else "/mcp"
+
+
+class Servers:
+    """The servers of a fleet, of which a client uses one at a time.
+
+    Args:
+        given: the address of one server, several addresses, or a file with one address a line, which is read again
+            whenever a server does not answer.
+
+    Raises:
+        ValueError: an address is no usable URL, or there is none.
+        OSError: the file cannot be read.
+    """
+
+    def __init__(self, given: str | Sequence[str] | Path) -> None:
+        self._given = given
+        self._all = self._read()
+        self.current = self._all[0]
+
+    @property
+    def several(self) -> bool:
+        """True if there may be another server."""
+        return len(self._all) > 1 or isinstance(self._given, Path)
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def next(self) -> None:
+        """Use the next server from now on."""
+        if isinstance(self._given, Path):
+            with contextlib.suppress(OSError, ValueError):  # it is written just now: the last addresses stay
+                self._all = self._read()
+        found = self._all.index(self.current) if self.current in self._all else -1
+        self.current = self._all[(found + 1) % len(self._all)]
+
+    def _read(self) -> list[str]:
+        given = self._given
+        if isinstance(given, Path):
+            lines = [line.strip() for line in given.read_text(encoding="utf-8").splitlines()]
+            given = [line for line in lines if line and not line.startswith("#")]
+        urls = [control_base(url) for url in ([given] if isinstance(given, str) else given)]
+        if not urls:
+            raise ValueError("no address of a server is given")
+        return list(dict.fromkeys(urls))
 
 
 def ws_url(base_url: str) -> str:

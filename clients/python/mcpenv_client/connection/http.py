@@ -8,8 +8,22 @@ from mcpenv_client.errors import ConnectionFailed, InvalidMessage
 from mcpenv_client.types.values import decode, encode
 from mcpenv_client.wire.version import PROTOCOL_HEADER, PROTOCOL_VERSION, check_server_version
 
-from .addresses import is_loopback, without_password
+from .addresses import Servers, is_loopback, without_password
 from .handshake import ConnectionOptions, refusal
+
+
+async def fetch_from(servers: Servers, options: ConnectionOptions, path: str, data: Any = None) -> Any:
+    """Return what `fetch` returns from the present server, or from the next one that answers.
+
+    Raises:
+        as `fetch`.
+    """
+    for _ in range(len(servers) - 1):
+        try:
+            return await fetch(servers.current, options, path, data)
+        except ConnectionFailed:
+            servers.next()
+    return await fetch(servers.current, options, path, data)
 
 
 async def fetch(base_url: str, options: ConnectionOptions, path: str, data: Any = None) -> Any:

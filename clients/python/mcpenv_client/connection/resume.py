@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
+from collections import deque
 from typing import Any
 
-from mcpenv_client.errors import ConnectionFailed, SessionLost, WireError
-from mcpenv_client.wire.protocol import FrameType, Reply, encode_frame
+from mcpenv_client.errors import CapacityReached, ConnectionFailed, ReplyGone, SessionLost, WireError
+from mcpenv_client.wire.protocol import MAX_BEHIND, FrameType, Reply, encode_frame
 
 from . import forks
+from .addresses import Servers
 from .connection import Connection
 from .handshake import ConnectionOptions, Credential, Handshake
 from .trace_context import trace_context
@@ -22,16 +24,16 @@ class ResumableSession:
     A message that is sent again after a lost socket has the same request id, so the server runs it once.
 
     Args:
-        base_url: the server.
+        servers: the server, or the servers that share their sessions; the next one is used when one does not answer.
         options: how to connect and wait.
         resume: reconnect after a lost socket.
         max_resumes: maximum number of times that one message is sent again.
     """
 
     def __init__(
-        self, base_url: str, options: ConnectionOptions, *, resume: bool = False, max_resumes: int = 20
+        self, servers: Servers, options: ConnectionOptions, *, resume: bool = False, max_resumes: int = 20
     ) -> None:
-        self.base_url = base_url
+        self.servers = servers
         self.options = options
         self._resume = resume
         self._max_resumes = max_resumes
@@ -40,6 +42,7 @@ class ResumableSession:
         self._credential: Credential | None = None
         self._process = forks.number()
         self._connecting = asyncio.Lock()
+        self._unwritten: deque[tuple[str, str, str, Any]] | None = None
         self.connection: Connection | None = None
 
     async def connect(self) -> None:
@@ -80,7 +83,7 @@ class ResumableSession:
             session_id: the id of the session, which is a secret.
             credential: the credential that the server was given for it, if any.
         """
-        other = ResumableSession(self.base_url, self.options, resume=self._resume, max_resumes=self._max_resumes)
+        other = ResumableSession(self.servers, self.options, resume=self._resume, max_resumes=self._max_resumes)
         other._credential = credential
         if credential is None:
             other.connection = await other._open(None, session_id=session_id)
@@ -120,16 +123,49 @@ class ResumableSession:
         resumed = 0
         while True:
             try:
-                return await connection.exchange(text, answer, wait_s, request_id=request_id)
-            except SessionLost as lost:
-                if self._credential is None or not connection.interrupted or resumed >= self._max_resumes:
+                reply = await connection.exchange(text, answer, wait_s, request_id=request_id)
+                self._keep(kind, text, answer, request_id, reply)
+                return reply
+            except (SessionLost, CapacityReached) as lost:
+                # A server that resumes a session may have no room, or another server may have to put it away first.
+                again = connection.interrupted if isinstance(lost, SessionLost) else resumed > 0
+                if self._credential is None or not again or resumed >= self._max_resumes:
                     raise
+                if isinstance(lost, CapacityReached):
+                    self.servers.next()
                 resumed += 1
                 connection = await self._resumed(connection, resumed, lost)
+                await self._run_lost(connection)
+
+    def _keep(self, kind: FrameType, text: str, answer: str, request_id: str | None, reply: Reply) -> None:
+        """Keep a message that the server has answered, but perhaps not written yet."""
+        if kind is FrameType.RESET:
+            behind = (reply.data.get("info") or {}).get("behind")
+            self._unwritten = deque(maxlen=min(behind, MAX_BEHIND)) if isinstance(behind, int) else None
+        elif self._unwritten is not None and request_id is not None and kind in (FrameType.STEP, FrameType.END):
+            self._unwritten.append((text, answer, request_id, _seen(reply)))
+
+    async def _run_lost(self, connection: Connection) -> None:
+        """Send the last messages again, of which another server may have lost some. None runs twice.
+
+        Raises:
+            SessionLost: one that ran again has another result.
+        """
+        for text, answer, request_id, seen in [*(self._unwritten or ())]:
+            try:
+                reply = await connection.exchange(text, answer, None, request_id=request_id)
+            except ReplyGone:
+                continue
+            except (SessionLost, CapacityReached):
+                return  # this socket is lost too: the caller's message finds it
+            if _seen(reply) != seen:
+                raise SessionLost("a step that a server had lost ran again, and has another result")
 
     async def exchange_once(self, kind: FrameType, data: dict[str, Any] | None, answer: str) -> Reply:
-        """Send a frame that has no request id, and return its reply. The frame is never sent again."""
+        """Send a frame without a request id, and return its reply. Only in a session that resumes is it sent again."""
         connection = await self._current()
+        if self._credential is not None:
+            return await self.exchange(kind, data or {}, answer)
         return await connection.exchange(encode_frame(kind, data, trace=_trace_for(connection)), answer)
 
     async def _current(self) -> Connection:
@@ -142,7 +178,7 @@ class ResumableSession:
             raise SessionLost("the client was closed")
         return self.connection
 
-    async def _resumed(self, lost: Connection, attempt: int, why: SessionLost) -> Connection:
+    async def _resumed(self, lost: Connection, attempt: int, why: WireError) -> Connection:
         """Return another socket of the same session, on which the message is sent again."""
         await asyncio.sleep(jittered(min(0.05 * 2**attempt, 2.0)))
         async with self._lock():
@@ -175,9 +211,18 @@ class ResumableSession:
     async def _open(
         self, credential: Credential | None, *, resume: bool = False, session_id: str | None = None
     ) -> Connection:
-        return await Connection.open(
-            Handshake.to(self.base_url, self.options, credential=credential, resume=resume, session_id=session_id)
-        )
+        tries = 1 if resume else len(self.servers)
+        while True:
+            address = self.servers.current
+            try:
+                return await Connection.open(
+                    Handshake.to(address, self.options, credential=credential, resume=resume, session_id=session_id)
+                )
+            except ConnectionFailed:
+                self.servers.next()
+                tries -= 1
+                if not tries:
+                    raise
 
     def _lock(self) -> asyncio.Lock:
         """Return the lock that is held while a socket is opened."""
@@ -188,6 +233,11 @@ class ResumableSession:
         """Leave the session to the parent, in a forked child. A thread that does not exist here may hold the lock."""
         if self._process != forks.number():
             self._process, self._connecting, self._credential = forks.number(), asyncio.Lock(), None
+
+
+def _seen(reply: Reply) -> Any:
+    """Return the part of a reply that is the same when its message runs again."""
+    return [reply.data.get(name) for name in ("observation", "reward", "done")]
 
 
 def _trace_for(connection: Connection) -> dict[str, str]:

@@ -106,6 +106,10 @@ def next_state(state: EpisodeState, event: Event) -> EpisodeState:
     raise InvalidMessage(refusal)
 
 
+MAX_BEHIND = 16
+"""Maximum steps of a session that a server answers before it has written them to its store of durable sessions."""
+
+
 class FrameType(str, Enum):
     """The frames that a client may send. ``mcp`` carries a JSON-RPC request of OpenEnv's.
 

@@ -1,0 +1,143 @@
+"""The commands ``mcpenv episodes``: the durable episodes of a store, without a server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any, TypeVar
+
+from cyclopts import Parameter
+from pydantic import TypeAdapter
+
+from mcpenv.cli.output import Page, number_of, print_json, print_table, printable
+from mcpenv.errors import ConfigurationError
+from mcpenv_client.types.records import Trajectory
+
+from .rerun import steps_of
+from .store import KeptSession, Settings, Store, StoreError, open_store
+
+T = TypeVar("T")
+
+AsJson = Annotated[bool, Parameter(name="--json", negative=(), show_default=False)]
+
+_HEADER = TypeAdapter(Trajectory)
+
+
+def list_episodes(place: str, /, *, as_json: AsJson = False) -> int:
+    """List the durable episodes of a store, the oldest first.
+
+    Args:
+        place: Folder or URL that servers got as --durable.
+        as_json: Print one JSON document.
+    """
+    rows = [_row(kept) for kept in _with(place, lambda store: store.sessions())]
+    if as_json:
+        print_json({"episodes": rows})
+        return 0
+    page, names = Page(sys.stdout), ("episode_id", "environment", "steps", "state", "owner", "updated")
+    headings = ("episode", "environment", "steps", "state", "owner", "last step")
+    print_table(page, headings, [[printable(str(row[name] or "")) for name in names] for row in rows], right={"steps"})
+    page.line(number_of(len(rows), "episode"))
+    return 0
+
+
+def show_episode(place: str, episode: str, /, *, as_json: AsJson = False) -> int:
+    """Show a durable episode and its steps.
+
+    Args:
+        place: Folder or URL that servers got as --durable.
+        episode: The episode's id, or the beginning of it.
+        as_json: Print one JSON document.
+    """
+
+    async def read(store: Store) -> tuple[KeptSession, list[Any]]:
+        kept = _found(await store.sessions(), episode)
+        return kept, [step for step, _ in steps_of(await store.entries(kept.id))]
+
+    kept, steps = _with(place, read)
+    row = _row(kept)
+    if as_json:
+        print_json(
+            {
+                **row,
+                "trajectory": _HEADER.validate_json(kept.header).to_plain(),
+                "taken": [each.to_plain() for each in steps],
+            }
+        )
+        return 0
+    page = Page(sys.stdout)
+    for name, value in row.items():
+        page.line((f"{name:12}", "dim"), printable(str(value)))
+    for step in steps:
+        page.line(f"{step.call.step:6}  {printable(step.call.name)} {printable(json.dumps(step.call.arguments))[:200]}")
+    return 0
+
+
+def discard_episodes(
+    place: str, episodes: tuple[str, ...] = (), /, *, older_than_s: float | None = None, force: bool = False,
+    as_json: AsJson = False,
+) -> int:  # fmt: skip
+    """Delete durable episodes. Their clients then get SessionLost.
+
+    Args:
+        place: Folder or URL that servers got as --durable.
+        episodes: Ids of episodes, or the beginnings of ids.
+        older_than_s: Delete all that no server has and that had no step for so many seconds.
+        force: Also delete those that a server has. It is refused at the next step.
+        as_json: Print one JSON document.
+    """
+    if not episodes and older_than_s is None:
+        raise ConfigurationError("name episodes, or give --older-than-s")
+
+    async def run(store: Store) -> int:
+        kept = await store.sessions()
+        chosen = [_found(kept, episode) for episode in episodes]
+        for session in chosen:
+            if session.alive and not force:
+                raise ConfigurationError(f"a server has {_row(session)['episode_id']}; --force deletes it")
+        deleted = sum([await store.discard(session.id, None) for session in chosen])
+        return deleted if older_than_s is None else deleted + await store.sweep(time.time() - older_than_s)
+
+    deleted = _with(place, run)
+    if as_json:
+        print_json({"deleted": deleted})
+    else:
+        Page(sys.stdout).line(f"deleted {number_of(deleted, 'episode')}")
+    return 0
+
+
+def _with(place: str, work: Callable[[Store], Awaitable[T]]) -> T:
+    async def run() -> T:
+        store = open_store(Settings.parse(place).place, make=False)
+        try:
+            return await work(store)
+        except StoreError as error:
+            raise ConfigurationError(f"{place}: {error}") from error
+        finally:
+            await store.close()
+
+    return asyncio.run(run())
+
+
+def _found(kept: Any, episode: str) -> KeptSession:
+    found = [session for session in kept if _row(session)["episode_id"].startswith(episode)]
+    if len(found) != 1:
+        raise ConfigurationError(f"{number_of(len(found), 'episode')} of the store begin with {printable(episode)!r}")
+    session: KeptSession = found[0]
+    return session
+
+
+def _row(kept: KeptSession) -> dict[str, Any]:
+    header = json.loads(kept.header)
+    return {
+        "episode_id": header["episode_id"],
+        "environment": json.loads(kept.environment)[0],
+        "task": (header.get("task") or {}).get("name") or (header.get("task") or {}).get("id"),
+        "steps": kept.steps,
+        "state": "over" if kept.over else "running" if kept.alive else "put away",
+        "owner": kept.owner if kept.alive else None,
+        "updated": time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(kept.updated)),
+    }

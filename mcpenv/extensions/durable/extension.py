@@ -1,0 +1,233 @@
+"""The extension of a server whose sessions outlive it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import secrets
+import socket
+import time
+from typing import Any
+
+from mcpenv.errors import ConfigurationError
+from mcpenv.server.app import EnvServer
+from mcpenv.server.extension import Extension
+from mcpenv.server.sessions.credential import Credential
+from mcpenv.server.sessions.idempotency import REQUEST
+from mcpenv.server.sessions.operations import End
+from mcpenv.server.sessions.session import Origin, Session
+from mcpenv_client.errors import CapacityReached, SessionLost, Unauthorized, WireError
+from mcpenv_client.types.observations import Observation
+
+from .journal import EpisodeJournal, acting_outside
+from .rerun import rerun
+from .store import KeptSession, Owned, Settings, Store, StoreError, open_store
+
+logger = logging.getLogger("mcpenv")
+
+LOOK_S = 0.1
+"""Seconds between two looks at a session that another server is to put away."""
+
+
+class Durable(Extension):
+    """Keeps each session that its client can resume in a store, and continues those of other servers.
+
+    A session is kept from its first reset on. Its owner is the server that has it, by a lease that the server renews
+    for all of its sessions together. Each owner has a larger fencing number, which every write names.
+    """
+
+    def __init__(self, server: EnvServer) -> None:
+        if server.config.durable is None:
+            raise ConfigurationError("durable sessions need --durable, with a folder or the URL of a store")
+        self._server = server
+        self._pool = server.pool
+        self._settings = Settings.parse(server.config.durable)
+        self._owner = f"{socket.gethostname()}-{secrets.token_hex(6)}"
+        self._beating: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._store: Store | None = None
+
+    @property
+    def store(self) -> Store:
+        """The store, while the server runs."""
+        assert self._store is not None
+        return self._store
+
+    async def start(self) -> None:
+        """Open the store, and begin to renew the lease."""
+        self._store = open_store(self._settings.place)
+        try:
+            await self._store.beat(self._owner, self._settings.lease_s)
+        except StoreError as error:
+            raise ConfigurationError(f"--durable {self._settings.place}: {error}") from error
+        self._pool.durability = self
+        self._pool.handles.revive = self._revive_handle
+        self._pool.operations[End.frame] = _WrittenEnd
+        self._beating = asyncio.create_task(self._beat(), name="mcpenv-durable")
+
+    async def stop(self) -> None:
+        """Put every session away, so that other servers continue them at once, and close the store."""
+        kept = [session for session in self._pool.sessions() if session.execution.journal is not None]
+        await asyncio.gather(*(self._pool.close(session, "shutdown") for session in kept))
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        if self._beating is not None:
+            self._beating.cancel()
+        try:
+            await self.store.close()
+        except StoreError as error:
+            logger.warning("the store of durable sessions: %s; its lease runs out in a while", error)
+
+    # -- what the pool asks
+
+    async def begun(self, session: Session, observation: Observation) -> None:
+        """Write an episode that has begun, if its client can resume."""
+        if session.credential is None or session.handle is None:
+            return
+        journal, new = session.execution.journal, False
+        if not isinstance(journal, EpisodeJournal):
+            kept = KeptSession(
+                session.id, session.credential.digest, self._environment, "", session.base_url, b"", owner=self._owner
+            )
+            journal, new = self._journal(session, kept), True
+        # The request for a fork is one of the session that was forked.
+        request = None if new and session.forked_by is not None else REQUEST.get()
+        await journal.begin(session.execution, session.handle.value, observation, request, new=new)
+        session.execution.journal = journal
+
+    async def revive(self, session_id: str, credential: Credential | None) -> Session | None:
+        """Continue a kept session here."""
+        kept = await self._claimed(session_id, None if credential is None else credential.digest)
+        if kept is None:
+            return None
+        try:
+            if kept.environment != self._environment:
+                raise SessionLost(
+                    f"the episode cannot be continued here: it is one of {kept.environment}, and this server has "
+                    f"{self._environment}"
+                )
+            entries = await self.store.entries(session_id)
+            session = await self._pool.open(Origin.SOCKET, Credential(session_id, kept.digest))
+        except BaseException:
+            await self._let_go(kept)
+            raise
+        session.held, session.base_url = False, kept.base_url
+        try:
+            unknown = await rerun(session, kept, entries)
+            session.execution.journal = journal = self._journal(session, kept)
+            journal.not_repeated = await acting_outside(session.execution)
+            if unknown is not None:
+                await journal.answer_unknown(session, unknown)
+        except BaseException:
+            session.execution.episode.handed_over = True
+            await self._pool.close(session, "moved")
+            await self._let_go(kept)
+            raise
+        session.handle = self._pool.handles.mint(session.execution, kept.handle)
+        session.last_used = time.monotonic()
+        logger.info("session %s continues here, after %d steps", session.label, kept.steps)
+        return session
+
+    async def leaving(self, session: Session, reason: str) -> None:
+        """Put a session away, or forget it if its client has closed it."""
+        journal = session.execution.journal
+        if not isinstance(journal, EpisodeJournal):
+            return
+        try:
+            await journal.flush()
+            if reason == "closed" and not self._pool.ending:
+                await self.store.discard(session.id, journal.kept.fence)
+                return
+            await self.store.release(session.id, journal.kept.fence)
+        except (StoreError, SessionLost) as error:
+            logger.warning("session %s: %s", session.label, error)
+        session.execution.episode.handed_over = True  # its record is written where it ends
+
+    # -- inside
+
+    async def _revive_handle(self, handle: str) -> None:
+        try:
+            session_id = await self.store.of_handle(handle)
+            if session_id is not None:
+                await self._pool.revived(session_id, None)
+        except (StoreError, WireError) as error:
+            logger.warning("an agent's episode could not be continued: %s", error)
+
+    async def _claimed(self, session_id: str, digest: str | None) -> KeptSession | None:
+        until = asyncio.get_running_loop().time() + self._settings.lease_s
+        while True:
+            try:
+                return await self.store.claim(session_id, self._owner, digest)
+            except Owned:
+                if asyncio.get_running_loop().time() > until:
+                    raise CapacityReached("another server has this session, and is busy with it; try again") from None
+            except PermissionError:
+                raise Unauthorized("this session cannot be resumed with that token") from None
+            except StoreError as error:
+                raise CapacityReached(f"the store of durable sessions does not answer: {error}; try again") from error
+            await asyncio.sleep(LOOK_S)
+
+    async def _let_go(self, kept: KeptSession) -> None:
+        try:
+            await self.store.release(kept.id, kept.fence)
+        except StoreError as error:
+            logger.warning("the store of durable sessions: %s", error)
+
+    async def _beat(self) -> None:
+        """Renew the lease, put away what other servers ask for, and delete what nobody continues."""
+        period_s = min(self._settings.lease_s / 4, 1.0)
+        swept = 0.0
+        while True:
+            await asyncio.sleep(period_s)
+            try:
+                for session_id in await self.store.beat(self._owner, self._settings.lease_s):
+                    session = self._pool.peek(session_id)
+                    if session is not None and session.execution.journal is not None:
+                        self._begin(self._put_away(session))
+                if time.monotonic() - swept > self._settings.keep_s / 10:
+                    swept = time.monotonic()
+                    await self.store.sweep(time.time() - self._settings.keep_s)
+            except StoreError as error:
+                logger.warning("the store of durable sessions: %s", error)
+
+    async def _put_away(self, session: Session) -> None:
+        """Put a session away after its step in progress, which is answered where the session continues."""
+        session.evict("another server continues this session")
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._settings.lease_s):
+                await session.execution.wait_idle()
+        await self._pool.close(session, "moved")
+
+    def _begin(self, work: Any) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _journal(self, session: Session, kept: KeptSession) -> EpisodeJournal:
+        def give_up(why: str) -> None:
+            logger.warning("session %s ends here: %s", session.label, why)
+            session.evict(why)
+            self._begin(self._pool.close(session, "moved"))
+
+        return EpisodeJournal(self.store, self._settings, session.execution, kept, give_up)
+
+    @property
+    def _environment(self) -> str:
+        cls = self._server.source.environment_class
+        assert cls is not None
+        return json.dumps([cls.exposed_name(), cls.VERSION])
+
+
+class _WrittenEnd(End):
+    """An end by the orchestrator that is written before it is answered."""
+
+    __slots__ = ()
+
+    async def run(self, session: Session) -> Observation:
+        """End the episode; return its last observation."""
+        observation = await End.run(self, session)
+        if isinstance(session.execution.journal, EpisodeJournal):
+            await session.execution.journal.ended(observation)
+        return observation

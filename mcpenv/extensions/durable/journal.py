@@ -1,0 +1,286 @@
+"""The journal of one session: each step is in the store before it is answered, or soon after."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+from pydantic import TypeAdapter
+from pydantic_core import to_json
+
+from mcpenv.execution.execution import Execution
+from mcpenv.extensions.records.replay import answer_step
+from mcpenv.server.sessions.idempotency import REQUEST
+from mcpenv.server.sessions.session import Session
+from mcpenv.trajectories.recorder import own_observation
+from mcpenv_client.errors import ErrorCode, SessionLost
+from mcpenv_client.types.json_types import plain, writer_of_class
+from mcpenv_client.types.observations import Observation
+from mcpenv_client.types.records import StepRecord, ToolCall, ToolCalled, ToolOutcome, Trajectory, call_data
+from mcpenv_client.types.status import StatusCode
+from mcpenv_client.types.tools import ToolErrorType, ToolFailure
+from mcpenv_client.wire.protocol import MAX_BEHIND, encode_reply, observation_data
+
+from .store import Entry, Fenced, KeptSession, Settings, Store, StoreError
+
+logger = logging.getLogger("mcpenv")
+
+CONTINUED = "another server continues this episode; reconnect to go on there"
+
+BEHIND = "behind"
+"""The mode in which steps are written after they are answered, and its key in the info of a reset."""
+
+
+class EpisodeJournal:
+    """The journal of the episodes of one session.
+
+    Args:
+        store: where it is written.
+        kept: the session as the store has it.
+        give_up: called once, with the reason, when this server can no longer continue the session.
+
+    Attributes:
+        kept: the session as it was written last.
+        not_repeated: the tools whose calls are never run a second time.
+        lost: why this server does not continue it; None while it does.
+    """
+
+    def __init__(
+        self, store: Store, settings: Settings, execution: Execution, kept: KeptSession, give_up: Callable[[str], None]
+    ) -> None:
+        self.kept = kept
+        self.lost: str | None = None
+        self.not_repeated: frozenset[str] = frozenset()
+        self._store = store
+        self._settings = settings
+        self._execution = execution
+        self._give_up = give_up
+        self._waiting: list[tuple[Entry, bytes | None]] = []
+        self._flushing: asyncio.Task[None] | None = None
+
+    async def begin(
+        self,
+        execution: Execution,
+        handle: str,
+        observation: Observation,
+        request: tuple[str, bytes] | None,
+        *,
+        new: bool = False,
+    ) -> None:
+        """Write an episode as it stands, in place of the session's last one.
+
+        Args:
+            execution: the instance that has it.
+            handle: the episode's handle.
+            observation: the answer to the request that began it.
+            request: the id of that request, and the digest of its body; None if it had no id.
+
+        Raises:
+            SessionLost: it cannot be written.
+        """
+        await self.flush()
+        self._execution = execution
+        self.not_repeated = await acting_outside(execution)
+        trajectory = _trajectory_of(execution)
+        if self._settings.writes == BEHIND:
+            observation.info[BEHIND] = MAX_BEHIND
+        # A restored or forked episode has steps already.
+        steps = [Entry(step.call.step, body_of(step)) for step in trajectory.steps]
+        first = [] if request is None else [Entry(0, None, *request, _observed(observation, request[0]))]
+        self.kept = replace(
+            self.kept, handle=handle, header=header_of(trajectory), over=trajectory.done, steps=len(steps)
+        )
+        await self._written(lambda: self._store.begin(self.kept, [*first, *steps], new=new))
+
+    async def step_begun(self, call: ToolCall) -> None:
+        """Write that a call is about to run whose effects are outside: it must not run a second time.
+
+        Raises:
+            SessionLost: it cannot be written, or another server continues the episode.
+        """
+        if self.lost is not None:
+            raise SessionLost(self.lost)
+        if call.name in self.not_repeated:
+            await self.flush()
+            entry = _asked(Entry(call.step, b"[null,%b]" % _writer(ToolCall).to_json(call, fallback=plain)))
+            await self._written(lambda: self._store.append(self.kept.id, self.kept.fence, [entry], None))
+
+    async def step_over(self, record: StepRecord) -> None:
+        """Write a step.
+
+        Raises:
+            SessionLost: it cannot be written, or another server continues the episode.
+        """
+        execution = self._execution
+        if self.lost is not None:
+            raise SessionLost(self.lost)
+        if execution.closing and record.status.code is StatusCode.CANCELLED:
+            return  # it was not answered: the client asks for it again, and it runs where the session continues
+        entry = _asked(Entry(record.call.step, body_of(record)))
+        if entry.request_id is not None:
+            entry = replace(entry, reply=self.reply_to(record, entry.request_id))
+        trajectory = _trajectory_of(execution)
+        await self._write(entry, header_of(trajectory) if trajectory.done else None)
+
+    async def ended(self, observation: Observation) -> None:
+        """Write that the orchestrator has ended the episode.
+
+        Args:
+            observation: the answer.
+
+        Raises:
+            SessionLost: it cannot be written.
+        """
+        entry = _asked(Entry(self._execution.episode.step_count + 1, None))
+        if entry.request_id is not None:
+            entry = replace(entry, reply=_observed(observation, entry.request_id))
+        await self._write(entry, header_of(_trajectory_of(self._execution)))
+
+    async def answer_unknown(self, session: Session, entry: Entry) -> None:
+        """Take a step for a call of which a server was lost: it may have run, and is not run again."""
+        _, call = _INTENT.validate_json(entry.body or b"")
+        why = f"The server was lost during this call of {call.name}. It may have run, and is not repeated."
+        outcome = ToolOutcome(error=ToolFailure(error_type=ToolErrorType.TRANSPORT_ERROR, message=why))
+        request = None if entry.request_id is None else (entry.request_id, entry.digest or b"")
+        token = REQUEST.set(request)
+        try:
+            record = await answer_step(session.execution, StepRecord(call, outcome))
+        finally:
+            REQUEST.reset(token)
+        if request is not None:
+            session.replies.answered(*request, self.reply_to(record, request[0]))
+
+    async def flush(self) -> None:
+        """Return when everything is written.
+
+        Raises:
+            SessionLost: it cannot be written.
+        """
+        while self._flushing is not None:
+            await asyncio.wait({self._flushing})
+        if self.lost is not None:
+            raise SessionLost(self.lost)
+
+    async def _write(self, entry: Entry, header: bytes | None) -> None:
+        # An agent's call has no id by which its client could ask for it again.
+        if self._settings.writes == "strict" or entry.request_id is None:
+            await self.flush()
+            await self._written(lambda: self._store.append(self.kept.id, self.kept.fence, [entry], header))
+            return
+        if len(self._waiting) >= MAX_BEHIND:
+            await self.flush()
+        self._waiting.append((entry, header))
+        if self._flushing is None:
+            self._flushing = asyncio.ensure_future(self._flush())
+
+    async def _flush(self) -> None:
+        try:
+            while self._waiting:
+                batch = [*self._waiting]
+                header = next((header for _, header in reversed(batch) if header is not None), None)
+                entries = [entry for entry, _ in batch]
+                await self._written(
+                    lambda: self._store.append(self.kept.id, self.kept.fence, entries, header)  # noqa: B023
+                )
+                del self._waiting[: len(batch)]
+        except SessionLost as lost:
+            logger.warning("a session could not be written behind: %s", lost)
+        finally:
+            self._flushing = None
+
+    async def _written(self, write: Callable[[], Awaitable[None]]) -> None:
+        """Write, and try again while the store does not answer.
+
+        What has begun is completed also if the caller is cancelled.
+        """
+        writing = asyncio.ensure_future(self._patiently(write))
+        await asyncio.shield(writing)
+
+    async def _patiently(self, write: Callable[[], Awaitable[None]]) -> None:
+        loop = asyncio.get_running_loop()
+        until, pause_s, told = loop.time() + self._settings.patience_s, 0.02, False
+        while True:
+            try:
+                await write()
+            except Fenced:
+                raise self._lose(CONTINUED) from None
+            except StoreError as error:
+                if loop.time() >= until:
+                    why = f"the store of durable sessions did not take a step for {self._settings.patience_s:g} s"
+                    raise self._lose(f"{why}; reconnect to go on from the last step that it has") from error
+                if not told:
+                    logger.warning("the store of durable sessions: %s; steps wait for it", error)
+                    told = True
+            else:
+                return
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 2, 1.0)
+
+    def _lose(self, why: str) -> SessionLost:
+        if self.lost is None:
+            self.lost = why
+            self._give_up(why)
+        return SessionLost(why)
+
+    def reply_to(self, record: StepRecord, request_id: str) -> str:
+        """Return the text with which the request is answered."""
+        episode = self._execution.episode
+        if record.fault is not None:
+            error = record.outcome.error
+            message = "the step failed" if error is None else error.message
+            known = record.fault if record.fault in set(ErrorCode) else ErrorCode.EXECUTION_ERROR.value
+            data: dict[str, Any] = {"message": message, "code": known, "status": record.status.to_plain()}
+            return encode_reply("error", data, request_id)
+        if isinstance(record.outcome.value, Observation) and record.outcome.result is None:
+            data = observation_data(episode.observation_of(record))
+        else:
+            data = call_data(ToolCalled(record, episode.info_of(record)))
+        return encode_reply("observation", data, request_id)
+
+
+_INTENT = TypeAdapter(tuple[None, ToolCall])
+
+
+async def acting_outside(execution: Execution) -> frozenset[str]:
+    """Return the tools whose calls must not be repeated.
+
+    Their authors annotate them with ``openWorldHint``, and with neither ``readOnlyHint`` nor ``idempotentHint``.
+    """
+    return frozenset(tool.name for tool in await execution.list_tools() if _acts_outside(tool.annotations or {}))
+
+
+def _acts_outside(hints: dict[str, Any]) -> bool:
+    return hints.get("openWorldHint") is True and not (hints.get("readOnlyHint") or hints.get("idempotentHint"))
+
+
+def _observed(observation: Observation, request_id: str) -> str:
+    return encode_reply("observation", observation_data(observation), request_id)
+
+
+def _asked(entry: Entry) -> Entry:
+    """Return an entry with the request that runs in this task, if it has an id."""
+    request = REQUEST.get()
+    return entry if request is None else replace(entry, request_id=request[0], digest=request[1])
+
+
+def _trajectory_of(execution: Execution) -> Trajectory:
+    trajectory = execution.episode.trajectory
+    assert trajectory is not None
+    return trajectory
+
+
+def header_of(trajectory: Trajectory) -> bytes:
+    """Return a trajectory without its steps as JSON."""
+    return _writer(Trajectory).to_json(replace(trajectory, steps=[]), fallback=plain)
+
+
+def body_of(step: StepRecord) -> bytes:
+    """Return a step and the observation of an environment's own action as JSON."""
+    return b"[%b,%b]" % (_writer(StepRecord).to_json(step, fallback=plain), to_json(own_observation(step)))
+
+
+_writer = functools.cache(writer_of_class)

@@ -1,0 +1,225 @@
+"""The store of durable sessions: what it keeps, what it refuses, and how an address names one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from importlib import import_module
+from typing import Any, Protocol
+from urllib.parse import parse_qsl
+
+from mcpenv.errors import ConfigurationError
+
+
+class StoreError(Exception):
+    """The store cannot be reached, is full, or cannot be written. Trying again may help."""
+
+
+class Fenced(Exception):
+    """Another server owns the session now, or it was discarded."""
+
+
+class Owned(Exception):
+    """Another server owns the session and is alive. It was asked to put the session away."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One step of an episode, and the reply to the request that asked for it.
+
+    Attributes:
+        number: 1 for the first step; 0 for the reply to the reset.
+        body: the step as JSON, a list of the step and an own action's observation. The step is null, and the second
+            item the call, if the call is about to run and must not run twice. None: only a reply.
+        request_id: the id of the request; None if it had none.
+        digest: the digest of that request's body.
+        reply: the text of its reply.
+    """
+
+    number: int
+    body: bytes | None
+    request_id: str | None = None
+    digest: bytes | None = None
+    reply: str | None = None
+
+    @property
+    def is_step(self) -> bool:
+        """True if it is a step that was taken."""
+        return self.body is not None and not self.body.startswith(b"[null,")
+
+
+@dataclass(frozen=True, slots=True)
+class KeptSession:
+    """A session as the store has it.
+
+    Attributes:
+        id: the session's id.
+        digest: the SHA-256 of its client's secret, in hexadecimal.
+        environment: name and version of the environment, as JSON.
+        handle: the value of the episode's handle.
+        base_url: the address of the server as its orchestrator saw it.
+        header: the episode without its steps, as JSON.
+        over: the episode has ended.
+        owner: the id of the server that owns it; None if it was put away.
+        fence: the number of owners that it has had. A write with a smaller number is refused.
+        steps: the number of steps.
+        updated: the time of the last write, in seconds since the epoch.
+        alive: the owner's lease has not run out.
+    """
+
+    id: str
+    digest: str
+    environment: str
+    handle: str
+    base_url: str
+    header: bytes
+    over: bool = False
+    owner: str | None = None
+    fence: int = 1
+    steps: int = 0
+    updated: float = 0.0
+    alive: bool = False
+
+
+class Store(Protocol):
+    """A store. All methods may raise `StoreError`; those with a fence raise `Fenced`."""
+
+    async def beat(self, owner: str, lease_s: float) -> Sequence[str]:
+        """Renew the lease of a server. Return the ids of its sessions that another server asks for."""
+        ...
+
+    async def begin(self, kept: KeptSession, entries: Sequence[Entry], *, new: bool) -> None:
+        """Write an episode from its beginning, in place of the session's last one.
+
+        Args:
+            new: the session is not in the store yet. Its owner and fence are those of ``kept``.
+        """
+        ...
+
+    async def append(self, session_id: str, fence: int, entries: Sequence[Entry], header: bytes | None) -> None:
+        """Write steps, in place of entries of the same number.
+
+        Args:
+            header: the episode without its steps, if it is over; else None.
+        """
+        ...
+
+    async def claim(self, session_id: str, owner: str, digest: str | None) -> KeptSession | None:
+        """Become the owner of a session. Return it with its new fence; None if there is none of that id.
+
+        Args:
+            digest: of the client's secret; None for an agent.
+
+        Raises:
+            Owned: another server owns it.
+            PermissionError: the secret is not the client's.
+        """
+        ...
+
+    async def entries(self, session_id: str) -> Sequence[Entry]:
+        """Return the entries of a session, by number."""
+        ...
+
+    async def release(self, session_id: str, fence: int) -> None:
+        """Put a session away: nobody owns it."""
+        ...
+
+    async def discard(self, session_id: str, fence: int | None) -> bool:
+        """Delete a session; return False if there is none.
+
+        Args:
+            fence: None: whoever owns it.
+        """
+        ...
+
+    async def of_handle(self, handle: str) -> str | None:
+        """Return the id of the session whose episode has that handle."""
+        ...
+
+    async def sessions(self) -> Sequence[KeptSession]:
+        """Return all sessions, the oldest write first."""
+        ...
+
+    async def sweep(self, before: float) -> int:
+        """Delete the sessions that nobody owns and that were last written before then; return how many."""
+        ...
+
+    async def close(self) -> None:
+        """Release the connection, after a last beat that ends the leases of this process."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The settings of durable sessions, as ``--durable PLACE?name=value&...`` gives them.
+
+    Attributes:
+        place: a folder, or the URL of a store.
+        writes: ``strict``: a step is written before it is answered. ``behind``: it is written soon after, so that a
+            killed server loses the last steps, which are then run again.
+        lease_s: seconds after which the sessions of a server that does not answer may be continued by another.
+        patience_s: seconds that a step waits for a store that does not answer, before its session is given up here.
+        keep_s: seconds for which a session is kept that nobody continues.
+        address: where other servers reach this one; None: unknown.
+    """
+
+    place: str
+    writes: str = "strict"
+    lease_s: float = 10.0
+    patience_s: float = 30.0
+    keep_s: float = 86_400.0
+
+    @classmethod
+    def parse(cls, text: str) -> Settings:
+        """Read them.
+
+        Raises:
+            ConfigurationError: an unknown setting, or a value that is none.
+        """
+        place, _, query = text.partition("?")
+        given: dict[str, Any] = {}
+        for name, value in parse_qsl(query, keep_blank_values=True):
+            if name == "writes" and value in ("strict", "behind"):
+                given[name] = value
+            elif name in ("lease_s", "patience_s", "keep_s"):
+                given[name] = _seconds(name, value)
+            else:
+                raise ConfigurationError(
+                    f"--durable: {name}={value} is no setting; there are writes=strict or behind, lease_s, patience_s "
+                    "and keep_s"
+                )
+        if not place:
+            raise ConfigurationError("--durable needs a folder, or the URL of a store")
+        return replace(cls(place), **given)
+
+
+def _seconds(name: str, value: str) -> float:
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = -1.0
+    if not 0 < seconds < 1e9:
+        raise ConfigurationError(f"--durable: {name}={value} is no number of seconds above 0")
+    return seconds
+
+
+_STORES = {"": "sqlite_store:SqliteStore"}
+"""The stores by the scheme of their URLs."""
+
+
+def open_store(place: str, *, make: bool = True) -> Store:
+    """Open a store.
+
+    Args:
+        make: False: it must exist.
+
+    Raises:
+        ConfigurationError: there is no such store, or it cannot be used.
+    """
+    scheme, found, _ = place.partition("://")
+    entry = _STORES.get(scheme if found else "")
+    if entry is None:
+        raise ConfigurationError(f"--durable: there is no store for {scheme}:// URLs; a folder is one")
+    module, _, name = entry.partition(":")
+    store: Store = getattr(import_module(f".{module}", __package__), name)(place, make=make)
+    return store

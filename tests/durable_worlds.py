@@ -1,0 +1,75 @@
+"""Worlds whose episodes are continued by other servers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import time
+from pathlib import Path
+
+from mcpenv import MCPEnvironment
+
+
+class Walk(MCPEnvironment):
+    """Walk by random steps that the seed decides."""
+
+    SUPPORTS_CONCURRENT_SESSIONS = True
+
+    def __init__(self) -> None:
+        self.at = 0
+        self.random = random.Random(0)
+        for tool in (self.walk, self.linger, self.arrive, self.fail):
+            self.tool(tool)
+
+    def reset(self, seed: int | None = None, at: int = 0) -> None:  # type: ignore[override]
+        """Begin."""
+        self.at = at
+        self.random = random.Random(seed)
+
+    def walk(self, by: int = 1) -> int:
+        """Walk."""
+        self.at += by * self.random.randint(1, 3)
+        return self.at
+
+    async def linger(self, seconds: float) -> int:
+        """Walk one step, slowly."""
+        await asyncio.sleep(seconds)
+        self.at += 1
+        return self.at
+
+    def arrive(self) -> str:
+        """End the episode."""
+        self.finish(reward=float(self.at))
+        return "arrived"
+
+    def fail(self) -> None:
+        """Fail, which is data of the step."""
+        raise ValueError("there is a wall")
+
+
+class Counted(MCPEnvironment):
+    """Count calls in a file outside of the world: a line for each."""
+
+    SUPPORTS_CONCURRENT_SESSIONS = True
+
+    def __init__(self) -> None:
+        @self.tool(annotations={"openWorldHint": True})
+        def count(name: str, seconds: float = 0.0) -> int:
+            """Count, and then wait."""
+            with Path(os.environ["COUNTED"]).open("a", encoding="utf-8") as file:
+                file.write(f"{name}\n")
+            time.sleep(seconds)
+            return len(name)
+
+
+class Clock(MCPEnvironment):
+    """Tell the time, which no server can tell again."""
+
+    SUPPORTS_CONCURRENT_SESSIONS = True
+
+    def __init__(self) -> None:
+        @self.tool
+        def now() -> int:
+            """Tell the time."""
+            return time.time_ns()

@@ -1,0 +1,53 @@
+"""``mcpenv episodes``: the durable episodes of a store."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from command_line import Cli, command_lines
+from durable_worlds import Walk
+
+from mcpenv.server.config import ServerConfig
+from mcpenv.server.serve import serving
+from mcpenv_client import EnvClient, SessionLost
+
+
+@pytest.fixture
+def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Iterator[Cli]:
+    with command_lines(tmp_path, monkeypatch, capfd) as run:
+        yield run
+
+
+def test_episodes_are_listed_shown_and_deleted(cli: Cli, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    with serving(Walk, ServerConfig(durable=str(store))) as url, EnvClient(url, resume=True).sync() as client:
+        client.reset(seed=1, episode_id="first-episode")
+        client.call_tool("walk", {"by": 3})
+        listed = cli("episodes", "list", str(store), "--json")
+        (row,) = json.loads(listed.out)["episodes"]
+        assert (row["episode_id"], row["environment"], row["steps"], row["state"]) == (
+            "first-episode",
+            "Walk",
+            1,
+            "running",
+        )
+        assert "first-episode" in cli("episodes", "list", str(store)).out
+        shown = cli("episodes", "show", str(store), "first")
+        assert 'walk {"by": 3}' in shown.out
+        assert (
+            json.loads(cli("episodes", "show", str(store), "first", "--json").out)["taken"][0]["call"]["name"] == "walk"
+        )
+        refused = cli("episodes", "discard", str(store), "first")
+        assert (refused.status, "a server has first-episode" in refused.err) == (2, True)
+        assert cli("episodes", "discard", str(store), "first", "--force").out == "deleted 1 episode\n"
+        with pytest.raises(SessionLost):
+            client.call_tool("walk")
+
+
+def test_a_store_and_an_episode_must_exist(cli: Cli, tmp_path: Path) -> None:
+    missing = cli("episodes", "list", str(tmp_path / "nothing"))
+    assert (missing.status, "there is no store" in missing.err) == (2, True)
+    assert not (tmp_path / "nothing").exists()

@@ -1,0 +1,229 @@
+"""Durable sessions on servers of this process: an episode goes on at another server, with the same results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from durable_worlds import Clock, Walk
+from fastmcp import Client
+
+from mcpenv import MCPEnvironment
+from mcpenv.server.config import ServerConfig
+from mcpenv.server.serve import serving
+from mcpenv.trajectories import read_episodes
+from mcpenv_client import EnvClient, SessionLost, StatusCode, SyncEnvClient, Unauthorized
+from mcpenv_client.fingerprint import digest_of
+
+Serve = Callable[..., AbstractContextManager[str]]
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Serve:
+    """Serve at a store and a record that all servers of the test share."""
+
+    def at(cls: type[MCPEnvironment] = Walk, durable: str = "store?lease_s=5", **settings: Any) -> Any:
+        config = ServerConfig(durable=str(tmp_path / durable), record=tmp_path / "record", **settings)
+        return serving(cls, config, max_concurrent_envs=8)
+
+    return at
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as entered:
+        yield entered
+
+
+def played(client: SyncEnvClient[Any, Any], steps: int) -> list[str]:
+    return [client.call_tool("walk", {"by": 2}).text for _ in range(steps)]
+
+
+def undisturbed(tmp_path: Path) -> str:
+    """The digest of the episode of seed 5 with six steps, on one server."""
+    with serving(Walk, ServerConfig(record=tmp_path / "undisturbed")) as url, EnvClient(url).sync() as client:
+        client.reset(seed=5)
+        played(client, 6)
+        client.call_tool("arrive")
+    (episode,) = read_episodes(tmp_path / "undisturbed")
+    return digest_of(episode.trajectory)
+
+
+@pytest.mark.parametrize("writes", ["strict", "behind"])
+def test_an_episode_outlives_its_server(serve: Serve, stack: ExitStack, tmp_path: Path, writes: str) -> None:
+    durable = f"store?writes={writes}"
+    first = serve(durable=durable)
+    url = first.__enter__()
+    second = stack.enter_context(serve(durable=durable))
+    client = stack.enter_context(EnvClient([url, second]).sync())
+    began = client.reset(seed=5)
+    before = played(client, 3)
+    first.__exit__(None, None, None)
+    after = played(client, 3)
+    assert client.base_url == second
+    ended = client.call_tool("arrive")
+    assert ended.done
+    assert ended.info["return"] == ended.reward == float(after[-1])
+    assert len(set(before + after)) == 6
+    client.close()
+    (episode,) = read_episodes(tmp_path / "record")
+    assert episode.id == began.info["episode_id"]
+    assert digest_of(episode.trajectory) == undisturbed(tmp_path)
+
+
+def test_the_same_server_continues_after_it_starts_again(serve: Serve, stack: ExitStack, tmp_path: Path) -> None:
+    servers = tmp_path / "servers.txt"
+    first = serve()
+    servers.write_text(first.__enter__() + "\n")
+    client = stack.enter_context(EnvClient(servers).sync())
+    client.reset(seed=1)
+    played(client, 2)
+    first.__exit__(None, None, None)
+    servers.write_text("# the new address\n" + stack.enter_context(serve()) + "\n")
+    assert client.state().step_count == 2
+
+
+def test_a_client_moves_its_episode_from_a_server_that_lives(serve: Serve, stack: ExitStack) -> None:
+    one, two = stack.enter_context(serve()), stack.enter_context(serve())
+    client = EnvClient([one, two])
+    blocking = stack.enter_context(client.sync())
+    blocking.reset(seed=1)
+    before = played(blocking, 2)
+    # The client's network sends it to the other server, as a load balancer may.
+    assert client._session.connection is not None
+    client._session.servers.next()
+    client._session.connection._abort()
+    after = played(blocking, 1)
+    assert client.base_url == two
+    assert int(after[0]) > int(before[-1])
+    assert blocking.state().step_count == 3
+
+
+def test_agents_reach_an_episode_at_any_server(serve: Serve, stack: ExitStack) -> None:
+    first = serve()
+    url = first.__enter__()
+    second = stack.enter_context(serve())
+    client = stack.enter_context(EnvClient([url, second]).sync())
+    path = str(client.reset(seed=1).info["mcp_url"]).removeprefix(url)
+    played(client, 2)
+    first.__exit__(None, None, None)
+
+    async def call() -> int:
+        async with Client(second + path) as agent:
+            return (await agent.call_tool("walk", {"by": 1})).data  # type: ignore[no-any-return]
+
+    import asyncio
+
+    at = asyncio.run(call())
+    assert at > 0
+    assert client.state().step_count == 3  # its client finds the session where the agent has continued it
+    assert client.mcp_url is not None
+    assert client.mcp_url.endswith(path)
+
+
+def test_failures_and_ends_by_the_orchestrator_are_continued(serve: Serve, stack: ExitStack) -> None:
+    first = serve()
+    url = first.__enter__()
+    second = stack.enter_context(serve())
+    client = stack.enter_context(EnvClient([url, second]).sync())
+    client.reset(seed=2, at=7)
+    assert "wall" in client.call_tool("fail").text
+    client.call_tool("nothing")
+    ended = client.end(truncated=True, reason="enough")
+    first.__exit__(None, None, None)
+    again = client.end()
+    assert (again.truncated, again.info["reason"]) == (ended.truncated, ended.info["reason"]) == (True, "enough")
+    trajectory = client.trajectory()
+    assert [step.status.code for step in trajectory.steps] == [StatusCode.ENV_ERROR, StatusCode.AGENT_ERROR]
+    assert trajectory.options == {"at": 7}
+    assert client.reset(seed=3).info["episode_id"] != trajectory.episode_id
+
+
+def test_an_episode_that_ended_is_recorded_once(serve: Serve, stack: ExitStack, tmp_path: Path) -> None:
+    first = serve()
+    url = first.__enter__()
+    second = stack.enter_context(serve())
+    client = stack.enter_context(EnvClient([url, second]).sync())
+    client.reset(seed=2)
+    client.call_tool("arrive")
+    first.__exit__(None, None, None)
+    assert client.trajectory().done
+    client.reset(seed=3)
+    client.close()
+    assert sorted(episode.ending for episode in read_episodes(tmp_path / "record")) == ["closed", "terminated"]
+
+
+def test_an_environment_that_is_not_deterministic_is_named_with_the_first_difference(
+    serve: Serve, stack: ExitStack
+) -> None:
+    first = serve(Clock)
+    url = first.__enter__()
+    second = stack.enter_context(serve(Clock))
+    client = stack.enter_context(EnvClient([url, second]).sync())
+    client.reset()
+    client.call_tool("now")
+    first.__exit__(None, None, None)
+    with pytest.raises(SessionLost, match=r"step 1 gave another result\.content\[0\]\.text"):
+        client.call_tool("now")
+    assert client.reset().info["episode_id"]  # a new session goes on
+
+
+def test_a_session_is_continued_with_its_secret_only(serve: Serve, stack: ExitStack) -> None:
+    first = serve()
+    url = first.__enter__()
+    second = stack.enter_context(serve())
+    client = EnvClient([url, second])
+    blocking = stack.enter_context(client.sync())
+    blocking.reset(seed=1)
+    first.__exit__(None, None, None)
+    credential = client._session._credential
+    assert credential is not None
+    thief = EnvClient(second, resume=True)
+    thief._session._credential = type(credential)(credential.session_id, "another-secret-entirely")
+
+    async def steal() -> None:
+        thief._session.connection = await thief._session._open(thief._session._credential, resume=True)
+        await thief.state()
+
+    import asyncio
+
+    with pytest.raises(Unauthorized):
+        asyncio.run(steal())
+    assert blocking.state().step_count == 0
+
+
+def test_what_its_client_has_closed_is_forgotten(serve: Serve, stack: ExitStack, tmp_path: Path) -> None:
+    from mcpenv.extensions.durable.store import open_store
+
+    url = stack.enter_context(serve())
+    with EnvClient(url, resume=True).sync() as client:
+        client.reset(seed=1)
+        played(client, 1)
+    with EnvClient(url).sync() as client:  # it cannot resume, and is not kept
+        client.reset(seed=1)
+
+    import asyncio
+
+    async def left() -> int:
+        store = open_store(str(tmp_path / "store"))
+        try:
+            return len(await store.sessions())
+        finally:
+            await store.close()
+
+    assert asyncio.run(left()) == 0
+
+
+def test_another_version_of_an_environment_does_not_continue(serve: Serve, stack: ExitStack) -> None:
+    first = serve()
+    url = first.__enter__()
+    newer = type("Walk", (Walk,), {"VERSION": "9"})
+    second = stack.enter_context(serve(newer))
+    client = stack.enter_context(EnvClient([url, second]).sync())
+    client.reset(seed=1)
+    first.__exit__(None, None, None)
+    with pytest.raises(SessionLost, match="this server has"):
+        client.state()

@@ -1,0 +1,174 @@
+"""The stores of durable sessions: one owner at a time, by a lease and a fencing number."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcpenv.errors import ConfigurationError
+from mcpenv.extensions.durable.store import Entry, Fenced, KeptSession, Owned, Settings, Store, open_store
+
+ID = "session-number-one"
+LONG_S = 1000.0
+
+
+def kept(owner: str = "a", **changes: object) -> KeptSession:
+    session = KeptSession(ID, "d", "[]", "h", "", b"{}", owner=owner)
+    return replace(session, **changes)  # type: ignore[arg-type]
+
+
+Check = Callable[[Store], Coroutine[Any, Any, None]]
+
+
+def with_store(check: Check) -> Callable[[Path], None]:
+    """Run a check in an event loop, with a new store."""
+
+    async def run(folder: Path) -> None:
+        store = open_store(str(folder / "store"))
+        try:
+            await check(store)
+        finally:
+            await store.close()
+
+    def test(tmp_path: Path) -> None:
+        asyncio.run(run(tmp_path))
+
+    return test
+
+
+async def begun(store: Store, owner: str = "a", lease_s: float = LONG_S) -> KeptSession:
+    session = kept(owner)
+    await store.beat(owner, lease_s)
+    await store.begin(session, [Entry(0, None, "reset-1", b"r", "began")], new=True)
+    return session
+
+
+@with_store
+async def test_a_session_is_written_and_read(store: Store) -> None:
+    await begun(store)
+    await store.append(ID, 1, [Entry(1, b"one", "step-1", b"1", "first"), Entry(2, b"two")], None)
+    found = await store.entries(ID)
+    assert found == [
+        Entry(0, None, "reset-1", b"r", "began"), Entry(1, b"one", "step-1", b"1", "first"), Entry(2, b"two")
+    ]  # fmt: skip
+    (session,) = await store.sessions()
+    assert (session.id, session.steps, session.over, session.alive, session.owner) == (ID, 2, False, True, "a")
+    assert await store.of_handle("h") == ID
+    assert await store.of_handle("another") is None
+
+
+@with_store
+async def test_the_end_is_kept_with_the_last_step(store: Store) -> None:
+    await begun(store)
+    await store.append(ID, 1, [Entry(1, b"one")], b"ended")
+    (session,) = await store.sessions()
+    assert session.over
+    assert session.header == b"ended"
+
+
+@with_store
+async def test_a_second_owner_waits_for_the_first_and_asks_it(store: Store) -> None:
+    await begun(store)
+    await store.beat("b", LONG_S)
+    with pytest.raises(Owned):
+        await store.claim(ID, "b", "d")
+    assert await store.beat("a", LONG_S) == [ID]
+    await store.release(ID, 1)
+    claimed = await store.claim(ID, "b", "d")
+    assert claimed is not None
+    assert (claimed.owner, claimed.fence) == ("b", 2)
+    assert await store.beat("a", LONG_S) == []
+
+
+@with_store
+async def test_an_owner_whose_lease_ran_out_is_refused_at_its_next_write(store: Store) -> None:
+    await begun(store, lease_s=0.01)
+    while (await store.sessions())[0].alive:
+        await asyncio.sleep(0.001)
+    claimed = await store.claim(ID, "b", None)
+    assert claimed is not None
+    assert claimed.fence == 2
+    for write in (
+        store.append(ID, 1, [Entry(1, b"one")], None),
+        store.begin(kept(), [], new=False),
+    ):
+        with pytest.raises(Fenced):
+            await write
+    await store.release(ID, 1)
+    assert not await store.discard(ID, 1)
+    (session,) = await store.sessions()
+    assert session.owner == "b"
+    assert await store.entries(ID) == [Entry(0, None, "reset-1", b"r", "began")]
+    await store.append(ID, 2, [Entry(1, b"one")], None)
+
+
+@with_store
+async def test_a_secret_is_checked_before_a_session_changes_hands(store: Store) -> None:
+    await begun(store)
+    await store.release(ID, 1)
+    with pytest.raises(PermissionError):
+        await store.claim(ID, "b", "another")
+    (session,) = await store.sessions()
+    assert (session.owner, session.fence) == (None, 1)
+    assert await store.claim("unknown", "b", None) is None
+
+
+@with_store
+async def test_the_next_episode_takes_the_place_of_the_last_and_leaves_its_replies(store: Store) -> None:
+    await begun(store)
+    await store.append(ID, 1, [Entry(1, b"one", "step-1", b"1", "first"), Entry(2, b"two")], b"over")
+    for episode in ("reset-2", "reset-3"):
+        await store.begin(kept(header=episode.encode(), handle=episode), [Entry(0, None, episode, b"r", "")], new=False)
+    entries = await store.entries(ID)
+    assert [(entry.number < 0, entry.body, entry.request_id) for entry in entries] == [
+        (True, None, "reset-2"), (False, None, "reset-3")
+    ]  # fmt: skip
+    (session,) = await store.sessions()
+    assert (session.over, session.handle, session.steps) == (False, "reset-3", 0)
+
+
+@with_store
+async def test_what_nobody_continues_is_deleted(store: Store) -> None:
+    await begun(store)
+    assert await store.sweep(1e12) == 0  # its owner lives
+    await store.release(ID, 1)
+    assert await store.sweep(0.0) == 0
+    assert await store.sweep(1e12) == 1
+    assert await store.sessions() == []
+    assert await store.entries(ID) == []
+
+
+@with_store
+async def test_a_session_is_discarded_whoever_owns_it(store: Store) -> None:
+    await begun(store)
+    assert await store.discard(ID, None)
+    with pytest.raises(Fenced):
+        await store.append(ID, 1, [Entry(1, b"one")], None)
+
+
+def test_two_processes_share_a_folder(tmp_path: Path) -> None:
+    async def run() -> None:
+        one, two = (open_store(str(tmp_path)) for _ in range(2))
+        await begun(one)
+        assert [session.id for session in await two.sessions()] == [ID]
+        await one.close()  # ends its lease
+        assert (await two.sessions())[0].alive is False
+        assert await two.claim(ID, "b", "d") is not None
+        await two.close()
+
+    asyncio.run(run())
+
+
+def test_settings_are_read_from_the_address() -> None:
+    assert Settings.parse("runs/store") == Settings("runs/store")
+    assert Settings.parse("s?writes=behind&lease_s=3") == Settings("s", "behind", 3.0)
+    for wrong in ("s?lease_s=0", "s?lease_s=x", "s?writes=never", "s?unknown=1", "", "?lease_s=1"):
+        with pytest.raises(ConfigurationError):
+            Settings.parse(wrong)
+    with pytest.raises(ConfigurationError, match="no store for nothing://"):
+        open_store("nothing://host")
