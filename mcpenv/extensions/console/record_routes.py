@@ -46,6 +46,7 @@ from mcpenv_client.errors import InvalidMessage
 from mcpenv_client.fingerprint import digest, facts_of_end, facts_of_reset, facts_of_step
 from mcpenv_client.types.values import decode
 
+from .overview_charts import charts_of, heat_of
 from .training_page import training_page
 
 MAX_ROWS = 1000
@@ -143,7 +144,9 @@ class RecordRoutes:
         def read() -> dict[str, Any]:
             rows = [row.summary for row in self._index.select(wanted)]
             groups = groups_of(rows, group, sort) if group else None
-            return {**overview_of(rows), "groups": groups, "where": str(shown), "parts": parts_of(shown)}
+            found = overview_of(rows)
+            found |= {"charts": charts_of(found), "heat": {**found["heat"], **heat_of(found["heat"])}}
+            return {**found, "groups": groups, "where": str(shown), "parts": parts_of(shown)}
 
         return await asyncio.to_thread(read)
 
@@ -402,6 +405,7 @@ _OVERVIEW = Doc(
             **dict.fromkeys(("total", "unscored"), _COUNT),
             **dict.fromkeys(("returns", "scatter", "groups"), _NULLABLE),
             **dict.fromkeys(("heat", "parts"), _OBJECT),
+            "charts": _ARRAY,
             "where": {"type": "string"},
         }
     ),

@@ -557,13 +557,26 @@ interface Bins {
   count: number;
 }
 
+/** The field of an axis, and what the axis is divided into. */
+type Axis = [field: string, bins: Bins];
+
+/** A cell from 0 to 1, its strength (null: without a value), its text, and the episode that it leads to. */
+type Cell = [x: number, y: number, width: number, height: number, strength: number | null, text: string, place: string | null];
+
+/** A chart of cells. `ends` stand under it. */
+interface CellChart {
+  title: string;
+  range: string;
+  cells: Cell[];
+  ends: string[];
+  about: string;
+}
+
 /** The answer of `GET /records/overview`. */
 interface OverviewAnswer {
   total: number;
-  unscored: number;
-  returns: (Bins & { counts: number[] }) | null;
-  scatter: { x: Bins; y: Bins; cells: [column: number, row: number, count: number, place: string][] } | null;
-  heat: { count: number; tasks: (RecordGroup & { value: string; attempts: [place: string, worth: number | null][] })[] };
+  charts: (CellChart & { x: Axis; y: Axis | null })[];
+  heat: Omit<CellChart, "title" | "ends"> & { names: string[] };
   groups: { count: number; groups: RecordGroup[] } | null;
   /** The whole condition, and its parts that charts set: `return_from`, `return_below`, `steps_from`, `steps_below`, `tasks` and `rest`. */
   where: string;
@@ -578,25 +591,10 @@ interface Area {
   bottom: number;
 }
 
-/** Makes a chart. `ends` stand under it; `onBrush` returns the parts of the condition for what is dragged over. */
-type BrushedChart = (
-  title: string,
-  range: string,
-  shapes: SVGElement[],
-  ends: (string | number)[],
-  about: string | false,
-  onBrush: (area: Area) => Record<string, string | number>,
-) => HTMLElement;
+/** Makes a chart. `onBrush` returns the parts of the condition for what is dragged over. */
+type BrushedChart = (chart: CellChart, onBrush: (area: Area) => Record<string, string | number>) => HTMLElement;
 
-type CellMaker = (
-  x: number,
-  y: number,
-  width: number,
-  height: number,
-  strength: number | null,
-  text: string,
-  onclick?: () => void,
-) => SVGElement;
+type CellMaker = (cell: Cell, base: string) => SVGElement;
 
 type Brusher = (plot: HTMLElement, box: HTMLElement, onBrush: (area: Area) => void) => void;
 
@@ -765,10 +763,10 @@ type FigureMaker = (
   description: string,
   range: string,
   shapes: (SVGElement | false)[],
-  height: number,
+  cursor: Cursor,
+  height?: number,
   legend?: string[][],
   table?: () => Child[],
-  cursor?: Cursor,
 ) => HTMLElement;
 
 /** What stands in the columns of a chart: the text of one, its mark on the axis, and what shows its step. */
@@ -783,13 +781,22 @@ type CursorMaker = (columns: Point[][], valueOf: (column: Point[]) => string, on
 
 type RewardChart = (points: Point[], onStep?: OnStep) => HTMLElement;
 
-type TimeChart = (steps: Step[], frame: Frame, turns: ModelTurn[]) => HTMLElement | null;
+type TimeChart = (steps: Step[], frame: Frame, turns: ModelTurn[], onStep?: (index: number) => void) => HTMLElement | null;
 
 /** Begins and lengths of spans, in seconds, in order. */
 type Spans = [at: number, long: number][];
 
 /** Returns how long spans take together, when the last is over, and the path that draws them in a chart of `whole` seconds. */
-type SpanReader = (spans: Spans) => { busy: number; over: number; path: (whole: number) => string };
+type SpanReader = (spans: Spans) => {
+  busy: number;
+  over: number;
+  path: (whole: number) => string;
+  /** The index of the last span within `wide` seconds; -1: none. */
+  within: (from: number, wide: number) => number;
+};
+
+/** Names a step by its number and its tool. */
+type StepNamer = (step: Step, index: number, frame: Frame) => string;
 
 /** Signs in or out. `refuse` shows why it was not done. */
 type Signer = (way: "in" | "out", body: Plain, refuse: (why: string) => void) => Promise<void>;
@@ -843,7 +850,10 @@ type ShapeMaker = (tag: string, attributes: Record<string, string | number>) => 
 type ContentMaker = (block: Block, blobs?: string) => HTMLElement;
 
 /** Makes a text as it is, with a button that copies it. `name` says what it is, for screen readers. */
-type CodeMaker = (text: string, name: string) => HTMLElement;
+type CodeMaker = (text: string, name: string, shown?: Child[]) => HTMLElement;
+
+/** Makes lines of JSON. `label` stands before the value, and `end` after it. */
+type JsonLines = (value: unknown, label?: string, end?: string) => HTMLElement;
 
 /** Returns a text with its marks as elements. */
 type Inline = (text: string) => Child[];
@@ -931,15 +941,8 @@ type TaskPath = (base: string, name: string, shown: boolean, where?: string) => 
 /** Parts of a condition, by name. */
 type Parts = Record<string, string | number>;
 
-type HistogramMaker = (bars: NonNullable<OverviewAnswer["returns"]>, unscored: number) => HTMLElement;
-
-type ScatterMaker = (grid: NonNullable<OverviewAnswer["scatter"]>) => HTMLElement;
-
 /** Returns the parts of a condition for what is dragged over, from 0 to 1. */
-type BoundsReader = (field: string, bins: Bins, from: number, to: number) => Parts;
-
-/** Returns the function of edges, without the rest that multiplying leaves. */
-type EdgesReader = (bins: Bins) => (at: number) => number;
+type BoundsReader = (axis: Axis, from: number, to: number) => Parts;
 
 /** Does something with the session. What is asked meanwhile is refused, and the visitor reads why. Returns false if it was not done. */
 type AloneDoer = (

@@ -272,8 +272,12 @@ def row_of(episode: RecordedEpisode, reviews: Sequence[Review] = ()) -> dict[str
 
 
 def _calls_of(steps: Sequence[StepRecord]) -> Sequence[tuple[str, int, int]]:
-    calls, bad = Counter(step.call.name for step in steps), Counter(step.call.name for step in steps if failed(step))
-    return _kept(tuple((name, calls[name], bad[name]) for name in sorted(calls)))
+    counts: dict[str, list[int]] = {}
+    for step in steps:
+        count = counts.setdefault(step.call.name, [0, 0])
+        count[0] += 1
+        count[1] += failed(step)
+    return _kept(tuple((name, calls, bad) for name, (calls, bad) in sorted(counts.items())))
 
 
 @functools.lru_cache(10_000)

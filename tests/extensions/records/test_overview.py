@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mcpenv.extensions.console.overview_charts import charts_of, heat_of
 from mcpenv.extensions.records.overview import ACROSS, BARS, DOWN, groups_of, overview_of
 from mcpenv.extensions.records.record_index import RecordIndex
 from mcpenv.extensions.records.rollouts import MAX_STEPS, rollouts_of
@@ -49,6 +50,22 @@ def test_each_bar_and_cell_has_the_episodes_that_its_condition_finds(
     x, y, cells = (seen["scatter"][name] for name in ("x", "y", "cells"))
     assert x["count"] <= ACROSS and y["count"] <= DOWN and sum(count for *_, count, _ in cells) == len(scored)
     assert all(0 <= column < x["count"] and 0 <= line < y["count"] for column, line, *_ in cells)
+
+
+def test_charts_have_a_cell_for_each_bar_and_attempt() -> None:
+    figures = overview_of([row("b", 0.5, 2, task="t"), row("a", 0.25, 1, task="t"), row("x", None)])
+    histogram, scatter = charts_of(figures)
+    assert (histogram["range"], histogram["about"]) == ("up to 1 episode", "1 episode without a return.")
+    assert histogram["ends"][0] == "0.25" and histogram["cells"][0][5].endswith(": 1 episode")
+    assert all(0 <= each <= 1 for cell in histogram["cells"] + scatter["cells"] for each in cell[:5])
+    assert scatter["cells"][-1][5].startswith("1 to 2 steps, return 0.25 to ") and scatter["x"][0] == "steps"
+    heat = heat_of(figures["heat"])
+    assert heat["names"] == ["train/t"] and heat["range"] == "1 task"
+    assert [cell[4:] for cell in heat["cells"]] == [
+        (0.0, "train/t, attempt 1: 0.25", "a"),
+        (1.0, "train/t, attempt 2: 0.5", "b"),
+    ]
+    assert charts_of(overview_of([])) == [] and heat_of(overview_of([])["heat"])["cells"] == []
 
 
 def test_tasks_are_shown_by_attempt_in_order_of_time_the_worst_first() -> None:

@@ -37,7 +37,7 @@ export class Charts {
 		const [steps, frame] = this.#shown;
 		const points = pointsOf(steps, frame);
 		fill(this.body, ...points.length ? [returnChart(points, this.onStep), partsChart(points, this.onStep)] : [muted("No reward so far.")],
-			timeChart(...this.#shown));
+			timeChart(...this.#shown, this.onStep));
 		this.body.querySelectorAll("details").forEach((each, index) => {
 			if (opened[index]) each.open = true;
 		});
@@ -64,7 +64,7 @@ function pointsOf(steps, frame) {
 	};
 	const first = frame.observation?.reward;
 	give("reset", typeof first === "number" ? { value: first, components: {} } : null);
-	steps.forEach((step, index) => give(`${step.position ?? frame.dropped + index + 1}. ${step.call.name}`, step.reward, index));
+	steps.forEach((step, index) => give(nameOf(step, index, frame), step.reward, index));
 	give("end", frame.end_reward);
 	// A part that is the reward itself, beside others that sum to it, does not stand on those.
 	const near = (/** @type {number} */ one, /** @type {number} */ other) => Math.abs(one - other) <= 1e-9 * Math.max(1, Math.abs(one));
@@ -76,6 +76,9 @@ function pointsOf(steps, frame) {
 	return points;
 }
 
+/** @type {StepNamer} */
+const nameOf = ({ position, call }, index, { dropped }) => `${position ?? dropped + index + 1}. ${call.name}`;
+
 /** @type {RewardChart} */
 function returnChart(points, onStep) {
 	const columns = columnsOf(points);
@@ -84,8 +87,8 @@ function returnChart(points, onStep) {
 	const x = (/** @type {number} */ index) => ((index + 0.5) / sums.length * WIDTH).toFixed(1);
 	const d = sums.map((value, index) => `${index ? "L" : "M"}${x(index)} ${y(value)}`).join("");
 	return figure("Return so far", `${numberText(sums.at(-1))} after ${countText(points.length, "reward")}.`, range,
-		[zero(y), shape("path", sums.length > 1 ? { d, class: "curve" } : { d: `${d}h0`, class: "curve dot" })], HEIGHT,
-		[], undefined, cursorOf(columns, (column) => `return ${numberText(column.at(-1)?.sum)}`, onStep));
+		[zero(y), shape("path", sums.length > 1 ? { d, class: "curve" } : { d: `${d}h0`, class: "curve dot" })],
+	cursorOf(columns, (column) => `return ${numberText(column.at(-1)?.sum)}`, onStep));
 }
 
 /** @type {RewardChart} */
@@ -118,11 +121,11 @@ function partsChart(points, onStep) {
 	const ticks = values.map((value, index) => `${bar(index)}${y(value)}${across}`).join("");
 	const words = drawn.length > names.length ? `The ${COLOURS} largest of ${drawn.length} parts; the table has all.` : `Parts: ${names.join(", ")}.`;
 	return figure("Reward per step, by its parts", words, range, [zero(y), ...paths.map((d, index) => shape("path", { d, class: `part-${index}` })),
-		shape("path", { d: ticks, class: "tick" })], HEIGHT, [...names.map((name, index) => [`part-${index}`, name]), ["tick", "reward of the step"]],
-	() => [points.length > ROWS && muted(`The first ${ROWS} of ${points.length} rows.`),
+		shape("path", { d: ticks, class: "tick" })], cursorOf(columns, (column) => column.map(({ value, parts }) =>
+		listText(`reward ${numberText(value)}`, ...[...parts].map(([name, each]) => `${name} ${numberText(each)}`))).join("; "), onStep),
+	HEIGHT, [...names.map((name, index) => [`part-${index}`, name]), ["tick", "reward of the step"]], () => [points.length > ROWS && muted(`The first ${ROWS} of ${points.length} rows.`),
 		tableOf("Values", ["Step", "Reward", "Return", ...all], points.slice(0, ROWS).map((point) =>
-			[point.label, ...[point.value, point.sum, ...all.map((name) => point.parts.get(name) ?? 0)].map((value) => numberText(value))]), "number")], cursorOf(columns, (column) => column.map(({ value, parts }) =>
-		listText(`reward ${numberText(value)}`, ...[...parts].map(([name, each]) => `${name} ${numberText(each)}`))).join("; "), onStep));
+			[point.label, ...[point.value, point.sum, ...all.map((name) => point.parts.get(name) ?? 0)].map((value) => numberText(value))]), "number")]);
 }
 
 /** @type {CursorMaker} */
@@ -153,7 +156,7 @@ function pointed(svg, { count, text, tick, choose }, name) {
 }
 
 /** @type {TimeChart} */
-function timeChart(steps, frame, turns) {
+function timeChart(steps, frame, turns, onStep) {
 	const start = frame.started_at || steps[0]?.started_at;
 	if (!start || !steps.length) return null;
 	const tools = spansOf(steps.map((step) => [step.started_at - start, step.outcome.duration_s]));
@@ -164,6 +167,7 @@ function timeChart(steps, frame, turns) {
 	if (frame.end_scoring_s > 0) scored.push([ended - frame.end_scoring_s, frame.end_scoring_s]);
 	const scoring = spansOf(scored);
 	const span = Math.max(ended, tools.over, scoring.over, model.over, 1e-6);
+	const moment = span / COLUMNS;
 	const rest = durationText(Math.max(0, span - tools.busy - scoring.busy - model.busy));
 	const [asked, timed] = [turns.length > 0, scoring.busy > 0];
 	const words = `${listText(`Tools ${durationText(tools.busy)}`, timed && `scoring ${durationText(scoring.busy)}`,
@@ -171,8 +175,16 @@ function timeChart(steps, frame, turns) {
 		+ (asked ? "" : " The model has times of its own if mcpenv's proxy records it.");
 	return figure("Time", words, `0 to ${durationText(span)}`, [shape("rect", { x: 0, y: 6, width: WIDTH, height: 28, class: "between" }),
 		shape("path", { d: tools.path(span), class: "part-0" }), shape("path", { d: model.path(span), class: "part-1" }),
-		shape("path", { d: scoring.path(span), class: "part-2" })], 40,
-	[["part-0", "in tools"], ...asked ? [["part-1", "in the model"]] : [], ...timed ? [["part-2", "in scoring"]] : [], ["between", "between them"]]);
+		shape("path", { d: scoring.path(span), class: "part-2" })], {
+		count: COLUMNS,
+		text: (index) => {
+			const [step = -1, asks = -1, scores = -1] = [tools, model, scoring].map(({ within }) => within(index * moment, moment));
+			const call = steps[step];
+			return `${durationText(index * moment)}: ${listText(call && nameOf(call, step, frame), asks >= 0 && "the model", scores >= 0 && "scoring") || "between them"}`;
+		},
+		tick: (index) => durationText(index && span),
+		choose: onStep && ((index) => onStep(tools.within(index * moment, moment))),
+	}, 40, [["part-0", "in tools"], ...asked ? [["part-1", "in the model"]] : [], ...timed ? [["part-2", "in scoring"]] : [], ["between", "between them"]]);
 }
 
 /** @type {SpanReader} */
@@ -186,15 +198,15 @@ function spansOf(spans) {
 		const wide = Math.max(0.3, long / whole * WIDTH).toFixed(2);
 		return `M${(Math.max(0, at) / whole * WIDTH).toFixed(2)} 6h${wide}v28h-${wide}z`;
 	}).join("");
-	return { busy, over, path };
+	return { busy, over, path, within: (from, wide) => spans.findIndex(([at, long]) => at < from + wide && at + long >= from) };
 }
 
 /** @type {FigureMaker} */
-function figure(title, description, range, shapes, height, legend = [], table, cursor) {
+function figure(title, description, range, shapes, cursor, height = HEIGHT, legend = [], table) {
 	const svg = shape("svg", { viewBox: `0 0 ${WIDTH} ${height}`, preserveAspectRatio: "none", role: "img",
 		"aria-label": `${title}. ${description}`, class: height === HEIGHT ? "chart" : "chart low" });
 	add(svg, ...shapes);
-	return el("figure", el("figcaption", el("strong", title), el("span.muted", ` ${range}`)), ...cursor ? pointed(svg, cursor, `Steps of: ${title}`) : [svg],
+	return el("figure", el("figcaption", el("strong", title), el("span.muted", ` ${range}`)), ...pointed(svg, cursor, `Steps of: ${title}`),
 		legend.length > 0 && el("ul.legend", ...legend.map(([style, text]) => el("li", el("span", { class: `swatch ${style}` }), text))),
 		muted(description), table && foldedLater("details", el("summary", "As a table"), table));
 }

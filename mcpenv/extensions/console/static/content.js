@@ -1,13 +1,17 @@
 /** What a tool returned, as elements: text as text, images and sounds by their declared type, never HTML. */
 
 import { address } from "./api.js";
-import { copyButton, el, muted, region } from "./dom.js";
+import { copyButton, el, foldedLater, muted, region } from "./dom.js";
 import { read, written } from "./numbers.js";
 
 const IMAGE = /^image\/(png|jpeg|gif|webp|avif|bmp|svg\+xml)$/;
 const SOUND = /^audio\/(mpeg|mp[34]|(x-)?wave?|ogg|webm|aac|flac)$/;
 /** The most characters of JSON that stand on one line. */
 const LINE = 60;
+/** The most characters of an inner value that is open at first, and of entries that are drawn at once. */
+const OPEN = 2000;
+const ENTRIES = 200;
+const TOKENS = /("(?:[^"\\]|\\.)*"(?:: )?|-?\b\d[\d.eE+-]*|\b(?:true|false|null)\b)/;
 const BASE64 = /^[A-Za-z0-9+/=\s]*$/;
 
 /** @type {ContentMaker} */
@@ -40,12 +44,34 @@ export function textOf(text) {
 /** @param {unknown} value */
 export function jsonOf(value) {
 	const short = written(value) ?? "undefined";
-	return codeOf(short.length > LINE ? written(value, 2) ?? "" : short, "JSON");
+	return codeOf(short.length > LINE ? written(value, 2) ?? "" : short, "JSON", [linesOf(value)]);
 }
 
+/** Return JSON whose objects and arrays fold; what is folded is drawn once it is opened. @type {JsonLines} */
+function linesOf(value, label = "", end = "") {
+	const text = written(value) ?? "undefined";
+	if (text.length <= LINE || !value || typeof value !== "object") return el("div", ...painted(label + text + end));
+	const [open, close] = Array.isArray(value) ? "[]" : "{}";
+	const entries = Object.entries(value);
+	/** @type {(from: number) => Child[]} */
+	const some = (from) => {
+		const rest = entries.length - from - ENTRIES;
+		return [...entries.slice(from, from + ENTRIES).map((entry) =>
+			linesOf(entry[1], open === "[" ? "" : `${JSON.stringify(entry[0])}: `, entry === entries.at(-1) ? "" : ",")),
+		rest > 0 && foldedLater("details", el("summary", `${rest} more`), () => some(from + ENTRIES))];
+	};
+	const head = el("summary", ...painted(label + open), el("span.muted", ` ${entries.length} ${close}`));
+	const inside = () => [...some(0), el("div", close + end)];
+	return label + end && text.length > OPEN ? foldedLater("details", head, inside) : el("details", { open: true }, head, ...inside());
+}
+
+/** Return JSON in colours. @type {Inline} */
+const painted = (text) => text.split(TOKENS).map((piece, at) =>
+	(at % 2 ? el(`span.ansi-${piece.endsWith(": ") ? 4 : piece.startsWith('"') ? 2 : 5}`, piece) : piece));
+
 /** @type {CodeMaker} */
-export function codeOf(text, name) {
-	return el("div.block", region("pre", name, ...coloured(text)), copyButton(text, name));
+export function codeOf(text, name, shown = coloured(text)) {
+	return el("div.block", region("pre", name, ...shown), copyButton(text, name));
 }
 
 /** Return a text in the colours of a terminal, without its other codes. @type {Inline} */

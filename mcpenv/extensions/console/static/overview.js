@@ -3,7 +3,6 @@
 import { recordPath } from "./api.js";
 import { shape } from "./chart.js";
 import { el, fill, labelled, link, muted } from "./dom.js";
-import { countText, numberText, taskText } from "./format.js";
 import { both, quoted } from "./where.js";
 
 /** As in style.css. */
@@ -54,61 +53,32 @@ export class Overview {
 	}
 
 	/** @param {OverviewAnswer} answer */
-	draw({ returns, scatter, heat, unscored, total, parts }) {
+	draw({ charts, heat, total, parts }) {
 		this.#parts = parts;
 		for (const input of this.bounds) if (input !== document.activeElement) input.value = parts[input.id] ?? "";
 		this.element.hidden = total === 0 && !this.bounds.some(({ value }) => value);
-		fill(this.body, ...returns && scatter ? [this.#histogram(returns, unscored), this.#scatter(scatter)] : [muted("No episode has a return.")],
-			heat.tasks.length > 0 && this.#heat(heat));
+		fill(this.body, ...charts.map((chart) => this.#chart(chart, ({ left, right, top, bottom }) =>
+			({ ...within(chart.x, left, right), ...chart.y && within(chart.y, 1 - bottom, 1 - top) }))),
+		charts.length === 0 && muted("No episode has a return."), heat.names.length > 0 && this.#heat(heat));
 		if (Object.keys(this.#later).length) this.#set({});
 	}
 
-	/** @type {HistogramMaker} */
-	#histogram({ counts, ...bins }, unscored) {
-		const edge = edgesOf(bins);
-		const most = Math.max(...counts);
-		return this.#chart("Returns", `up to ${countText(most, "episode")}`, counts.map((count, at) =>
-			cell(at / bins.count, 1 - count / most, 0.9 / bins.count, count / most, 1, `${edge(at)} to ${edge(at + 1)}: ${countText(count, "episode")}`)),
-		[edge(0), edge(bins.count)], unscored > 0 && `${countText(unscored, "episode")} without a return.`, ({ left, right }) => within("return", bins, left, right));
-	}
-
-	/** @type {ScatterMaker} */
-	#scatter({ x, y, cells }) {
-		const [step, worth] = [edgesOf(x), edgesOf(y)];
-		const most = Math.log1p(Math.max(...cells.map(([, , count]) => count)));
-		return this.#chart("Steps by return", `return ${worth(0)} to ${worth(y.count)}, upwards`, cells.map(([column, row, count]) =>
-			cell(column / x.count, 1 - (row + 1) / y.count, 1 / x.count, 1 / y.count, Math.log1p(count) / most,
-				`${step(column)} to ${step(column + 1)} steps, return ${worth(row)} to ${worth(row + 1)}: ${countText(count, "episode")}`)),
-		[`steps ${step(0)}`, step(x.count)], "The stronger, the more episodes.", ({ left, right, top, bottom }) =>
-			({ ...within("steps", x, left, right), ...within("return", y, 1 - bottom, 1 - top) }));
-	}
-
 	/** @param {OverviewAnswer["heat"]} heat */
-	#heat({ count, tasks }) {
-		const known = tasks.flatMap(({ min, max }) => (min === null || max === null ? [] : [min, max]));
-		const [low, high] = [Math.min(...known), Math.max(...known)];
-		const across = 1 / Math.max(16, ...tasks.map(({ attempts }) => attempts.length));
-		const named = tasks.map(({ value, split }) => taskText({ id: value, split: split ?? "" }));
-		const cells = tasks.flatMap(({ attempts }, row) => attempts.map(([place, worth], at) =>
-			cell(at * across, row / tasks.length, across * 0.95, 0.92 / tasks.length, worth === null ? null : (worth - low) / (high - low || 1),
-				`${named[row]}, attempt ${at + 1}: ${numberText(worth, "not scored")}`, () => {
-					location.hash = `#/${recordPath(place, this.base)}`;
-				})));
-		const chart = this.#chart("Tasks by attempt", `${tasks.length < count ? `${tasks.length} of ` : ""}${countText(count, "task")}`, cells, [],
-			`${known.length ? `Returns from ${numberText(low)} (faint) to ${numberText(high)} (strong). ` : ""}A task leads to its rollouts, a cell to its episode.`,
-			({ top, bottom }) => ({ tasks: `task in (${named.slice(Math.floor(top * tasks.length), Math.ceil(bottom * tasks.length)).map(quoted).join(", ")})` }));
+	#heat({ names, ...shown }) {
+		const chart = this.#chart({ title: "Tasks by attempt", ends: [], ...shown }, ({ top, bottom }) =>
+			({ tasks: `task in (${names.slice(Math.floor(top * names.length), Math.ceil(bottom * names.length)).map(quoted).join(", ")})` }));
 		const plot = /** @type {HTMLElement} */ (chart.children[1]);
-		plot.style.height = `${tasks.length * ROW}px`;
+		plot.style.height = `${names.length * ROW}px`;
 		const rows = el("div.heat");
 		plot.replaceWith(rows);
-		rows.append(el("ol.plain", ...named.map((name) => el("li", link(`#/${taskPath(this.base, name, this.shown.checked)}`, name)))), plot);
+		rows.append(el("ol.plain", ...names.map((name) => el("li", link(`#/${taskPath(this.base, name, this.shown.checked)}`, name)))), plot);
 		return chart;
 	}
 
 	/** @type {BrushedChart} */
-	#chart(title, range, shapes, [from, to], about, onBrush) {
+	#chart({ title, range, cells, ends: [from, to], about }, onBrush) {
 		const svg = shape("svg", { viewBox: "0 0 1 1", preserveAspectRatio: "none", role: "img", "aria-label": `${title}, ${range}.`, class: "chart" });
-		svg.append(...shapes);
+		svg.append(...cells.map((cell) => cellOf(cell, this.base)));
 		const box = el("div.brush", { hidden: true });
 		const plot = el("div.plot", svg, box);
 		brushed(plot, box, (area) => this.#set(onBrush(area)));
@@ -153,18 +123,19 @@ function brushed(plot, box, onBrush) {
 }
 
 /** @type {BoundsReader} */
-const within = (field, bins, from, to) =>
-	({ [`${field}_from`]: edgesOf(bins)(Math.floor(from * bins.count)), [`${field}_below`]: edgesOf(bins)(Math.ceil(to * bins.count)) });
-
-/** @type {EdgesReader} */
-const edgesOf = ({ start, width }) => (at) => Number((start + width * at).toPrecision(12));
+const within = ([field, { start, width, count }], from, to) => {
+	const edge = (/** @type {number} */ at) => Number((start + width * at).toPrecision(12));
+	return { [`${field}_from`]: edge(Math.floor(from * count)), [`${field}_below`]: edge(Math.ceil(to * count)) };
+};
 
 /** @type {CellMaker} */
-function cell(x, y, width, height, strength, text, onclick) {
+function cellOf([x, y, width, height, strength, text, place], base) {
 	const element = shape("rect", { x, y, width, height, class: strength === null ? "part-none" : "part-0", "fill-opacity": 0.15 + 0.85 * (strength ?? 0) });
 	const title = shape("title", {});
 	title.textContent = text;
 	element.append(title);
-	if (onclick) element.addEventListener("click", onclick);
+	if (place) element.addEventListener("click", () => {
+		location.hash = `#/${recordPath(place, base)}`;
+	});
 	return element;
 }

@@ -2,9 +2,10 @@
 
 import { ApiError, ask } from "./api.js";
 import { drawingOf } from "./chart.js";
-import { el, fill, formOf, messageOf, muted } from "./dom.js";
+import { el, fill, messageOf, muted } from "./dom.js";
 import { tablesOf } from "./evaluations.js";
 import { countText } from "./format.js";
+import { after } from "./frame.js";
 import { WhereField } from "./where.js";
 
 const PAUSE = 10_000;
@@ -16,7 +17,7 @@ export async function page({ root, query }, signal) {
 		location.hash = `#/training?${new URLSearchParams({ where: field.input.value })}`;
 	});
 	const body = el("section.card", { "aria-label": "Run" });
-	fill(root, el("h1", "Training"), formOf("form.card", { role: "search" }, () => {}, field.element), body);
+	fill(root, el("h1", "Training"), el("section.card", { role: "search" }, field.element), body);
 	let seen = -1;
 	while (!signal.aborted) {
 		try {
@@ -32,6 +33,6 @@ export async function page({ root, query }, signal) {
 			if (!(error instanceof ApiError) || error.status !== 422) throw error;
 			return field.refuse(messageOf(error));
 		}
-		await new Promise((resolve) => setTimeout(resolve, PAUSE));
+		await after(PAUSE, signal);
 	}
 }

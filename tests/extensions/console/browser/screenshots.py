@@ -22,7 +22,11 @@ from visitor import Visitor, visiting
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.serve import serving
 from mcpenv.targets.target import load_target
+from mcpenv.trajectories import RecordedEnvironment, RecordedEpisode, Recorder
 from mcpenv_client import EnvClient
+from mcpenv_client.types.model_turns import ModelTurn
+from mcpenv_client.types.records import Reward, StepRecord, ToolCall, ToolOutcome, Trajectory
+from mcpenv_client.types.tools import ToolErrorType, ToolFailure
 
 ROOT = Path(__file__).resolve().parents[4]
 FOLDER = ROOT / "docs" / "images"
@@ -31,7 +35,7 @@ WAYS = ("north", "east", "south", "west")
 
 
 def take(folder: Path) -> None:
-    """Write the pictures of the three pages into a folder."""
+    """Write the pictures of the console's pages into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     with (
         tempfile.TemporaryDirectory() as record,
@@ -40,6 +44,8 @@ def take(folder: Path) -> None:
     ):
         visitor.width(1280)
         episodes = [_walked(url, number) for number in (1, 2, 3)]
+        for number in range(4, 60):
+            _walked(url, number, f"train-{number % 7}", number % 5 < number % 7)
         visitor.play(url)
         visitor.press("walk")
         for number, way in enumerate((*WAYS, *WAYS), 1):
@@ -49,11 +55,51 @@ def take(folder: Path) -> None:
         _keep(visitor, folder / "console-play.png")
         visitor.width(1100)
         visitor.open(url, "records")
-        visitor.read("3 episodes")
+        visitor.read("59 episodes")
+        visitor.find("//figure[.//strong[.='Tasks by attempt']]")
         _keep(visitor, folder / "console-records.png")
         visitor.open(url, f"records/{episodes[0]}?with={episodes[1]}")
         visitor.read("The first difference")
         _keep(visitor, folder / "console-compare.png")
+    with (
+        tempfile.TemporaryDirectory() as record,
+        serving(load_target(str(ROOT / "envs" / "maze_mcp")).factory, ServerConfig(record=Path(record))) as url,
+        visiting() as visitor,
+    ):
+        _train(Path(record))
+        visitor.width(1280, 1000)
+        visitor.open(url, "training")
+        visitor.read("only fails")
+        _keep(visitor, folder / "console-training.png")
+
+
+def _train(record: Path) -> None:
+    """Write the record of a made-up run of two servers, whose reward outgrows its verified value."""
+    rng = random.Random(1)
+    down = ToolOutcome(error=ToolFailure(error_type=ToolErrorType.EXECUTION_ERROR, message="down"))
+    with Recorder(record) as one, Recorder(record) as other:
+        for version in range(30):
+            for at in range(32):
+                names = [
+                    rng.choice(("search", "search", "read", "submit")) for _ in range(rng.randint(2, 4 + version // 5))
+                ]
+                steps = [
+                    StepRecord(
+                        ToolCall(name, {"number": rng.randint(0, 99)}, number),
+                        down if name == "submit" and version > 14 else ToolOutcome.returned("done", 0.1),
+                    )
+                    for number, name in enumerate(names, 1)
+                ]
+                checked = float(rng.random() < 0.25)
+                worth = 0.5 * checked + rng.random() * min(0.9, version * 0.03)
+                begin = 1.79e9 + version * 600 + at
+                trajectory = Trajectory(
+                    f"v{version}-{at}", seed=at, steps=steps, end_reward=Reward(worth), total_reward=worth,
+                    terminated=True, started_at=begin, ended_at=begin + 9, verified=Reward(checked),
+                )  # fmt: skip
+                turns = [ModelTurn("chat_completions", "/v1", {}, status=200, answer={}, policy_version=version)]
+                writer = one if at % 2 else other
+                writer.write(RecordedEpisode(trajectory, RecordedEnvironment("maze"), model_turns=turns))
 
 
 WORLDS = {
@@ -116,12 +162,15 @@ def take_episode(target: str, file: Path, at: tuple[str, int] | None, calls: Seq
         _keep(visitor, file)
 
 
-def _walked(url: str, number: int) -> str:
+def _walked(url: str, number: int, name: str = "train-0", solved: bool = False) -> str:
+    """Play an episode of a task: its solution, or a random walk that begins like the others."""
     rng = random.Random(number)
     with EnvClient(url).sync() as env:
-        episode = str(env.reset(seed=7, task="train-0").info["episode_id"])
-        for way in ("north", *(rng.choice(WAYS) for _ in range(5 * number))):
-            env.call_tool("walk", {"direction": way})
+        task = env.get_task("train", int(name.removeprefix("train-")))
+        episode = str(env.reset(task=task).info["episode_id"])
+        walk = [("walk", {"direction": way}) for way in ("north", *rng.choices(WAYS, k=5 + number % 17))]
+        for tool, arguments in [(each.tool_name, each.arguments) for each in task.oracle or ()] if solved else walk:
+            env.call_tool(tool, arguments)
         env.end()
     return episode
 

@@ -15,6 +15,7 @@ from mcpenv_client.types.records import Reward, StepRecord, ToolCall, ToolOutcom
 
 pytest.importorskip("selenium", reason="a browser is driven by it")
 
+from selenium.webdriver.common.action_chains import ActionChains
 from visitor import Visitor, visiting
 
 pytestmark = [pytest.mark.world, pytest.mark.timeout(300)]
@@ -59,6 +60,25 @@ def test_the_time_of_scoring_is_drawn_after_the_tools_and_before_the_end(
     (spans,) = browser.all(".chart.low .part-2")
     # The chart is 600 wide for the second that the episode took.
     assert spans.get_attribute("d") == "M60.00 6h120.00v28h-120.00zM450.00 6h150.00v28h-150.00z"
+
+
+def test_the_time_has_an_axis_with_values_that_lead_to_the_step(browser: Visitor, record: Path, url: str) -> None:
+    steps = [step(1, 1.0, 0.2), step(2, 1.5, 0.0)]
+    write(record, Trajectory("e1", steps=steps, started_at=1.0, ended_at=2.0, terminated=True, end_scoring_s=0.25))
+    browser.open(url, "records/e1")
+    axis = browser.find("//input[@aria-label='Steps of: Time']")
+    assert browser.find("//div[@class='axis'][input[@aria-label='Steps of: Time']]").text == "0 ms\n1.0 s"
+    for place, told in ((15, "50 ms: 1. roll"), (60, "200 ms: scoring"), (120, "400 ms: between them")):
+        browser.browser.execute_script(
+            "arguments[0].value = arguments[1]; arguments[0].dispatchEvent(new Event('input'))", axis, place
+        )
+        browser.read(told)
+        assert axis.get_attribute("aria-valuetext") == told
+    plot = browser.find("//figure[.//strong[.='Time']]//div[contains(@class, 'plot')]")
+    browser.browser.execute_script("arguments[0].scrollIntoView({ block: 'center', behavior: 'instant' })", plot)
+    at = int(plot.size["width"] * (0.55 - 0.5))
+    ActionChains(browser.browser).move_to_element_with_offset(plot, at, 0).click().perform()
+    browser.until(lambda _: "step=2" in browser.browser.execute_script("return location.hash"))
 
 
 def test_a_record_without_times_of_scoring_has_them_in_the_rest(browser: Visitor, record: Path, url: str) -> None:

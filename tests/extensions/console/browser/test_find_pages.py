@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import os
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import parse_qs
 
+import httpx
 import pytest
 from record_worlds import Dice
 
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.serve import serving
 from mcpenv.trajectories import RecordedEnvironment, RecordedEpisode, Recorder
+from mcpenv.trajectories.segments import Segments, member_of
 from mcpenv_client import Status, StatusCode, StepRecord, ToolCall, ToolOutcome
 from mcpenv_client.types.records import Reward, Trajectory
 from mcpenv_client.types.tasks import Task
@@ -25,8 +28,8 @@ from visitor import Visitor, visiting
 
 pytestmark = [pytest.mark.world, pytest.mark.timeout(300)]
 
-MANY = int(os.environ.get("MCPENV_TEST_EPISODES", "5000"))
-"""Episodes of the big record."""
+MANY, SEVERAL, MEMBER = 100_000, 5_000, 1_000
+"""Episodes of the big record and of the other one, and of one member of a segment."""
 
 
 def episode(name: str, at: int, calls: str, worth: float, agent: str = "codex", task: str = "t") -> RecordedEpisode:
@@ -62,18 +65,43 @@ def browser() -> Iterator[Visitor]:
 
 @pytest.fixture(scope="module")
 def big(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    record = tmp_path_factory.mktemp("big")
-    with Recorder(record) as recorder:
-        for at in range(MANY):
-            odd = at in (7, 70, 700)
-            worth = 0.95 if odd else at % 50 / 100
-            recorder.write(
-                episode(f"e{at:06}", at, "abcdefghij" if odd else "abc"[: 1 + at % 3], worth, task=f"t{at % 40}")
-            )
-            if at % 500 == 0:
-                recorder.flush()
-    with serving(Dice, ServerConfig(record=record)) as url:
+    with served(tmp_path_factory.mktemp("big"), MANY) as url:
         yield url
+
+
+@pytest.fixture(scope="module")
+def several(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with served(tmp_path_factory.mktemp("several"), SEVERAL) as url:
+        yield url
+
+
+@contextmanager
+def served(record: Path, count: int) -> Iterator[str]:
+    """Serve a record whose lines are those of a few episodes with other numbers: writing each would take a minute."""
+    segments = Segments(record, 1 << 30)
+    lines = {calls: episode("e000000", 0, calls, 0.125, task="TASK").line() for calls in ("a", "ab", "abc", ODD)}
+    for start in range(0, count, MEMBER):
+        segments.append(member_of(b"".join(numbered(lines, at) for at in range(start, start + MEMBER))))
+    segments.close()
+    with serving(Dice, ServerConfig(record=record)) as url:
+        # The first request reads the record, however long that takes on a loaded machine.
+        assert httpx.get(f"{url}/records", timeout=600).json()["total"] == count
+        yield url
+
+
+ODD = "abcdefghij"
+
+
+def numbered(lines: dict[str, bytes], at: int) -> bytes:
+    odd = at in (7, 70, 700)
+    line = (
+        lines[ODD if odd else "abc"[: 1 + at % 3]]
+        .replace(b"e000000", b"e%06d" % at)
+        .replace(b"TASK", b"t%d" % (at % 40))
+    )
+    line = line.replace(b'"seed":0', b'"seed":%d' % at).replace(b'"level":1', b'"level":%d' % (1 + at % 2))
+    line = line.replace(b"0.125", b"%.2f" % (0.95 if odd else at % 50 / 100))
+    return line.replace(b"1000000000.", b"%d." % (10**9 + at))
 
 
 @pytest.fixture(scope="module")
@@ -113,11 +141,14 @@ def shown(browser: Visitor) -> list[str]:
 def test_brushes_lead_from_a_big_record_to_three_episodes_and_the_address_survives_a_reload(
     browser: Visitor, big: str
 ) -> None:
+    began = time.perf_counter()
     browser.open(big, "records")
     browser.read(f"{MANY:,} episodes")
     browser.find("//figure[.//strong[.='Returns']]")
+    charts = time.perf_counter() - began
     drag(browser, "Returns", (0.8, 0.5), (1, 0.5))
     browser.read("3 episodes")
+    print(f"{charts:.1f} s to the charts, {time.perf_counter() - began - charts:.1f} s to three episodes")
     assert shown(browser) == ["e000700", "e000070", "e000007"]
     assert where(browser).startswith("return >= ")
     browser.find("//button[starts-with(., 'Episode')]").click()
@@ -129,25 +160,25 @@ def test_brushes_lead_from_a_big_record_to_three_episodes_and_the_address_surviv
     browser.find("//th[@aria-sort='ascending'][contains(., 'Episode')]")
 
 
-def test_a_brush_over_the_scatter_bounds_both_and_the_keyboard_does_too(browser: Visitor, big: str) -> None:
-    browser.open(big, "records?where=agent+%3D+codex")
+def test_a_brush_over_the_scatter_bounds_both_and_the_keyboard_does_too(browser: Visitor, several: str) -> None:
+    browser.open(several, "records?where=agent+%3D+codex")
     browser.find("//figure[.//strong[.='Steps by return']]")
     drag(browser, "Steps by return", (0.7, 0), (1, 0.4))
     browser.read("3 episodes")
     assert where(browser).startswith('agent = "codex" and return >= ') and " and steps >= " in where(browser)
-    browser.open(big, "records")
-    browser.read(f"{MANY:,} episodes")
+    browser.open(several, "records")
+    browser.read(f"{SEVERAL:,} episodes")
     browser.type("steps from", "10" + Keys.TAB)
     browser.read("3 episodes")
     assert where(browser) == "steps >= 10"
     browser.type("steps from", Keys.BACKSPACE + Keys.TAB)
-    browser.read(f"{MANY:,} episodes")
+    browser.read(f"{SEVERAL:,} episodes")
     drag(browser, "Tasks by attempt", (0.9, 0.48), (0.95, 0.54))
     browser.until(lambda _: where(browser).startswith('task in ("t'))
 
 
-def test_every_column_sorts_and_groups_have_their_means(browser: Visitor, big: str) -> None:
-    browser.open(big, "records?where=seed+%3C+30")
+def test_every_column_sorts_and_groups_have_their_means(browser: Visitor, several: str) -> None:
+    browser.open(several, "records?where=seed+%3C+30")
     browser.read("30 episodes")
     for column in ("Episode", "Task", "Steps", "Return", "Status", "Agent", "Ending", "Started"):
         browser.find(f"//thead//button[starts-with(., '{column}')]").click()
@@ -166,9 +197,9 @@ def test_every_column_sorts_and_groups_have_their_means(browser: Visitor, big: s
     assert where(browser) == "seed < 30 and level = 1"
 
 
-def test_a_condition_is_completed_and_a_wrong_one_is_pointed_at(browser: Visitor, big: str) -> None:
-    browser.open(big, "records")
-    browser.read(f"{MANY:,} episodes")
+def test_a_condition_is_completed_and_a_wrong_one_is_pointed_at(browser: Visitor, several: str) -> None:
+    browser.open(several, "records")
+    browser.read(f"{SEVERAL:,} episodes")
     field = browser.field("Condition")
     for typed, offered in (
         ("ag", "agent"),
@@ -190,8 +221,8 @@ def test_a_condition_is_completed_and_a_wrong_one_is_pointed_at(browser: Visitor
     assert field.get_attribute("aria-invalid") == "false"
 
 
-def test_older_addresses_become_conditions(browser: Visitor, big: str) -> None:
-    browser.open(big, "records?return_min=0.9&tool=j&task=t7&console=shown")
+def test_older_addresses_become_conditions(browser: Visitor, several: str) -> None:
+    browser.open(several, "records?return_min=0.9&tool=j&task=t7&console=shown")
     browser.read("1 episode")
     assert where(browser) == 'task ~ "t7" and tool("j") and return >= 0.9'
 
