@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from fastmcp.server.auth import AuthProvider
 
@@ -78,6 +79,7 @@ def _serve_http(request: RunRequest, config: ServerConfig, agents: Callable[[], 
     auth, loaded = agents(), request.load()
     introduction = Introduction(loaded, config, request.addresses, reloaded=os.environ.get(RELOADED, "[]") != "[]")
     on_started = functools.partial(introduction.show, sys.stdout, request.ready_file)
+    logs: Any = {"log_level": request.log_level, "log_format": request.log_format, "access_log": request.access_log}
     if request.workers is not None:
         serve_workers(
             functools.partial(_load_again, request, agents),
@@ -85,10 +87,8 @@ def _serve_http(request: RunRequest, config: ServerConfig, agents: Callable[[], 
             request.workers,
             request.listening,
             agents_need_token=auth is not None,
-            log_level=request.log_level,
-            log_format=request.log_format,
-            access_log=request.access_log,
             on_started=on_started,
+            **logs,
         )
         return 0
     addresses = request.addresses
@@ -99,13 +99,11 @@ def _serve_http(request: RunRequest, config: ServerConfig, agents: Callable[[], 
         port=addresses.port,
         control_host=addresses.control_host or LOOPBACK,
         control_port=addresses.control_port,
-        log_level=request.log_level,
-        log_format=request.log_format,
-        access_log=request.access_log,
         readme=loaded.readme,
         auth=auth,
         insecure=request.credentials.insecure,
         on_started=on_started,
+        **logs,
     )
     return 0
 

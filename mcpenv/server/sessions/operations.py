@@ -394,10 +394,7 @@ class Cancel(Operation):
         """Decode a cancel."""
         request_id = data.get("request_id")
         if not isinstance(request_id, str):
-            raise InvalidMessage(
-                "cancel needs data.request_id",
-                errors=[{"loc": ["data", "request_id"], "msg": "not a string", "type": "str"}],
-            )
+            raise InvalidMessage("cancel needs data.request_id", errors=[_fault("request_id", "not a string")])
         return cls(request_id)
 
     async def run(self, session: Session) -> bool:

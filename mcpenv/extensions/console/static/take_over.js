@@ -9,7 +9,12 @@ import { toolCard } from "./tool.js";
 import { ToolList } from "./tool_list.js";
 
 /** A text that only this tab knows. A page that is loaded anew still has what it took over. */
-const HOLDER = sessionStorage["mcpenv holder"] ??= Math.random().toString(36).slice(2);
+let holder = Math.random().toString(36).slice(2);
+try {
+	holder = sessionStorage["mcpenv holder"] ??= holder;
+} catch {
+	// The browser keeps nothing for this page.
+}
 
 export class TakeOver {
 	/** @type {Tool[]} */
@@ -41,7 +46,7 @@ export class TakeOver {
 	/** @param {string} method @returns {Promise<Holding>} */
 	async #told(method) {
 		/** @type {Holding} */
-		const told = await ask(`sessions/${this.id}/holder`, { method, body: { holder: HOLDER, by: `person ${raterName()}`.trim() } });
+		const told = await ask(`sessions/${this.id}/holder`, { method, body: { holder, by: `person ${raterName()}`.trim() } });
 		const { held, tools, busy } = told;
 		if (tools) this.#tools = tools;
 		this.#mine = held?.mine ?? false;
@@ -70,7 +75,7 @@ export class TakeOver {
 	async #call(call) {
 		const running = new AbortController();
 		void showRunning(this.running, call.name, this.id, running.signal);
-		await this.order(() => callBy(this.id, call, HOLDER));
+		await this.order(() => callBy(this.id, call, holder));
 		running.abort();
 	}
 }
