@@ -1,4 +1,4 @@
-/** The page of the evaluations below a folder: their list, one of them with its episodes, and two compared. */
+/** The page of the evaluations below a folder: their list, one of them, and two compared. */
 
 import { ApiError, ask, recordPath } from "./api.js";
 import { drawingOf } from "./chart.js";

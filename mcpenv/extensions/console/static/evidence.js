@@ -1,4 +1,4 @@
-/** Why an episode has its reward: the parts, and the changes of the world beside what the verifier expected. */
+/** Why an episode has its reward: its parts, and the changes beside what the verifier expected. */
 
 import { changes } from "./changes.js";
 import { cardOf, el, listOf, muted, tableOf } from "./dom.js";

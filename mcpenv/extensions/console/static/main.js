@@ -1,4 +1,4 @@
-/** The shell: navigation, sign-in and the router. The address says which page is shown (`#/live/abc`). */
+/** The shell: navigation, sign-in and the router of addresses (`#/live/abc`). */
 
 import { ApiError, ask } from "./api.js";
 import { followCode } from "./dev.js";

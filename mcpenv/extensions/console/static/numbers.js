@@ -1,4 +1,4 @@
-/** JSON with whole numbers of more than 53 bits, which a browser would round: they are texts that begin with `MARK`. */
+/** JSON whose whole numbers of more than 53 bits, which a browser would round, are texts that begin with `MARK`. */
 
 const MARK = "\u0000whole ";
 const MARKED = /"\\u0000whole (-?\d+)"/g;

@@ -1,4 +1,4 @@
-/** The list of recorded episodes, or of their groups. Rows exist only where they are seen. */
+/** The list of recorded episodes, or of their groups. */
 
 import { ApiError, ask, recordPath } from "./api.js";
 import { button, el, fill, formOf, labelled, link, messageOf, refill, region } from "./dom.js";

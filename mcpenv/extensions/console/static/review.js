@@ -59,7 +59,7 @@ export function reviewOf(path, reviews, signal) {
 		const body = { rater: name, ...said() };
 		const changed = edited();
 		saved = JSON.stringify(said());
-		// One after the other, so that the last one stands, and without the page's signal, so that it is saved when the page is left.
+		// One after the other: the last one stands. Without the page's signal: it is saved when the page is left.
 		last = last.then(async () => {
 			try {
 				if (changed || !saved) show((await ask(`${path}/review`, { method: "PUT", body })).reviews);

@@ -1,4 +1,4 @@
-/** The visitor's own session. Its WebSocket may be lost: the session stays for some minutes, and is joined again. */
+/** The visitor's own session, which is joined again when its WebSocket is lost. */
 
 import { ApiError, address, ask } from "./api.js";
 import { notify } from "./dom.js";

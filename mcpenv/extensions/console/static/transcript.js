@@ -1,4 +1,4 @@
-/** What was said in an episode, between its steps: the task, the user, and the model's words, thoughts and calls. */
+/** What was said in an episode between its steps: task, user, and the model's words, thoughts and calls. */
 
 import { contentOf, jsonOf, textOf } from "./content.js";
 import { add, el, folded, muted, region } from "./dom.js";

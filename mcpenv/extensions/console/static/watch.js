@@ -1,4 +1,4 @@
-/** One session as it runs: an event stream, which is resumed where it was lost, and steps drawn once a frame. */
+/** One session as it runs: an event stream that is resumed, and steps drawn once a frame. */
 
 import { ApiError, ask, stream } from "./api.js";
 import { Charts } from "./chart.js";
