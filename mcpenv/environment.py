@@ -8,7 +8,7 @@ import sys
 import warnings
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypedDict, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypedDict, TypeVar, Unpack, overload
 
 from fastmcp import FastMCP
 from fastmcp.server.auth import AuthProvider
@@ -127,6 +127,9 @@ class MCPEnvironment:
     """An async tool that is cancelled at its deadline leaves a usable world. If False, the episode is truncated."""
     RESET_TIMEOUT_S: ClassVar[float | None] = None
     """Maximum seconds of a reset that may take longer than a step, such as to build an image; None: as a step."""
+    DURABILITY: ClassVar[Literal["export", "rerun", "restart"] | None] = None
+    """How another server continues an episode (``--durable``): from its saved state, or by playing its calls again from
+    the reset, or not at all. None: from its saved state if the class has `save_state`, else by its calls."""
     DYNAMIC_TOOLS: ClassVar[bool] = False
     """Tools depend on the instance. No prototype is made: a listing creates the session's own environment."""
     EXPOSED_NAME: ClassVar[str | None] = None

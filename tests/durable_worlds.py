@@ -73,3 +73,25 @@ class Clock(MCPEnvironment):
         def now() -> int:
             """Tell the time."""
             return time.time_ns()
+
+
+class Saved(MCPEnvironment):
+    """Draw numbers that no seed decides, and keep them: the state is saved."""
+
+    SUPPORTS_CONCURRENT_SESSIONS = True
+    DURABILITY = "export"
+
+    def __init__(self) -> None:
+        self.drawn: list[int] = []
+
+        @self.tool
+        def draw() -> list[int]:
+            """Draw a number."""
+            self.drawn.append(time.time_ns())
+            return self.drawn
+
+
+class Restarted(Clock):
+    """A world that says it cannot be continued."""
+
+    DURABILITY = "restart"

@@ -306,8 +306,11 @@ class Execution(Instance):
         async with self._operation(Event.SNAPSHOT, if_abandoned="a snapshot could not be stopped"):
             return await take_snapshot(self, timeout_s)
 
-    async def restore(self, snapshot: Snapshot, *, timeout_s: float | None = None) -> Observation:
+    async def restore(self, snapshot: Snapshot, *, timeout_s: float | None = None, same: bool = False) -> Observation:
         """Continue a snapshot's episode in a new episode with the same steps. Return its last observation.
+
+        Args:
+            same: continue under its own id an episode that another server had.
 
         Raises:
             Misuse: the snapshot is of another class or version.
@@ -318,7 +321,7 @@ class Execution(Instance):
         refuse_without_episodes(self)
         snapshot.check_class(type(self.env), self.env.VERSION)
         async with self._operation(Event.RESET, if_abandoned="a restore could not be stopped"):
-            await restore(self, snapshot, timeout_s)
+            await restore(self, snapshot, timeout_s, same)
         return self.episode.latest()
 
     async def wait(self, timeout_s: float | None = None, *, episode_id: str | None = None) -> bool:

@@ -80,8 +80,8 @@ async def take_snapshot(instance: Instance, timeout_s: float | None) -> Snapshot
     return Snapshot(class_name(cls), cls.VERSION, trajectory.episode_id, episode.step_count, size, state, held)
 
 
-async def restore(instance: Instance, snapshot: Snapshot, timeout_s: float | None) -> None:
-    """Continue the snapshot's episode in a new episode of the instance.
+async def restore(instance: Instance, snapshot: Snapshot, timeout_s: float | None, same: bool = False) -> None:
+    """Continue the snapshot's episode in a new episode of the instance; in the ``same`` one if another server had it.
 
     Reading the snapshot changes nothing. Once writing has begun, a failure leaves the environment NEW.
 
@@ -93,8 +93,9 @@ async def restore(instance: Instance, snapshot: Snapshot, timeout_s: float | Non
     next_state(episode.state, Event.RESET)
     assigned = assignment_of(held.trajectory, declares_task=instance.hooks.options.declares("task"))
     same_reset = held.reset_of == (instance.session_id, episode.reset_number)
+    episode_id = snapshot.episode_id if same else None
     if not same_reset:  # this instance lacks the objects that the reset made
-        _open_instead(instance, assigned)
+        _open_instead(instance, assigned, episode_id)
         await run_reset(instance, assigned, episode.id, timeout_s)
     scoring = Scoring(instance)
     await scoring.resume(held, timeout_s)
@@ -102,20 +103,22 @@ async def restore(instance: Instance, snapshot: Snapshot, timeout_s: float | Non
     await put.read(timeout_s)
     # As late as possible: until here, a failure leaves the running episode as it is.
     if same_reset:
-        _open_instead(instance, assigned)
+        _open_instead(instance, assigned, episode_id)
     # If `write` fails, no snapshot must match the state that it leaves.
     reset_number, episode.reset_number = episode.reset_number, -1
     await put.write(timeout_s)
     instance.scoring, episode.reset_number = scoring, reset_number
     episode.resumed(held, snapshot.step, put.kept)
+    if same and episode.trajectory is not None:
+        episode.trajectory.forked_from = held.trajectory.forked_from
     if instance.sink is not None and held.spilled is not None and episode.trajectory is not None:
         instance.sink.resume(episode.trajectory, held.spilled)
 
 
-def _open_instead(instance: Instance, assigned: Assignment) -> None:
+def _open_instead(instance: Instance, assigned: Assignment, episode_id: str | None) -> None:
     """End the running episode and open the new one. The environment is NEW until the restore is complete."""
     hand_over(instance, "restored")
-    instance.episode.open(assigned, None, implicit=False)
+    instance.episode.open(assigned, episode_id, implicit=False)
 
 
 class _Put:

@@ -21,7 +21,7 @@ from mcpenv.server.sessions.session import Origin, Session
 from mcpenv_client.errors import CapacityReached, SessionLost, Unauthorized, WireError
 from mcpenv_client.types.observations import Observation
 
-from .journal import EpisodeJournal, acting_outside
+from .journal import EpisodeJournal, acting_outside, way_of
 from .rerun import rerun
 from .store import KeptSession, Owned, Settings, Store, StoreError, open_store
 
@@ -84,7 +84,7 @@ class Durable(Extension):
 
     async def begun(self, session: Session, observation: Observation) -> None:
         """Write an episode that has begun, if its client can resume."""
-        if session.credential is None or session.handle is None:
+        if session.credential is None or session.handle is None or way_of(session.execution) == "restart":
             return
         journal, new = session.execution.journal, False
         if not isinstance(journal, EpisodeJournal):

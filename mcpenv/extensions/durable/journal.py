@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+import pickle
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
@@ -13,6 +14,7 @@ from pydantic import TypeAdapter
 from pydantic_core import to_json
 
 from mcpenv.execution.execution import Execution
+from mcpenv.execution.restore import take_snapshot
 from mcpenv.extensions.records.replay import answer_step
 from mcpenv.server.sessions.idempotency import REQUEST
 from mcpenv.server.sessions.session import Session
@@ -25,7 +27,7 @@ from mcpenv_client.types.status import StatusCode
 from mcpenv_client.types.tools import ToolErrorType, ToolFailure
 from mcpenv_client.wire.protocol import MAX_BEHIND, encode_reply, observation_data
 
-from .store import Entry, Fenced, KeptSession, Settings, Store, StoreError
+from .store import SNAPSHOT, Entry, Fenced, KeptSession, Settings, Store, StoreError
 
 logger = logging.getLogger("mcpenv")
 
@@ -45,6 +47,7 @@ class EpisodeJournal:
 
     Attributes:
         kept: the session as it was written last.
+        exports: True if the state of the world is saved after each step.
         not_repeated: the tools whose calls are never run a second time.
         lost: why this server does not continue it; None while it does.
     """
@@ -54,12 +57,13 @@ class EpisodeJournal:
     ) -> None:
         self.kept = kept
         self.lost: str | None = None
+        self.exports = way_of(execution) == "export"
         self.not_repeated: frozenset[str] = frozenset()
         self._store = store
         self._settings = settings
         self._execution = execution
         self._give_up = give_up
-        self._waiting: list[tuple[Entry, bytes | None]] = []
+        self._waiting: list[tuple[list[Entry], bytes | None]] = []
         self._flushing: asyncio.Task[None] | None = None
 
     async def begin(
@@ -124,7 +128,8 @@ class EpisodeJournal:
         if entry.request_id is not None:
             entry = replace(entry, reply=self.reply_to(record, entry.request_id))
         trajectory = _trajectory_of(execution)
-        await self._write(entry, header_of(trajectory) if trajectory.done else None)
+        saved = [await _saved(execution)] if self.exports and not trajectory.done else []
+        await self._write([entry, *saved], header_of(trajectory) if trajectory.done else None)
 
     async def ended(self, observation: Observation) -> None:
         """Write that the orchestrator has ended the episode.
@@ -138,7 +143,7 @@ class EpisodeJournal:
         entry = _asked(Entry(self._execution.episode.step_count + 1, None))
         if entry.request_id is not None:
             entry = replace(entry, reply=_observed(observation, entry.request_id))
-        await self._write(entry, header_of(_trajectory_of(self._execution)))
+        await self._write([entry], header_of(_trajectory_of(self._execution)))
 
     async def answer_unknown(self, session: Session, entry: Entry) -> None:
         """Take a step for a call of which a server was lost: it may have run, and is not run again."""
@@ -165,15 +170,15 @@ class EpisodeJournal:
         if self.lost is not None:
             raise SessionLost(self.lost)
 
-    async def _write(self, entry: Entry, header: bytes | None) -> None:
+    async def _write(self, entries: list[Entry], header: bytes | None) -> None:
         # An agent's call has no id by which its client could ask for it again.
-        if self._settings.writes == "strict" or entry.request_id is None:
+        if self._settings.writes == "strict" or entries[0].request_id is None:
             await self.flush()
-            await self._written(lambda: self._store.append(self.kept.id, self.kept.fence, [entry], header))
+            await self._written(lambda: self._store.append(self.kept.id, self.kept.fence, entries, header))
             return
         if len(self._waiting) >= MAX_BEHIND:
             await self.flush()
-        self._waiting.append((entry, header))
+        self._waiting.append((entries, header))
         if self._flushing is None:
             self._flushing = asyncio.ensure_future(self._flush())
 
@@ -182,7 +187,8 @@ class EpisodeJournal:
             while self._waiting:
                 batch = [*self._waiting]
                 header = next((header for _, header in reversed(batch) if header is not None), None)
-                entries = [entry for entry, _ in batch]
+                # Of several snapshots, the last one.
+                entries = [*{entry.number: entry for written, _ in batch for entry in written}.values()]
                 await self._written(
                     lambda: self._store.append(self.kept.id, self.kept.fence, entries, header)  # noqa: B023
                 )
@@ -243,6 +249,19 @@ class EpisodeJournal:
 
 
 _INTENT = TypeAdapter(tuple[None, ToolCall])
+
+
+def way_of(execution: Execution) -> str:
+    """Return how the episodes of an environment are continued: ``export``, ``rerun`` or ``restart``."""
+    return type(execution.env).DURABILITY or ("export" if execution.hooks.saves_state else "rerun")
+
+
+async def _saved(execution: Execution) -> Entry:
+    """Return the entry of a snapshot. Its steps are in the journal already."""
+    snapshot = await take_snapshot(execution, None)
+    trajectory = replace(snapshot.episode.trajectory, steps=[])
+    held = replace(snapshot.episode, trajectory=trajectory, spilled=None)
+    return Entry(SNAPSHOT, pickle.dumps(replace(snapshot, episode=held), protocol=5))
 
 
 async def acting_outside(execution: Execution) -> frozenset[str]:

@@ -1,19 +1,22 @@
-"""Continue a kept session: play its journal again from the reset, and compare each result with the journal."""
+"""Continue a kept session: load its state if it was saved, play the rest of its journal, and compare each result."""
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from pydantic import TypeAdapter
 
+from mcpenv.execution.snapshots import Snapshot
 from mcpenv.extensions.records.replay import Verdict, replayed
 from mcpenv.server.sessions.session import Session
 from mcpenv.trajectories.episode import OBSERVATIONS, RecordedEnvironment, RecordedEpisode
-from mcpenv_client.errors import SessionLost
+from mcpenv_client.errors import McpenvError, SessionLost
 from mcpenv_client.types.records import StepRecord, Trajectory, summed
 
 from .journal import acting_outside
-from .store import Entry, KeptSession
+from .store import SNAPSHOT, Entry, KeptSession
 
 _HEADER = TypeAdapter(Trajectory)
 _BODY = TypeAdapter(tuple[StepRecord, object])
@@ -45,7 +48,8 @@ async def rerun(session: Session, kept: KeptSession, entries: Sequence[Entry]) -
     if kept.over:
         execution.sink = None  # the server that ended it has recorded it
     try:
-        result = await replayed(execution, episode, await acting_outside(execution))
+        after = await _loaded(session, recorded, entries)
+        result = await replayed(execution, episode, await acting_outside(execution), after)
     finally:
         execution.observer, execution.sink = observer, sink
     if result.difference is not None:
@@ -68,7 +72,23 @@ async def rerun(session: Session, kept: KeptSession, entries: Sequence[Entry]) -
     for entry in entries:
         if entry.request_id is not None and entry.digest is not None and entry.reply is not None:
             session.replies.answered(entry.request_id, entry.digest, entry.reply)
-    return next((entry for entry in entries if entry.body is not None and not entry.is_step), None)
+    return next((each for each in entries if each.number < SNAPSHOT and each.body and not each.is_step), None)
+
+
+async def _loaded(session: Session, recorded: Trajectory, entries: Sequence[Entry]) -> int:
+    """Load the last snapshot into the instance; return the number of its steps, 0 if there is none."""
+    body = next((entry.body for entry in entries if entry.number == SNAPSHOT), None)
+    if body is None:
+        return 0
+    # The store belongs to the operator of these servers, who alone can write there.
+    snapshot: Snapshot = pickle.loads(body)
+    trajectory = replace(snapshot.episode.trajectory, steps=recorded.steps[: snapshot.step])
+    held = replace(snapshot.episode, trajectory=trajectory)
+    try:
+        await session.execution.restore(replace(snapshot, episode=held), same=True)
+    except McpenvError as error:
+        raise SessionLost(f"the episode cannot be continued here: its state cannot be loaded: {error}") from error
+    return snapshot.step
 
 
 def steps_of(entries: Sequence[Entry]) -> Iterator[tuple[StepRecord, object]]:

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from mcpenv.errors import ConfigurationError
 
-from .store import Entry, Fenced, KeptSession, Owned, StoreError
+from .store import SNAPSHOT, Entry, Fenced, KeptSession, Owned, StoreError
 
 T = TypeVar("T")
 
@@ -101,10 +101,10 @@ class SqliteStore:
                     )  # fmt: skip
                     _refuse_fenced(changed)
                 # Replies of the last episode may still be on their way to the client: they move before the new ones.
+                change("DELETE FROM entries WHERE session = ? AND (reply IS NULL OR number < 0)", (kept.id,))
                 last = change("SELECT COALESCE(MAX(number), 0) FROM entries WHERE session = ?", (kept.id,)).fetchone()[
                     0
                 ]
-                change("DELETE FROM entries WHERE session = ? AND (reply IS NULL OR number < 0)", (kept.id,))
                 change(
                     "UPDATE entries SET number = number - ? - 1, body = NULL WHERE session = ? AND number >= 0",
                     (last, kept.id),
@@ -266,7 +266,7 @@ class SqliteStore:
                 "INSERT OR REPLACE INTO entries VALUES (?, ?, ?, ?, ?, ?)",
                 (session_id, entry.number, entry.body, entry.request_id, entry.digest, entry.reply),
             )
-            if entry.number > MAX_REPLIES:
+            if MAX_REPLIES < entry.number < SNAPSHOT:
                 asked = "UPDATE entries SET request_id = NULL, digest = NULL, reply = NULL"
                 change(f"{asked} WHERE session = ? AND number = ?", (session_id, entry.number - MAX_REPLIES))
 

@@ -23,12 +23,16 @@ class Owned(Exception):
     """Another server owns the session and is alive. It was asked to put the session away."""
 
 
+SNAPSHOT = 1 << 40
+"""The number of the entry that has the last snapshot of an episode: its body is one, and it has no reply."""
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One step of an episode, and the reply to the request that asked for it.
 
     Attributes:
-        number: 1 for the first step; 0 for the reply to the reset.
+        number: 1 for the first step; 0 for the reply to the reset; `SNAPSHOT` for the last snapshot.
         body: the step as JSON, a list of the step and an own action's observation. The step is null, and the second
             item the call, if the call is about to run and must not run twice. None: only a reply.
         request_id: the id of the request; None if it had none.
@@ -45,7 +49,7 @@ class Entry:
     @property
     def is_step(self) -> bool:
         """True if it is a step that was taken."""
-        return self.body is not None and not self.body.startswith(b"[null,")
+        return self.number < SNAPSHOT and self.body is not None and not self.body.startswith(b"[null,")
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,13 +110,16 @@ def replay(env: MCPEnvironment, episode: RecordedEpisode) -> Replayed:
     return env._execution.blocking.run(replayed(env._execution, episode))
 
 
-async def replayed(execution: Execution, episode: RecordedEpisode, answered: Collection[str] = frozenset()) -> Replayed:
+async def replayed(
+    execution: Execution, episode: RecordedEpisode, answered: Collection[str] = frozenset(), after: int = 0
+) -> Replayed:
     """Do the same as `replay` on the event loop of the caller.
 
     Args:
         answered: the tools that are not run again: their steps have the recorded results.
+        after: the number of steps that the instance's episode has already; 0: it is reset.
     """
-    return await _Replay(execution, episode, answered=answered).run()
+    return await _Replay(execution, episode, answered=answered).run(after)
 
 
 Reset = Callable[[int | None, str | None, Wanted], Awaitable[Execution]]
@@ -289,11 +292,12 @@ class _Replay:
         self._steps = 0
         self._hashes = hashlib.sha256(), hashlib.sha256()
 
-    async def run(self) -> Replayed:
+    async def run(self, after: int = 0) -> Replayed:
         difference, why = None, None
         try:
-            await self._reset()
-            for step in self._recorded.steps:
+            if not after:
+                await self._reset()
+            for step in self._recorded.steps[after:]:
                 await self._step(step)
                 self._steps += 1
             await self._end()

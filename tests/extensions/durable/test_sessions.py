@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
-from durable_worlds import Clock, Walk
+from durable_worlds import Clock, Restarted, Saved, Walk
 from fastmcp import Client
 
 from mcpenv import MCPEnvironment
@@ -40,6 +41,10 @@ def stack() -> Iterator[ExitStack]:
 
 def played(client: SyncEnvClient[Any, Any], steps: int) -> list[str]:
     return [client.call_tool("walk", {"by": 2}).text for _ in range(steps)]
+
+
+def drawn(client: SyncEnvClient[Any, Any]) -> list[int]:
+    return json.loads(client.call_tool("draw").text)  # type: ignore[no-any-return]
 
 
 def undisturbed(tmp_path: Path) -> str:
@@ -227,3 +232,39 @@ def test_another_version_of_an_environment_does_not_continue(serve: Serve, stack
     first.__exit__(None, None, None)
     with pytest.raises(SessionLost, match="this server has"):
         client.state()
+
+
+@pytest.mark.parametrize("writes", ["strict", "behind"])
+def test_a_saved_state_is_loaded_and_no_call_runs_again(
+    serve: Serve, stack: ExitStack, tmp_path: Path, writes: str
+) -> None:
+    durable = f"store?writes={writes}"
+    first = serve(Saved, durable=durable)
+    url = first.__enter__()
+    second = stack.enter_context(serve(Saved, durable=durable))
+    client = stack.enter_context(EnvClient([url, second]).sync())
+    began = client.reset(seed=1)
+    for _ in range(3):
+        before = drawn(client)
+    first.__exit__(None, None, None)
+    after = drawn(client)
+    assert after[:3] == before
+    assert len(after) == 4
+    trajectory = client.trajectory()
+    assert (trajectory.episode_id, trajectory.forked_from) == (began.info["episode_id"], None)
+    assert len(trajectory.steps) == 4
+    client.close()
+    (episode,) = read_episodes(tmp_path / "record")
+    assert [step.call.step for step in episode.trajectory.steps] == [1, 2, 3, 4]
+
+
+def test_a_world_that_restarts_is_not_kept(serve: Serve, stack: ExitStack) -> None:
+    first = serve(Restarted)
+    url = first.__enter__()
+    second = stack.enter_context(serve(Restarted))
+    client = stack.enter_context(EnvClient([url, second]).sync())
+    client.reset()
+    client.call_tool("now")
+    first.__exit__(None, None, None)
+    with pytest.raises(SessionLost, match="no session to resume"):
+        client.call_tool("now")
