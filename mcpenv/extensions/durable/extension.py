@@ -9,6 +9,7 @@ import logging
 import secrets
 import socket
 import time
+from functools import partial
 from typing import Any
 
 from mcpenv.errors import ConfigurationError
@@ -18,9 +19,10 @@ from mcpenv.server.sessions.credential import Credential
 from mcpenv.server.sessions.idempotency import REQUEST
 from mcpenv.server.sessions.operations import End
 from mcpenv.server.sessions.session import Origin, Session
-from mcpenv_client.errors import CapacityReached, SessionLost, Unauthorized, WireError
+from mcpenv_client.errors import CapacityReached, SessionLost, Unauthorized
 from mcpenv_client.types.observations import Observation
 
+from .agents import AgentsElsewhere
 from .journal import EpisodeJournal, acting_outside, way_of
 from .rerun import rerun
 from .store import KeptSession, Owned, Settings, Store, StoreError, open_store
@@ -47,7 +49,14 @@ class Durable(Extension):
         self._owner = f"{socket.gethostname()}-{secrets.token_hex(6)}"
         self._beating: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._claiming: set[str] = set()
+        self._closing: set[str] = set()
         self._store: Store | None = None
+        self.middleware = [partial(AgentsElsewhere, durable=self, max_body_bytes=server.config.max_message_bytes)]
+
+    def has(self, handle: str) -> bool:
+        """Return True if this server has a handle's episode."""
+        return self._pool.handles.find(handle) is not None
 
     @property
     def store(self) -> Store:
@@ -63,7 +72,6 @@ class Durable(Extension):
         except StoreError as error:
             raise ConfigurationError(f"--durable {self._settings.place}: {error}") from error
         self._pool.durability = self
-        self._pool.handles.revive = self._revive_handle
         self._pool.operations[End.frame] = _WrittenEnd
         self._beating = asyncio.create_task(self._beat(), name="mcpenv-durable")
 
@@ -99,7 +107,14 @@ class Durable(Extension):
 
     async def revive(self, session_id: str, credential: Credential | None) -> Session | None:
         """Continue a kept session here."""
-        kept = await self._claimed(session_id, None if credential is None else credential.digest)
+        self._claiming.add(session_id)
+        try:
+            return await self._revived(session_id, None if credential is None else credential.digest)
+        finally:
+            self._claiming.discard(session_id)
+
+    async def _revived(self, session_id: str, digest: str | None) -> Session | None:
+        kept = await self._claimed(session_id, digest)
         if kept is None:
             return None
         try:
@@ -135,6 +150,7 @@ class Durable(Extension):
         journal = session.execution.journal
         if not isinstance(journal, EpisodeJournal):
             return
+        self._closing.add(session.id)
         try:
             await journal.flush()
             if reason == "closed" and not self._pool.ending:
@@ -143,17 +159,22 @@ class Durable(Extension):
             await self.store.release(session.id, journal.kept.fence)
         except (StoreError, SessionLost) as error:
             logger.warning("session %s: %s", session.label, error)
+        finally:
+            self._closing.discard(session.id)
         session.execution.episode.handed_over = True  # its record is written where it ends
 
-    # -- inside
+    async def elsewhere(self, handle: str) -> str | None:
+        """Return the address of the server that has a handle's episode and lives; None if there is none."""
+        kept = await self.store.of_handle(handle)
+        return kept.base_url if kept is not None and kept.alive and kept.owner != self._owner else None
 
-    async def _revive_handle(self, handle: str) -> None:
-        try:
-            session_id = await self.store.of_handle(handle)
-            if session_id is not None:
-                await self._pool.revived(session_id, None)
-        except (StoreError, WireError) as error:
-            logger.warning("an agent's episode could not be continued: %s", error)
+    async def take_over(self, handle: str) -> None:
+        """Continue a handle's episode here, if it is kept."""
+        kept = await self.store.of_handle(handle)
+        if kept is not None:
+            await self._pool.revived(kept.id, None)
+
+    # -- inside
 
     async def _claimed(self, session_id: str, digest: str | None) -> KeptSession | None:
         until = asyncio.get_running_loop().time() + self._settings.lease_s
@@ -169,7 +190,9 @@ class Durable(Extension):
                 raise CapacityReached(f"the store of durable sessions does not answer: {error}; try again") from error
             await asyncio.sleep(LOOK_S)
 
-    async def _let_go(self, kept: KeptSession) -> None:
+    async def _let_go(self, kept: KeptSession | None) -> None:
+        if kept is None:
+            return
         try:
             await self.store.release(kept.id, kept.fence)
         except StoreError as error:
@@ -186,6 +209,9 @@ class Durable(Extension):
                     session = self._pool.peek(session_id)
                     if session is not None and session.execution.journal is not None:
                         self._begin(self._put_away(session))
+                    elif session is None and session_id not in self._claiming | self._closing:
+                        # It was not released when it left: its client was gone then, or the store.
+                        await self._let_go(await self.store.claim(session_id, self._owner, None))
                 if time.monotonic() - swept > self._settings.keep_s / 10:
                     swept = time.monotonic()
                     await self.store.sweep(time.time() - self._settings.keep_s)

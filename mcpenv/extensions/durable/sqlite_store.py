@@ -187,13 +187,16 @@ class SqliteStore:
 
         return await self._run(run)
 
-    async def of_handle(self, handle: str) -> str | None:
-        """Return the id of a handle's session."""
+    async def of_handle(self, handle: str) -> KeptSession | None:
+        """Return a handle's session."""
 
-        def run() -> str | None:
+        def run() -> KeptSession | None:
             with self._reading():
-                row = self._database.execute("SELECT id FROM sessions WHERE handle = ?", (handle,)).fetchone()
-            return None if row is None else row[0]
+                where = "WHERE handle = ?"
+                row = self._database.execute(
+                    f"SELECT {_COLUMNS}, {_ALIVE} FROM sessions {where}", (time.time(), handle)
+                ).fetchone()
+            return None if row is None else _kept(row)
 
         return await self._run(run)
 

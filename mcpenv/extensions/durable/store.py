@@ -136,8 +136,8 @@ class Store(Protocol):
         """
         ...
 
-    async def of_handle(self, handle: str) -> str | None:
-        """Return the id of the session whose episode has that handle."""
+    async def of_handle(self, handle: str) -> KeptSession | None:
+        """Return the session whose episode has that handle."""
         ...
 
     async def sessions(self) -> Sequence[KeptSession]:

@@ -127,7 +127,7 @@ class MCPEndpoint:
         # The two apps must not see the path at which this endpoint is mounted.
         scope = {**scope, "path": RESOURCE, "raw_path": RESOURCE.encode(), "root_path": ""}
         if value is not None:
-            handle = await self._handles.revived(value)
+            handle = self._handles.find(value)
             if handle is None:
                 await self._no_such_episode(scope, receive, send)
                 return

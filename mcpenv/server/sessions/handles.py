@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from fastmcp.server.providers import Provider
@@ -67,7 +67,6 @@ class Handles:
 
     Attributes:
         on_forget: called with a handle that has stopped answering.
-        revive: continues the episode of an unknown handle here, if it is durable.
     """
 
     def __init__(self, new_value: Callable[[], str]) -> None:
@@ -77,7 +76,6 @@ class Handles:
         self._left = Listing()  # of the last retired handle; most have the same listing and share it
         self._timer: asyncio.TimerHandle | None = None
         self.on_forget: Callable[[str], None] | None = None
-        self.revive: Callable[[str], Awaitable[None]] | None = None
 
     def __len__(self) -> int:
         return len(self._handles)
@@ -91,12 +89,6 @@ class Handles:
     def find(self, value: str) -> Handle | None:
         """Return the handle of that value if it still answers, else None."""
         return self._handles.get(value)
-
-    async def revived(self, value: str) -> Handle | None:
-        """Return the handle as `find`, also if another server issued it and its episode is continued here."""
-        if value not in self._handles and self.revive is not None:
-            await self.revive(value)
-        return self.find(value)
 
     def retire(self, handle: Handle) -> None:
         """Retire a handle because the session was reset or closed. It answers for another `GRACE_S`."""

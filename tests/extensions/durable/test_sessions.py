@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
@@ -120,8 +121,6 @@ def test_agents_reach_an_episode_at_any_server(serve: Serve, stack: ExitStack) -
         async with Client(second + path) as agent:
             return (await agent.call_tool("walk", {"by": 1})).data  # type: ignore[no-any-return]
 
-    import asyncio
-
     at = asyncio.run(call())
     assert at > 0
     assert client.state().step_count == 3  # its client finds the session where the agent has continued it
@@ -193,8 +192,6 @@ def test_a_session_is_continued_with_its_secret_only(serve: Serve, stack: ExitSt
         thief._session.connection = await thief._session._open(thief._session._credential, resume=True)
         await thief.state()
 
-    import asyncio
-
     with pytest.raises(Unauthorized):
         asyncio.run(steal())
     assert blocking.state().step_count == 0
@@ -209,8 +206,6 @@ def test_what_its_client_has_closed_is_forgotten(serve: Serve, stack: ExitStack,
         played(client, 1)
     with EnvClient(url).sync() as client:  # it cannot resume, and is not kept
         client.reset(seed=1)
-
-    import asyncio
 
     async def left() -> int:
         store = open_store(str(tmp_path / "store"))
@@ -268,3 +263,23 @@ def test_a_world_that_restarts_is_not_kept(serve: Serve, stack: ExitStack) -> No
     first.__exit__(None, None, None)
     with pytest.raises(SessionLost, match="no session to resume"):
         client.call_tool("now")
+
+
+def test_an_agent_at_another_server_is_forwarded_to_the_one_that_has_the_episode(
+    serve: Serve, stack: ExitStack
+) -> None:
+    one, two = stack.enter_context(serve()), stack.enter_context(serve())
+    client = stack.enter_context(EnvClient([one, two]).sync())
+    path = str(client.reset(seed=1).info["mcp_url"]).removeprefix(one)
+    for mode in ("auto", "legacy"):
+
+        async def call(mode: str = mode) -> tuple[int, list[str]]:
+            async with Client(two + path, mode=mode) as agent:
+                tools = [tool.name for tool in await agent.list_tools()]
+                return (await agent.call_tool("walk", {"by": 1})).data, tools
+
+        at, tools = asyncio.run(call())
+        assert at > 0
+        assert "walk" in tools
+    assert client.state().step_count == 2
+    assert client.base_url == one  # it did not move

@@ -58,7 +58,9 @@ async def test_a_session_is_written_and_read(store: Store) -> None:
     ]  # fmt: skip
     (session,) = await store.sessions()
     assert (session.id, session.steps, session.over, session.alive, session.owner) == (ID, 2, False, True, "a")
-    assert await store.of_handle("h") == ID
+    found_by_handle = await store.of_handle("h")
+    assert found_by_handle is not None
+    assert (found_by_handle.id, found_by_handle.alive) == (ID, True)
     assert await store.of_handle("another") is None
 
 
