@@ -34,6 +34,9 @@ class Watchers:
     def __init__(self) -> None:
         self._waiting: list[asyncio.Future[Ending]] = []
 
+    def __len__(self) -> int:
+        return len(self._waiting)
+
     async def ending(self, timeout_s: float | None) -> Ending | None:
         """Return how the running episode ends, or None if it has not ended within ``timeout_s`` seconds."""
         future: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()

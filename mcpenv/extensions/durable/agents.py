@@ -89,8 +89,8 @@ async def _forward(address: str, scope: Scope, body: bytes, receive: Receive, se
             passing.cancel()  # the other server sees that the agent has left
             await asyncio.wait({passing})
             await answer.aclose()
-        if not passing.cancelled() and (error := passing.exception()) is not None:
-            raise error
+        if not passing.cancelled():
+            passing.result()
     return True
 
 

@@ -56,7 +56,8 @@ class Durable(Extension):
 
     def has(self, handle: str) -> bool:
         """Return True if this server has a handle's episode."""
-        return self._pool.handles.find(handle) is not None
+        found = self._pool.handles.find(handle)
+        return found is not None and found.execution is not None
 
     @property
     def store(self) -> Store:
@@ -212,15 +213,24 @@ class Durable(Extension):
                     elif session is None and session_id not in self._claiming | self._closing:
                         # It was not released when it left: its client was gone then, or the store.
                         await self._let_go(await self.store.claim(session_id, self._owner, None))
+                for session in self._pool.sessions():
+                    if self._idles(session):
+                        self._begin(self._put_away(session, "this session is put away until it is used"))
                 if time.monotonic() - swept > self._settings.keep_s / 10:
                     swept = time.monotonic()
                     await self.store.sweep(time.time() - self._settings.keep_s)
             except StoreError as error:
                 logger.warning("the store of durable sessions: %s", error)
 
-    async def _put_away(self, session: Session) -> None:
+    def _idles(self, session: Session) -> bool:
+        execution = session.execution
+        if execution.journal is None or execution.busy or session.live.watched or len(execution.episode.watchers):
+            return False
+        return time.monotonic() - max(session.last_used, execution.last_active) >= self._settings.idle_s
+
+    async def _put_away(self, session: Session, why: str = "another server continues this session") -> None:
         """Put a session away after its step in progress, which is answered where the session continues."""
-        session.evict("another server continues this session")
+        session.evict(why)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._settings.lease_s):
                 await session.execution.wait_idle()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -163,14 +164,15 @@ class Settings:
             killed server loses the last steps, which are then run again.
         lease_s: seconds after which the sessions of a server that does not answer may be continued by another.
         patience_s: seconds that a step waits for a store that does not answer, before its session is given up here.
+        idle_s: seconds without use after which a session is put away, also if its client is connected.
         keep_s: seconds for which a session is kept that nobody continues.
-        address: where other servers reach this one; None: unknown.
     """
 
     place: str
     writes: str = "strict"
     lease_s: float = 10.0
     patience_s: float = 30.0
+    idle_s: float = math.inf
     keep_s: float = 86_400.0
 
     @classmethod
@@ -185,12 +187,12 @@ class Settings:
         for name, value in parse_qsl(query, keep_blank_values=True):
             if name == "writes" and value in ("strict", "behind"):
                 given[name] = value
-            elif name in ("lease_s", "patience_s", "keep_s"):
+            elif name in ("lease_s", "patience_s", "idle_s", "keep_s"):
                 given[name] = _seconds(name, value)
             else:
                 raise ConfigurationError(
-                    f"--durable: {name}={value} is no setting; there are writes=strict or behind, lease_s, patience_s "
-                    "and keep_s"
+                    f"--durable: {name}={value} is no setting; there are writes=strict or behind, lease_s, patience_s, "
+                    "idle_s and keep_s"
                 )
         if not place:
             raise ConfigurationError("--durable needs a folder, or the URL of a store")

@@ -148,6 +148,8 @@ class Connection:
             self.stop_reading()  # otherwise the close frame sent here would look like the client's
             if self._left:
                 return
+            if session.execution.journal is not None:
+                self._urgent.cancel()  # they are asked again where the session continues
             if session.execution.sink is not None:
                 # A client that sees the socket closed finds the episode in the record.
                 await self._release(session)

@@ -122,6 +122,8 @@ class Handles:
 
     def _forget_oldest(self) -> None:
         _, handle = self._past.popleft()
-        self._handles.pop(handle.value, None)
+        if self._handles.get(handle.value) is not handle:
+            return  # its episode is continued here again
+        del self._handles[handle.value]
         if self.on_forget is not None:
             self.on_forget(handle.value)

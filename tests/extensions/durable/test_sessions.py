@@ -14,6 +14,7 @@ from durable_worlds import Clock, Restarted, Saved, Walk
 from fastmcp import Client
 
 from mcpenv import MCPEnvironment
+from mcpenv.extensions.durable.store import open_store
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.serve import serving
 from mcpenv.trajectories import read_episodes
@@ -198,8 +199,6 @@ def test_a_session_is_continued_with_its_secret_only(serve: Serve, stack: ExitSt
 
 
 def test_what_its_client_has_closed_is_forgotten(serve: Serve, stack: ExitStack, tmp_path: Path) -> None:
-    from mcpenv.extensions.durable.store import open_store
-
     url = stack.enter_context(serve())
     with EnvClient(url, resume=True).sync() as client:
         client.reset(seed=1)
@@ -283,3 +282,51 @@ def test_an_agent_at_another_server_is_forwarded_to_the_one_that_has_the_episode
         assert "walk" in tools
     assert client.state().step_count == 2
     assert client.base_url == one  # it did not move
+
+
+async def agent_walks(url: str) -> int:
+    async with Client(url) as agent:
+        return (await agent.call_tool("walk", {"by": 1})).data  # type: ignore[no-any-return]
+
+
+def until_put_away(store: Path) -> None:
+    async def look() -> None:
+        opened = open_store(str(store))
+        try:
+            while (await opened.sessions())[0].owner is not None:
+                await asyncio.sleep(0.02)
+        finally:
+            await opened.close()
+
+    asyncio.run(look())
+
+
+def test_idle_episodes_are_put_away_and_come_back(serve: Serve, stack: ExitStack, tmp_path: Path) -> None:
+    url = stack.enter_context(serve(durable="store?idle_s=0.1"))
+    client = stack.enter_context(EnvClient(url, resume=True).sync())
+    mcp_url = str(client.reset(seed=1).info["mcp_url"])
+    played(client, 1)
+    until_put_away(tmp_path / "store")
+    asyncio.run(agent_walks(mcp_url))
+    until_put_away(tmp_path / "store")
+    assert client.state().step_count == 2
+    assert client.call_tool("arrive").done
+
+
+def test_who_waits_for_an_agent_waits_on_at_the_next_server(serve: Serve, stack: ExitStack) -> None:
+    first = serve()
+    url = first.__enter__()
+    second = stack.enter_context(serve())
+
+    async def run() -> bool:
+        async with EnvClient([url, second]) as client:
+            path = str((await client.reset(seed=1)).info["mcp_url"]).removeprefix(url)
+            waiting = asyncio.create_task(client.wait())
+            await agent_walks(url + path)
+            await asyncio.to_thread(first.__exit__, None, None, None)
+            assert not waiting.done()
+            async with Client(second + path) as agent:
+                await agent.call_tool("arrive")
+            return (await waiting).done
+
+    assert asyncio.run(run())
