@@ -43,6 +43,8 @@ def given(command: tuple[str, ...]) -> list[str]:
     for argument in of.assemble_argument_collection():
         name = argument.names[0] if argument.names else ""
         value = get_args(argument.hint)[0] if get_origin(argument.hint) is Literal else NOWHERE
+        if argument.hint is int:
+            value = "-1"
         if not name.startswith("-") and argument.index is not None:
             found.append(value)
         elif argument.required:

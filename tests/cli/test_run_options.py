@@ -144,6 +144,7 @@ OPTIONS: dict[str, tuple[tuple[str, ...], Any]] = {
     "session_timeout_s": (("--session-timeout-s", "2.5"), 2.5),
     "queue_timeout_s": (("--queue-timeout-s", "0"), 0.0),
     "resume_grace_s": (("--resume-grace-s", "60"), 60.0),
+    "durable": (("--durable", "runs/store?lease_s=5"), "runs/store?lease_s=5"),
     "session_scope": (("--session-scope", "connection"), "connection"),
     "require_handle": (("--require-handle",), True),
     "public_url": (("--public-url", "https://Env.example.com/a/"), "https://Env.example.com/a"),

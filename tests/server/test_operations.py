@@ -60,7 +60,7 @@ SECRET = {"session_id": "a" * 16, "session_token": "b" * 16}
         ("snapshot", {}, operations.TakeSnapshot(3.0)),
         ("restore", {"snapshot_id": "s"}, operations.Restore("s", 3.0)),
         ("fork", {}, operations.Fork(None, None, 3.0)),
-        ("fork", {"snapshot_id": "s"} | SECRET, operations.Fork("s", Credential("a" * 16, "b" * 16), 3.0)),
+        ("fork", {"snapshot_id": "s"} | SECRET, operations.Fork("s", Credential.of("a" * 16, "b" * 16), 3.0)),
         ("drop_snapshot", {"snapshot_id": "s"}, operations.DropSnapshot("s")),
         ("cancel", {"request_id": "r"}, operations.Cancel("r")),
         ("trajectory", {}, operations.ReadTrajectory()),

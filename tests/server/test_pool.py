@@ -12,7 +12,7 @@ from mcpenv.server.sessions.credential import Credential
 from mcpenv.server.sessions.factory import EnvironmentFactory
 from mcpenv.server.sessions.pool import SessionPool
 
-MINE = Credential("session-number-0001", "a-long-enough-secret")
+MINE = Credential.of("session-number-0001", "a-long-enough-secret")
 
 
 class Holder:

@@ -166,7 +166,9 @@ def test_limits_are_those_of_the_server_unless_an_option_is_given() -> None:
 def test_every_limit_is_an_option_of_run() -> None:
     options = Sessions.__annotations__.keys() | Limits.__annotations__.keys()
     assert ManifestLimits.model_fields.keys() <= options
-    assert options - ManifestLimits.model_fields.keys() == {"session_scope", "require_handle", "wires", "extensions"}
+    assert options - ManifestLimits.model_fields.keys() == {
+        "durable", "session_scope", "require_handle", "wires", "extensions"
+    }  # fmt: skip
 
 
 @pytest.mark.slow
