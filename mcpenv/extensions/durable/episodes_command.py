@@ -17,7 +17,7 @@ from mcpenv.errors import ConfigurationError
 from mcpenv_client.types.records import Trajectory
 
 from .rerun import steps_of
-from .store import KeptSession, Settings, Store, StoreError, open_store
+from .store import KeptSession, Settings, Store, StoreError, open_store, shown
 
 T = TypeVar("T")
 
@@ -115,7 +115,7 @@ def _with(place: str, work: Callable[[Store], Awaitable[T]]) -> T:
         try:
             return await work(store)
         except StoreError as error:
-            raise ConfigurationError(f"{place}: {error}") from error
+            raise ConfigurationError(f"{shown(place)}: {error}") from error
         finally:
             await store.close()
 

@@ -25,7 +25,7 @@ from mcpenv_client.types.observations import Observation
 from .agents import AgentsElsewhere
 from .journal import EpisodeJournal, acting_outside, way_of
 from .rerun import rerun
-from .store import KeptSession, Owned, Settings, Store, StoreError, open_store
+from .store import KeptSession, Owned, Settings, Store, StoreError, open_store, shown
 
 logger = logging.getLogger("mcpenv")
 
@@ -71,7 +71,7 @@ class Durable(Extension):
         try:
             await self._store.beat(self._owner, self._settings.lease_s)
         except StoreError as error:
-            raise ConfigurationError(f"--durable {self._settings.place}: {error}") from error
+            raise ConfigurationError(f"--durable {shown(self._settings.place)}: {error}") from error
         self._pool.durability = self
         self._pool.operations[End.frame] = _WrittenEnd
         self._beating = asyncio.create_task(self._beat(), name="mcpenv-durable")

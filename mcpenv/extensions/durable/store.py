@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -177,18 +178,22 @@ class Settings:
 
     @classmethod
     def parse(cls, text: str) -> Settings:
-        """Read them.
+        """Read them. Other parameters of a URL are the store's.
 
         Raises:
             ConfigurationError: an unknown setting, or a value that is none.
         """
         place, _, query = text.partition("?")
         given: dict[str, Any] = {}
-        for name, value in parse_qsl(query, keep_blank_values=True):
+        others: list[str] = []
+        for part in filter(None, query.split("&")):
+            ((name, value),) = parse_qsl(part, keep_blank_values=True)
             if name == "writes" and value in ("strict", "behind"):
                 given[name] = value
             elif name in ("lease_s", "patience_s", "idle_s", "keep_s"):
                 given[name] = _seconds(name, value)
+            elif "://" in place and name != "writes":
+                others.append(part)
             else:
                 raise ConfigurationError(
                     f"--durable: {name}={value} is no setting; there are writes=strict or behind, lease_s, patience_s, "
@@ -196,7 +201,7 @@ class Settings:
                 )
         if not place:
             raise ConfigurationError("--durable needs a folder, or the URL of a store")
-        return replace(cls(place), **given)
+        return replace(cls("?".join([place, *filter(None, ["&".join(others)])])), **given)
 
 
 def _seconds(name: str, value: str) -> float:
@@ -209,7 +214,25 @@ def _seconds(name: str, value: str) -> float:
     return seconds
 
 
-_STORES = {"": "sqlite_store:SqliteStore"}
+def shown(place: str) -> str:
+    """Return a folder or URL without the user, password and parameters that are in it."""
+    scheme, found, rest = place.partition("://")
+    if not found:
+        return place
+    address, _, query = rest.partition("?")
+    address = address.rpartition("@")[2]
+    # A password with characters that are not encoded may be in any part.
+    safe = "@" not in query and re.fullmatch(r"[\w.,-]*(:\d+)?(/[\w-]*)?", address)
+    return f"{scheme}://{address if safe else '...'}"
+
+
+_STORES = {
+    "": "sqlite_store:SqliteStore",
+    "postgres": "postgres_store:PostgresStore",
+    "postgresql": "postgres_store:PostgresStore",
+    "redis": "redis_store:RedisStore",
+    "rediss": "redis_store:RedisStore",
+}
 """The stores by the scheme of their URLs."""
 
 
@@ -220,12 +243,15 @@ def open_store(place: str, *, make: bool = True) -> Store:
         make: False: it must exist.
 
     Raises:
-        ConfigurationError: there is no such store, or it cannot be used.
+        ConfigurationError: there is no such store, its package is not installed, or it cannot be used.
     """
     scheme, found, _ = place.partition("://")
     entry = _STORES.get(scheme if found else "")
     if entry is None:
-        raise ConfigurationError(f"--durable: there is no store for {scheme}:// URLs; a folder is one")
+        known = ", ".join(f"{name}://" for name in _STORES if name)
+        raise ConfigurationError(f"--durable: there is no store for {scheme}:// URLs; there are a folder, {known}")
+    if "@" in place.partition("://")[2].partition("/")[2]:
+        raise ConfigurationError(f"--durable {scheme}://...: a password's / is written %2F, and its @ as %40")
     module, _, name = entry.partition(":")
     store: Store = getattr(import_module(f".{module}", __package__), name)(place, make=make)
     return store

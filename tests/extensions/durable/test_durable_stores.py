@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,18 @@ from typing import Any
 import pytest
 
 from mcpenv.errors import ConfigurationError
-from mcpenv.extensions.durable.store import Entry, Fenced, KeptSession, Owned, Settings, Store, open_store
+from mcpenv.extensions.durable.sql_store import MAX_REPLIES
+from mcpenv.extensions.durable.store import (
+    Entry,
+    Fenced,
+    KeptSession,
+    Owned,
+    Settings,
+    Store,
+    StoreError,
+    open_store,
+    shown,
+)
 
 ID = "session-number-one"
 LONG_S = 1000.0
@@ -25,18 +37,29 @@ def kept(owner: str = "a", **changes: object) -> KeptSession:
 Check = Callable[[Store], Coroutine[Any, Any, None]]
 
 
-def with_store(check: Check) -> Callable[[Path], None]:
+@pytest.fixture(
+    params=["folder", pytest.param("postgres", marks=pytest.mark.world), pytest.param("redis", marks=pytest.mark.world)]
+)
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The address of an empty store."""
+    if request.param == "folder":
+        return str(tmp_path / "store")
+    url: str = request.getfixturevalue(f"{request.param}_url")
+    return url
+
+
+def with_store(check: Check) -> Callable[[str], None]:
     """Run a check in an event loop, with a new store."""
 
-    async def run(folder: Path) -> None:
-        store = open_store(str(folder / "store"))
+    async def run(place: str) -> None:
+        store = open_store(place)
         try:
             await check(store)
         finally:
             await store.close()
 
-    def test(tmp_path: Path) -> None:
-        asyncio.run(run(tmp_path))
+    def test(place: str) -> None:
+        asyncio.run(run(place))
 
     return test
 
@@ -153,9 +176,33 @@ async def test_a_session_is_discarded_whoever_owns_it(store: Store) -> None:
         await store.append(ID, 1, [Entry(1, b"one")], None)
 
 
-def test_two_processes_share_a_folder(tmp_path: Path) -> None:
+@with_store
+async def test_a_try_whose_answer_was_lost_is_made_again(store: Store) -> None:
+    session = await begun(store)
+    await store.begin(session, [Entry(0, None, "reset-1", b"r", "began")], new=True)
+    for _ in range(2):
+        await store.append(ID, 1, [Entry(1, b"one", "step-1", b"1", "first")], None)
+    entries = [entry for entry in await store.entries(ID) if entry.number >= 0]
+    assert entries == [Entry(0, None, "reset-1", b"r", "began"), Entry(1, b"one", "step-1", b"1", "first")]
+    await store.release(ID, 1)
+    assert await store.claim(ID, "b", None) is not None
+    with pytest.raises(Fenced):
+        await store.begin(session, [], new=True)
+
+
+@with_store
+async def test_the_replies_of_the_last_entries_are_kept(store: Store) -> None:
+    await begun(store)
+    for number in range(1, MAX_REPLIES + 3):
+        await store.append(ID, 1, [Entry(number, b"body", f"step-{number}", b"d", "")], None)
+    entries = await store.entries(ID)
+    assert [entry.number for entry in entries if entry.body is not None] == [*range(1, MAX_REPLIES + 3)]
+    assert [entry.request_id for entry in entries if entry.number in (1, 2, 3)] == [None, None, "step-3"]
+
+
+def test_two_processes_share_a_store(place: str) -> None:
     async def run() -> None:
-        one, two = (open_store(str(tmp_path)) for _ in range(2))
+        one, two = (open_store(place) for _ in range(2))
         await begun(one)
         assert [session.id for session in await two.sessions()] == [ID]
         await one.close()  # ends its lease
@@ -174,3 +221,41 @@ def test_settings_are_read_from_the_address() -> None:
             Settings.parse(wrong)
     with pytest.raises(ConfigurationError, match="no store for nothing://"):
         open_store("nothing://host")
+    url = "postgres://u:p@h/d?sslmode=require&writes=behind&target=a%20b"
+    assert Settings.parse(url) == Settings("postgres://u:p@h/d?sslmode=require&target=a%20b", "behind")
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "postgresql://u:secret@host/d?nothing=1", "postgres://u:secret/secret@host/d",
+        "redis://u:secret@host:x", "redis://u:secret@host?nothing=1",
+        "redis://u:secret@h/0?socket_timeout=secret", "redis://u:secret/secret@host", "redis://u:secret?secret@host",
+    ],
+)  # fmt: skip
+def test_a_password_is_never_shown(place: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        open_store(place)
+    assert "secret" not in str(refused.value)
+    assert "secret" not in shown(place)
+
+
+@pytest.mark.parametrize("place", ["postgres://u:secret@127.0.0.1:1/d", "redis://u:secret@127.0.0.1:1/0"])
+def test_a_server_that_does_not_answer_is_a_store_error(place: str) -> None:
+    async def run() -> None:
+        store = open_store(place)
+        with pytest.raises(StoreError) as failed:
+            await store.sessions()
+        assert "secret" not in str(failed.value)
+        await store.close()
+
+    asyncio.run(run())
+    assert "127.0.0.1:1/" in shown(place)
+
+
+@pytest.mark.parametrize(("scheme", "package"), [("postgres", "psycopg"), ("redis", "redis.asyncio")])
+def test_a_missing_package_is_named(scheme: str, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.delitem(sys.modules, f"mcpenv.extensions.durable.{scheme}_store", raising=False)
+    with pytest.raises(ConfigurationError, match=rf"pip install 'mcpenv\[{scheme}\]'"):
+        open_store(f"{scheme}://host")

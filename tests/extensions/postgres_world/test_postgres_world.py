@@ -3,56 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import pwd
-import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from database_servers import PostgresServer, running
 
 from mcpenv import REMOVED, Changes, Evidence, MCPEnvironment, NotSupported, Verdict
 
 pytestmark = pytest.mark.world
 
 
-def as_postgres(*command: str | Path) -> list[str]:
-    """Return a command that runs as another user where this one is root, because the server refuses root."""
-    words = list(map(str, command))
-    return ["runuser", "-u", "postgres", "--", *words] if os.getuid() == 0 else words
-
-
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
-    """Run a server of its own, which listens on a Unix socket only, and return its address."""
-    programs = max(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: int(path.parent.name))
-    folder = Path(tempfile.mkdtemp(prefix="mcpenv-pg-"))
-    if os.getuid() == 0:
-        os.chown(folder, pwd.getpwnam("postgres").pw_uid, -1)
-    data = folder / "data"
-    subprocess.run(
-        as_postgres(programs / "initdb", "-D", data, "-U", "admin", "-A", "trust", "-E", "UTF8", "--no-sync"),
-        check=True,
-        capture_output=True,
-        cwd=folder,
-    )
-    options = f"-c listen_addresses= -c unix_socket_directories={folder} -c fsync=off -c max_connections=80"
-    control: list[str | Path] = [programs / "pg_ctl", "-D", data, "-w", "-t", "60"]
-    subprocess.run(
-        as_postgres(*control, "-l", folder / "log", "-o", options, "start"),
-        check=True,
-        stdout=subprocess.DEVNULL,
-        cwd=folder,
-    )
-    try:
-        yield f"postgresql:///postgres?host={folder}&user=admin"
-    finally:
-        subprocess.run(as_postgres(*control, "-m", "immediate", "stop"), check=True, capture_output=True, cwd=folder)
-        shutil.rmtree(folder)
+    """Run a server of its own, and return its address."""
+    with running(PostgresServer()) as found:
+        yield found.url
 
 
 @pytest.fixture(scope="module")
