@@ -111,19 +111,22 @@ unhandled(id)
 redis.call('HSET', session, 'environment', ARGV[6], 'handle', ARGV[7], 'base_url', ARGV[8], 'header', ARGV[9], 'over',
     ARGV[10], 'steps', ARGV[11])
 redis.call('HSET', root .. 'handles', ARGV[7], id)
--- Replies of the last episode may still be on their way to the client: they move before the new ones.
-local last, found, replies = 0, redis.call('HGETALL', replies_of(id)), {{}}
+local found, replies, last = redis.call('HGETALL', replies_of(id)), {{}}, 0
+redis.call('DEL', bodies_of(id), replies_of(id))
+local function keep(number, reply)
+    if number >= -{MAX_REPLIES} then redis.call('HSET', replies_of(id), string.format('%d', number), reply) end
+end
+local again = false -- this episode was written by a try whose answer was lost: the replies have moved
 for at = 1, #found, 2 do
     local number = tonumber(found[at])
-    if number >= 0 and string.sub(found[at + 1], 1, 5) ~= '[null' then
-        replies[number] = found[at + 1]
-        last = math.max(last, number)
-    end
+    if number == 0 and ARGV[12] == '0' and ARGV[14] == found[at + 1] then again = true end
+    if string.sub(found[at + 1], 1, 5) ~= '[null' then replies[number] = found[at + 1] end
 end
-redis.call('DEL', bodies_of(id), replies_of(id))
+for number in pairs(replies) do last = math.max(last, number) end
+-- Replies of the last episode may still be on their way to the client: they move before the new ones.
 for number, reply in pairs(replies) do
-    local place = number - last - 1
-    if place >= -{MAX_REPLIES} then redis.call('HSET', replies_of(id), string.format('%d', place), reply) end
+    if again and number < 0 then keep(number, reply) end
+    if not again and number >= 0 then keep(number - last - 1, reply) end
 end
 write(id, 12)
 return 1

@@ -92,15 +92,7 @@ class SqlStore:
                          kept.fence),
                     )  # fmt: skip
                 _refuse_fenced(changed)
-                # Replies of the last episode may still be on their way to the client: they move before the new ones.
-                change("DELETE FROM entries WHERE session = ? AND (reply IS NULL OR number < 0)", (kept.id,))
-                asked = "SELECT COALESCE(MAX(number), 0) FROM entries WHERE session = ?"
-                last = change(asked, (kept.id,)).fetchone()[0]
-                change(
-                    "UPDATE entries SET number = number - ? - 1, body = NULL WHERE session = ? AND number >= 0",
-                    (last, kept.id),
-                )
-                change("DELETE FROM entries WHERE session = ? AND number < ?", (kept.id, -MAX_REPLIES))
+                _make_room(change, kept.id, entries)
                 _write(change, kept.id, entries)
 
         await self._run(run)
@@ -242,6 +234,22 @@ class SqlStore:
             self._abort()
             raise StoreError(f"the database has not answered for {ANSWER_S:g} s")
         return running.result()
+
+
+def _make_room(change: Execute, session_id: str, entries: Sequence[Entry]) -> None:
+    """Delete the last episode. Its replies, which may still be on their way, move before the new ones."""
+    asked = "SELECT request_id FROM entries WHERE session = ? AND number = 0"
+    row = change(asked, (session_id,)).fetchone()
+    if row is not None and row[0] is not None and row[0] in [entry.request_id for entry in entries[:1]]:
+        # This is the same episode, written by a try whose answer was lost: the replies have moved.
+        change("DELETE FROM entries WHERE session = ? AND number >= 0", (session_id,))
+        return
+    change("DELETE FROM entries WHERE session = ? AND (reply IS NULL OR number < 0)", (session_id,))
+    last = change("SELECT COALESCE(MAX(number), 0) FROM entries WHERE session = ?", (session_id,)).fetchone()[0]
+    change(
+        "UPDATE entries SET number = number - ? - 1, body = NULL WHERE session = ? AND number >= 0", (last, session_id)
+    )
+    change("DELETE FROM entries WHERE session = ? AND number < ?", (session_id, -MAX_REPLIES))
 
 
 def _write(change: Execute, session_id: str, entries: Sequence[Entry]) -> None:

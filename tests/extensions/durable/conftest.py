@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from database_servers import PostgresServer, RedisServer, running
@@ -37,3 +38,14 @@ def redis_url(redis: RedisServer) -> str:
     """The address of an empty store in Redis."""
     assert redis.ask("FLUSHALL") == "+OK"
     return redis.url
+
+
+@pytest.fixture(
+    params=["folder", pytest.param("postgres", marks=pytest.mark.world), pytest.param("redis", marks=pytest.mark.world)]
+)
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The address of an empty store."""
+    if request.param == "folder":
+        return str(tmp_path / "store")
+    url: str = request.getfixturevalue(f"{request.param}_url")
+    return url

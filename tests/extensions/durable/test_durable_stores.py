@@ -6,7 +6,6 @@ import asyncio
 import sys
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,17 +34,6 @@ def kept(owner: str = "a", **changes: object) -> KeptSession:
 
 
 Check = Callable[[Store], Coroutine[Any, Any, None]]
-
-
-@pytest.fixture(
-    params=["folder", pytest.param("postgres", marks=pytest.mark.world), pytest.param("redis", marks=pytest.mark.world)]
-)
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The address of an empty store."""
-    if request.param == "folder":
-        return str(tmp_path / "store")
-    url: str = request.getfixturevalue(f"{request.param}_url")
-    return url
 
 
 def with_store(check: Check) -> Callable[[str], None]:
@@ -182,8 +170,12 @@ async def test_a_try_whose_answer_was_lost_is_made_again(store: Store) -> None:
     await store.begin(session, [Entry(0, None, "reset-1", b"r", "began")], new=True)
     for _ in range(2):
         await store.append(ID, 1, [Entry(1, b"one", "step-1", b"1", "first")], None)
-    entries = [entry for entry in await store.entries(ID) if entry.number >= 0]
-    assert entries == [Entry(0, None, "reset-1", b"r", "began"), Entry(1, b"one", "step-1", b"1", "first")]
+    first = [entry for entry in await store.entries(ID) if entry.number >= 0]
+    assert first == [Entry(0, None, "reset-1", b"r", "began"), Entry(1, b"one", "step-1", b"1", "first")]
+    for _ in range(2):
+        await store.begin(session, [Entry(0, None, "reset-2", b"r", "began")], new=False)
+    entries = await store.entries(ID)
+    assert {entry.request_id for entry in entries} == {"reset-1", "step-1", "reset-2"}
     await store.release(ID, 1)
     assert await store.claim(ID, "b", None) is not None
     with pytest.raises(Fenced):
