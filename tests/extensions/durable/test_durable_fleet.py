@@ -60,10 +60,9 @@ def digests(record: Path) -> dict[str, str]:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("writes", ["strict", "behind"])
-def test_servers_are_killed_and_nothing_is_lost(tmp_path: Path, place: str, writes: str) -> None:
+def test_servers_are_killed_and_nothing_is_lost(tmp_path: Path, writes: str) -> None:
     episodes = 0
-    durable = f"{place}{'&' if '?' in place else '?'}lease_s=3&writes={writes}"
-    with Fleet(tmp_path, "Walk", durable) as fleet, fleet.killed_in_turn(seed=1):
+    with Fleet(tmp_path, "Walk", f"{tmp_path}/store?lease_s=3&writes={writes}") as fleet, fleet.killed_in_turn(seed=1):
         while fleet.kills < 2:
             asyncio.run(play_all(fleet.urls, range(episodes, episodes + AT_ONCE)))
             episodes += AT_ONCE
