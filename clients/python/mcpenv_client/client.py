@@ -226,12 +226,15 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
             data["seed"] = seed
         if episode_id is not None:
             data["episode_id"] = episode_id
-        began, pause_s = time.monotonic(), 0.0
+        began, pause_s, others = time.monotonic(), 0.0, len(self._session.servers)
         while True:
             await self.connect()
             try:
                 reply = await self._session.exchange(FrameType.RESET, data, "observation", wait_s=timeout_s)
             except CapacityReached as full:
+                self._session.servers.next()
+                if (others := others - 1) > 0:
+                    continue
                 pause_s = jittered(max(pause_s, full.retry_after_s or 0.0))
                 if time.monotonic() + pause_s - began > self._capacity_timeout_s:
                     raise

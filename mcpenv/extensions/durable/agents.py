@@ -11,10 +11,11 @@ import re
 from typing import TYPE_CHECKING
 
 import httpx
+from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mcpenv.server.http.body import Replay, read_body
-from mcpenv_client.errors import WireError
+from mcpenv_client.errors import SessionLost, WireError
 
 from .store import StoreError
 
@@ -59,8 +60,13 @@ class AgentsElsewhere:
             if address is not None and await _forward(address, scope, body, receive, send):
                 return
             await self._durable.take_over(found[1])
+        except SessionLost as error:
+            logger.warning("an agent's episode cannot be continued here: %s", error)
         except (StoreError, WireError) as error:
             logger.warning("an agent's episode could not be continued here: %s", error)
+            refusal = {"message": "the episode cannot be reached now; try again", "code": "CAPACITY_REACHED"}
+            await JSONResponse(refusal, 503, {"Retry-After": "1"})(scope, receive, send)
+            return
         await self._app(scope, receive, send)
 
 
@@ -77,9 +83,15 @@ async def _forward(address: str, scope: Scope, body: bytes, receive: Receive, se
                 request.headers.pop(name, None)  # the agent did not send it
         try:
             answer = await http.send(request, stream=True)
-        except httpx.TransportError as error:
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
             logger.warning("the server that has an agent's episode cannot be reached: %s", error)
             return False
+        except httpx.TransportError as error:
+            # The call may have run there: it must not run again here.
+            logger.warning("the server that has an agent's episode was lost during a request: %s", error)
+            lost = {"message": "the server of this episode was lost during the request", "code": "SESSION_LOST"}
+            await JSONResponse(lost, 502)(scope, receive, send)
+            return True
         passing = asyncio.ensure_future(_pass_on(answer, send))
         leaving = asyncio.ensure_future(_gone(receive))
         try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import logging
 import secrets
@@ -17,10 +16,11 @@ from mcpenv.server.app import EnvServer
 from mcpenv.server.extension import Extension
 from mcpenv.server.sessions.credential import Credential
 from mcpenv.server.sessions.idempotency import REQUEST
-from mcpenv.server.sessions.operations import End
+from mcpenv.server.sessions.operations import End, Operation
 from mcpenv.server.sessions.session import Origin, Session
 from mcpenv_client.errors import CapacityReached, SessionLost, Unauthorized
 from mcpenv_client.types.observations import Observation
+from mcpenv_client.wire.protocol import FrameType
 
 from .agents import AgentsElsewhere
 from .journal import EpisodeJournal, acting_outside, way_of
@@ -74,6 +74,9 @@ class Durable(Extension):
             raise ConfigurationError(f"--durable {shown(self._settings.place)}: {error}") from error
         self._pool.durability = self
         self._pool.operations[End.frame] = _WrittenEnd
+        branch = self._pool.operations.get(FrameType.BRANCH)
+        if branch is not None:
+            self._pool.operations[FrameType.BRANCH] = self._begun_anew(branch)
         self._beating = asyncio.create_task(self._beat(), name="mcpenv-durable")
 
     async def stop(self) -> None:
@@ -208,7 +211,7 @@ class Durable(Extension):
             try:
                 for session_id in await self.store.beat(self._owner, self._settings.lease_s):
                     session = self._pool.peek(session_id)
-                    if session is not None and session.execution.journal is not None:
+                    if session is not None and _goes_on(session):
                         self._begin(self._put_away(session))
                     elif session is None and session_id not in self._claiming | self._closing:
                         # It was not released when it left: its client was gone then, or the store.
@@ -219,27 +222,42 @@ class Durable(Extension):
                 if time.monotonic() - swept > self._settings.keep_s / 10:
                     swept = time.monotonic()
                     await self.store.sweep(time.time() - self._settings.keep_s)
-            except StoreError as error:
-                logger.warning("the store of durable sessions: %s", error)
+            except (StoreError, Owned) as error:
+                logger.warning("the store of durable sessions: %s", error or "it was late")
 
     def _idles(self, session: Session) -> bool:
         execution = session.execution
-        if execution.journal is None or execution.busy or session.live.watched or len(execution.episode.watchers):
+        if not _goes_on(session) or execution.busy or session.live.watched or len(execution.episode.watchers):
             return False
         return time.monotonic() - max(session.last_used, execution.last_active) >= self._settings.idle_s
 
     async def _put_away(self, session: Session, why: str = "another server continues this session") -> None:
         """Put a session away after its step in progress, which is answered where the session continues."""
+        if session.id in self._closing:
+            return
+        self._closing.add(session.id)
         session.evict(why)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._settings.lease_s):
-                await session.execution.wait_idle()
+        await session.execution.wait_idle()
         await self._pool.close(session, "moved")
 
     def _begin(self, work: Any) -> None:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    def _begun_anew(self, operation: type[Operation]) -> type[Operation]:
+        """Return an operation that begins an episode and plays steps of it, and is written once they are played."""
+        durable = self
+
+        class BegunAnew(operation):  # type: ignore[valid-type,misc]
+            __slots__ = ()
+
+            async def run(self, session: Session) -> Any:
+                observation = await operation.run(self, session)
+                await durable.begun(session, observation)
+                return observation
+
+        return BegunAnew
 
     def _journal(self, session: Session, kept: KeptSession) -> EpisodeJournal:
         def give_up(why: str) -> None:
@@ -254,6 +272,12 @@ class Durable(Extension):
         cls = self._server.source.environment_class
         assert cls is not None
         return json.dumps([cls.exposed_name(), cls.VERSION])
+
+
+def _goes_on(session: Session) -> bool:
+    """Return True if another server can continue a session."""
+    journal = session.execution.journal
+    return isinstance(journal, EpisodeJournal) and journal.goes_on
 
 
 class _WrittenEnd(End):

@@ -15,11 +15,11 @@ from pydantic_core import to_json
 
 from mcpenv.execution.execution import Execution
 from mcpenv.execution.restore import take_snapshot
-from mcpenv.extensions.records.replay import answer_step
+from mcpenv.extensions.records.replay import answer_step, cut_off
 from mcpenv.server.sessions.idempotency import REQUEST
 from mcpenv.server.sessions.session import Session
 from mcpenv.trajectories.recorder import own_observation
-from mcpenv_client.errors import ErrorCode, SessionLost
+from mcpenv_client.errors import ErrorCode, SessionLost, WireError
 from mcpenv_client.types.json_types import plain, writer_of_class
 from mcpenv_client.types.observations import Observation
 from mcpenv_client.types.records import StepRecord, ToolCall, ToolCalled, ToolOutcome, Trajectory, call_data
@@ -48,6 +48,7 @@ class EpisodeJournal:
     Attributes:
         kept: the session as it was written last.
         exports: True if the state of the world is saved after each step.
+        goes_on: False after a step that was cut off, which cannot be played again.
         not_repeated: the tools whose calls are never run a second time.
         lost: why this server does not continue it; None while it does.
     """
@@ -58,11 +59,14 @@ class EpisodeJournal:
         self.kept = kept
         self.lost: str | None = None
         self.exports = way_of(execution) == "export"
+        self.goes_on = True
         self.not_repeated: frozenset[str] = frozenset()
         self._store = store
         self._settings = settings
         self._execution = execution
         self._give_up = give_up
+        self._begun_by: tuple[str, bytes] | None = None
+        self._keeps_requests = True
         self._waiting: list[tuple[list[Entry], bytes | None]] = []
         self._flushing: asyncio.Task[None] | None = None
 
@@ -87,7 +91,7 @@ class EpisodeJournal:
             SessionLost: it cannot be written.
         """
         await self.flush()
-        self._execution = execution
+        self._execution, self.goes_on = execution, True
         self.not_repeated = await acting_outside(execution)
         trajectory = _trajectory_of(execution)
         if self._settings.writes == BEHIND:
@@ -95,10 +99,12 @@ class EpisodeJournal:
         # A restored or forked episode has steps already.
         steps = [Entry(step.call.step, body_of(step)) for step in trajectory.steps]
         first = [] if request is None else [Entry(0, None, *request, _observed(observation, request[0]))]
+        self._begun_by, self._keeps_requests = request, request is not None
+        saved = await self._saved()
         self.kept = replace(
             self.kept, handle=handle, header=header_of(trajectory), over=trajectory.done, steps=len(steps)
         )
-        await self._written(lambda: self._store.begin(self.kept, [*first, *steps], new=new))
+        await self._written(lambda: self._store.begin(self.kept, [*first, *steps, *saved], new=new))
 
     async def step_begun(self, call: ToolCall) -> None:
         """Write that a call is about to run whose effects are outside: it must not run a second time.
@@ -110,7 +116,7 @@ class EpisodeJournal:
             raise SessionLost(self.lost)
         if call.name in self.not_repeated:
             await self.flush()
-            entry = _asked(Entry(call.step, b"[null,%b]" % _writer(ToolCall).to_json(call, fallback=plain)))
+            entry = self._asked(Entry(call.step, b"[null,%b]" % _writer(ToolCall).to_json(call, fallback=plain)))
             await self._written(lambda: self._store.append(self.kept.id, self.kept.fence, [entry], None))
 
     async def step_over(self, record: StepRecord) -> None:
@@ -124,12 +130,13 @@ class EpisodeJournal:
             raise SessionLost(self.lost)
         if execution.closing and record.status.code is StatusCode.CANCELLED:
             return  # it was not answered: the client asks for it again, and it runs where the session continues
-        entry = _asked(Entry(record.call.step, body_of(record)))
+        if not self.exports and cut_off(record) and record.call.name not in self.not_repeated:
+            self.goes_on = False
+        entry = self._asked(Entry(record.call.step, body_of(record)))
         if entry.request_id is not None:
             entry = replace(entry, reply=self.reply_to(record, entry.request_id))
         trajectory = _trajectory_of(execution)
-        saved = [await _saved(execution)] if self.exports and not trajectory.done else []
-        await self._write([entry, *saved], header_of(trajectory) if trajectory.done else None)
+        await self._write([entry, *await self._saved()], header_of(trajectory) if trajectory.done else None)
 
     async def ended(self, observation: Observation) -> None:
         """Write that the orchestrator has ended the episode.
@@ -140,10 +147,10 @@ class EpisodeJournal:
         Raises:
             SessionLost: it cannot be written.
         """
-        entry = _asked(Entry(self._execution.episode.step_count + 1, None))
+        entry = self._asked(Entry(self._execution.episode.step_count + 1, None))
         if entry.request_id is not None:
             entry = replace(entry, reply=_observed(observation, entry.request_id))
-        await self._write([entry], header_of(_trajectory_of(self._execution)))
+        await self._write([entry, *await self._saved()], header_of(_trajectory_of(self._execution)))
 
     async def answer_unknown(self, session: Session, entry: Entry) -> None:
         """Take a step for a call of which a server was lost: it may have run, and is not run again."""
@@ -170,9 +177,31 @@ class EpisodeJournal:
         if self.lost is not None:
             raise SessionLost(self.lost)
 
+    def _asked(self, entry: Entry) -> Entry:
+        """Return an entry with the request that runs in this task, if it has an id.
+
+        The steps that a branch plays again belong to the request that began it, which has one reply.
+        """
+        request = REQUEST.get()
+        return entry if request in (None, self._begun_by) else replace(entry, request_id=request[0], digest=request[1])
+
+    async def _saved(self) -> list[Entry]:
+        """Return the entry of a snapshot, if the class has its state saved. Its steps are in the journal already."""
+        if not self.exports:
+            return []
+        try:
+            snapshot = await take_snapshot(self._execution, None)
+            trajectory = replace(snapshot.episode.trajectory, steps=[])
+            held = replace(snapshot.episode, trajectory=trajectory, spilled=None)
+            return [Entry(SNAPSHOT, pickle.dumps(replace(snapshot, episode=held), protocol=5))]
+        except (WireError, pickle.PicklingError, TypeError) as error:
+            # What follows the last snapshot is played again.
+            logger.warning("the state of an episode could not be saved: %s", error)
+            return []
+
     async def _write(self, entries: list[Entry], header: bytes | None) -> None:
-        # An agent's call has no id by which its client could ask for it again.
-        if self._settings.writes == "strict" or entries[0].request_id is None:
+        # An agent's call has no id by which its client could ask for it again, and a fork's client keeps no messages.
+        if self._settings.writes == "strict" or entries[0].request_id is None or not self._keeps_requests:
             await self.flush()
             await self._written(lambda: self._store.append(self.kept.id, self.kept.fence, entries, header))
             return
@@ -229,6 +258,7 @@ class EpisodeJournal:
     def _lose(self, why: str) -> SessionLost:
         if self.lost is None:
             self.lost = why
+            self._execution.episode.handed_over = True  # it is recorded where it goes on
             self._give_up(why)
         return SessionLost(why)
 
@@ -256,14 +286,6 @@ def way_of(execution: Execution) -> str:
     return type(execution.env).DURABILITY or ("export" if execution.hooks.saves_state else "rerun")
 
 
-async def _saved(execution: Execution) -> Entry:
-    """Return the entry of a snapshot. Its steps are in the journal already."""
-    snapshot = await take_snapshot(execution, None)
-    trajectory = replace(snapshot.episode.trajectory, steps=[])
-    held = replace(snapshot.episode, trajectory=trajectory, spilled=None)
-    return Entry(SNAPSHOT, pickle.dumps(replace(snapshot, episode=held), protocol=5))
-
-
 async def acting_outside(execution: Execution) -> frozenset[str]:
     """Return the tools whose calls must not be repeated.
 
@@ -278,12 +300,6 @@ def _acts_outside(hints: dict[str, Any]) -> bool:
 
 def _observed(observation: Observation, request_id: str) -> str:
     return encode_reply("observation", observation_data(observation), request_id)
-
-
-def _asked(entry: Entry) -> Entry:
-    """Return an entry with the request that runs in this task, if it has an id."""
-    request = REQUEST.get()
-    return entry if request is None else replace(entry, request_id=request[0], digest=request[1])
 
 
 def _trajectory_of(execution: Execution) -> Trajectory:

@@ -40,6 +40,7 @@ async def rerun(session: Session, kept: KeptSession, entries: Sequence[Entry]) -
         recorded.steps.append(step)
         if observation is not None:
             observations[str(step.call.step)] = observation
+    recorded.dropped = 0  # the journal has all of them
     if not kept.over:
         recorded.total_reward = summed(recorded.reward_values)
     episode = RecordedEpisode(recorded, RecordedEnvironment("", None), extra={OBSERVATIONS: observations})

@@ -247,6 +247,12 @@ def _brief(value: Any) -> str:
     return text if len(text) <= _BRIEF else f"{text[:_BRIEF]}…"
 
 
+def cut_off(step: StepRecord) -> bool:
+    """Return True if a timeout, a cancellation or a lost connection ended a step: the world after it is unknown."""
+    error = step.outcome.error
+    return (error is not None and error.error_type in _UNTIMELY) or step.fault in _UNTIMELY_FAULTS
+
+
 async def answer_step(execution: Execution, step: StepRecord) -> StepRecord:
     """Take a recorded step with its recorded outcome: the tool is not run, and the step is scored as ever."""
 
@@ -384,8 +390,7 @@ class _Replay:
         number, error = step.call.step, step.outcome.error
         if step.reason == TIME_LIMIT:
             raise _Stops(f"step {number} was the last because the task's time limit was reached")
-        untimely = (error is not None and error.error_type in _UNTIMELY) or step.fault in _UNTIMELY_FAULTS
-        if untimely and step.call.name not in self._answered:
+        if cut_off(step) and step.call.name not in self._answered:
             raise _Stops(f"step {number} was cut off: {error.message if error is not None else step.fault}")
         try:
             await self._call(step)

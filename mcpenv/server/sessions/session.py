@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
 from collections.abc import Awaitable
+from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
@@ -251,6 +253,8 @@ class Session:
                 # What makes tasks belongs to no instance: each try that is abandoned leaves one thread more.
                 raise slots.refusal(slots.shut)
             assigned = wanted.assigned or await self.execution.assign(seed, wanted, timeout_s)
+            if assigned.seed is None and self._pool.durability is not None and self.execution.hooks.options.takes_seed:
+                assigned = replace(assigned, seed=secrets.randbits(31))  # it can be played again only if that is known
             if self.execution.user_code.abandoned:
                 await self._pool.replace(self)
             return await self._begun(self.execution.begin(assigned, episode_id, timeout_s=timeout_s), before)

@@ -9,16 +9,18 @@ from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from durable_worlds import Clock, Restarted, Saved, Walk
 from fastmcp import Client
 
 from mcpenv import MCPEnvironment
-from mcpenv.extensions.durable.store import open_store
+from mcpenv.extensions.durable.store import KeptSession, open_store
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.serve import serving
 from mcpenv.trajectories import read_episodes
 from mcpenv_client import EnvClient, SessionLost, StatusCode, SyncEnvClient, Unauthorized
+from mcpenv_client.connection.handshake import Handshake
 from mcpenv_client.fingerprint import digest_of
 
 Serve = Callable[..., AbstractContextManager[str]]
@@ -330,3 +332,108 @@ def test_who_waits_for_an_agent_waits_on_at_the_next_server(serve: Serve, stack:
             return (await waiting).done
 
     assert asyncio.run(run())
+
+
+def test_an_episode_without_a_seed_is_continued(serve: Serve, stack: ExitStack, tmp_path: Path) -> None:
+    def at() -> AbstractContextManager[str]:
+        return serving(Walk, ServerConfig(durable=str(tmp_path / "store")), max_concurrent_envs=8)
+
+    first = at()
+    url = first.__enter__()
+    client = stack.enter_context(EnvClient([url, stack.enter_context(at())]).sync())
+    client.reset()
+    played(client, 5)
+    first.__exit__(None, None, None)
+    assert client.state().step_count == 5
+
+
+def test_a_saved_end_is_not_played_again(serve: Serve, stack: ExitStack) -> None:
+    first = serve(Saved)
+    url = first.__enter__()
+    client = stack.enter_context(EnvClient([url, stack.enter_context(serve(Saved))]).sync())
+    client.reset(seed=1)
+    before = drawn(client)
+    ended = client.end(reason="enough")
+    first.__exit__(None, None, None)
+    trajectory = client.trajectory()
+    assert (trajectory.done, trajectory.reason) == (True, "enough")
+    assert json.loads(trajectory.steps[0].outcome.result.content[0]["text"]) == before  # type: ignore[union-attr]
+    assert client.end().info["return"] == ended.info["return"]
+
+
+def test_an_episode_that_dropped_its_first_steps_is_continued_after_its_end(serve: Serve, stack: ExitStack) -> None:
+    short = type("Walk", (Walk,), {"max_kept_steps": 3})
+    first = serve(short)
+    url = first.__enter__()
+    client = stack.enter_context(EnvClient([url, stack.enter_context(serve(short))]).sync())
+    client.reset(seed=1)
+    played(client, 9)
+    client.call_tool("arrive")
+    first.__exit__(None, None, None)
+    assert client.trajectory().done
+
+
+def test_a_branch_is_continued_with_its_origin(serve: Serve, stack: ExitStack, tmp_path: Path) -> None:
+    first = serve()
+    url = first.__enter__()
+    client = stack.enter_context(EnvClient([url, stack.enter_context(serve())]).sync())
+    origin = client.reset(seed=1).info["episode_id"]
+    played(client, 3)
+    client.call_tool("arrive")
+    recorded = client.trajectory()
+    client.branch(recorded, 2)
+    played(client, 1)
+    first.__exit__(None, None, None)
+    trajectory = client.trajectory()
+    assert trajectory.forked_from is not None
+    assert (trajectory.forked_from.episode_id, trajectory.forked_from.step) == (origin, 2)
+    assert len(trajectory.steps) == 3
+
+
+def test_a_full_server_sends_its_clients_to_the_next(serve: Serve, stack: ExitStack, tmp_path: Path) -> None:
+    def at() -> str:
+        return stack.enter_context(serving(Walk, ServerConfig(queue_timeout_s=0.1), max_concurrent_envs=1))
+
+    one, two = at(), at()
+    stack.enter_context(EnvClient(one).sync()).reset()
+    client = stack.enter_context(EnvClient([one, two]).sync())
+    client.reset()
+    assert client.base_url == two
+
+
+def test_the_token_of_the_environment_goes_only_to_the_hosts_that_it_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MCPENV_CONTROL_TOKEN", "a-secret-for-one")
+    monkeypatch.setenv("MCPENV_CONTROL_TOKEN_HOSTS", "one.example")
+    client = EnvClient(["http://one.example", "http://two.example"])
+    options = client._session.options
+    sent = [dict(Handshake.to(url, options).headers) for url in ("http://one.example", "http://two.example")]
+    assert ["Authorization" in headers for headers in sent] == [True, False]
+
+
+def test_a_call_that_was_forwarded_and_lost_does_not_run_again(serve: Serve, stack: ExitStack, tmp_path: Path) -> None:
+    """The server that has the episode ends the connection after it has read the request."""
+    url = stack.enter_context(serve())
+    asked: list[bytes] = []
+
+    async def run() -> int:
+        async def owner(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            asked.append(await reader.readuntil(b"\r\n\r\n"))
+            writer.close()
+
+        async with await asyncio.start_server(owner, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            store = open_store(str(tmp_path / "store"))
+            await store.beat("another-server", 60)
+            base = f"http://127.0.0.1:{port}"
+            kept = KeptSession("a-session-of-another", "d", "[]", "handle", base, b"{}", owner="another-server")
+            await store.begin(kept, [], new=True)
+            async with httpx.AsyncClient() as http:
+                body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "walk"}}
+                answer = await http.post(f"{url}/episodes/handle/mcp", json=body)
+            (session,) = await store.sessions()
+            assert session.owner == "another-server"
+            await store.close()
+            return answer.status_code
+
+    assert asyncio.run(run()) == 502
+    assert len(asked) == 1

@@ -75,8 +75,10 @@ class Servers:
     def __len__(self) -> int:
         return len(self._all)
 
-    def next(self) -> None:
-        """Use the next server from now on."""
+    def next(self, after: str | None = None) -> None:
+        """Use the next server from now on; do nothing if it is another one than ``after`` already."""
+        if after not in (None, self.current):
+            return
         if isinstance(self._given, Path):
             with contextlib.suppress(OSError, ValueError):  # it is written just now: the last addresses stay
                 self._all = self._read()

@@ -86,6 +86,14 @@ def headers_with_token(url: str, headers: Mapping[str, str], token: str | None) 
     return tuple(given.items())
 
 
+def headers_for(url: str, headers: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+    """Return the headers for one server of a fleet: the token of the environment is only for the hosts named there."""
+    token = os.environ.get(CONTROL_TOKEN, "").strip()
+    if not token or may_have_token(url):
+        return headers
+    return tuple(header for header in headers if header != ("Authorization", f"Bearer {token}"))
+
+
 @dataclass(frozen=True)
 class Credential:
     """The credential by which a session can be resumed after its socket was lost: an id and a secret."""
@@ -137,7 +145,7 @@ class Handshake:
         shown = without_password(url)
         if session_id is not None:
             url += f"&session_id={session_id}"  # a secret: not shown
-        headers = [*options.headers, *(credential.headers() if credential is not None else ())]
+        headers = [*headers_for(base_url, options.headers), *(credential.headers() if credential is not None else ())]
         headers.append((MAX_MESSAGE_HEADER, str(options.max_message_bytes)))
         return cls(url, shown, headers, options)
 

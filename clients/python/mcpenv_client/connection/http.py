@@ -9,7 +9,7 @@ from mcpenv_client.types.values import decode, encode
 from mcpenv_client.wire.version import PROTOCOL_HEADER, PROTOCOL_VERSION, check_server_version
 
 from .addresses import Servers, is_loopback, without_password
-from .handshake import ConnectionOptions, refusal
+from .handshake import ConnectionOptions, headers_for, refusal
 
 
 async def fetch_from(servers: Servers, options: ConnectionOptions, path: str, data: Any = None) -> Any:
@@ -19,10 +19,11 @@ async def fetch_from(servers: Servers, options: ConnectionOptions, path: str, da
         as `fetch`.
     """
     for _ in range(len(servers) - 1):
+        address = servers.current
         try:
-            return await fetch(servers.current, options, path, data)
+            return await fetch(address, options, path, data)
         except ConnectionFailed:
-            servers.next()
+            servers.next(address)
     return await fetch(servers.current, options, path, data)
 
 
@@ -38,7 +39,7 @@ async def fetch(base_url: str, options: ConnectionOptions, path: str, data: Any 
 
     url = base_url + path
     shown = without_password(url)
-    headers = [*options.headers, (PROTOCOL_HEADER, PROTOCOL_VERSION)]
+    headers = [*headers_for(base_url, options.headers), (PROTOCOL_HEADER, PROTOCOL_VERSION)]
     try:
         async with httpx.AsyncClient(
             timeout=options.connect_timeout_s, headers=headers, trust_env=not is_loopback(url)

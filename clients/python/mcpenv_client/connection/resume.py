@@ -8,7 +8,7 @@ import random
 from collections import deque
 from typing import Any
 
-from mcpenv_client.errors import CapacityReached, ConnectionFailed, ReplyGone, SessionLost, WireError
+from mcpenv_client.errors import CapacityReached, ConnectionFailed, ExecutionError, ReplyGone, SessionLost, WireError
 from mcpenv_client.wire.protocol import MAX_BEHIND, FrameType, Reply, encode_frame
 
 from . import forks
@@ -53,7 +53,7 @@ class ResumableSession:
                 self.connection = None
                 await self._end_lost()
             if self.connection is None:
-                self._credential = self.new_credential()
+                self._credential, self._unwritten = self.new_credential(), None
                 self.connection = await self._open(self._credential)
             self._closed = False
 
@@ -124,8 +124,11 @@ class ResumableSession:
         while True:
             try:
                 reply = await connection.exchange(text, answer, wait_s, request_id=request_id)
-                self._keep(kind, text, answer, request_id, reply)
+                self._keep(kind, data, text, answer, request_id, reply)
                 return reply
+            except ExecutionError:
+                self._keep(kind, data, text, answer, request_id, None)  # it is a step, too
+                raise
             except (SessionLost, CapacityReached) as lost:
                 # A server that resumes a session may have no room, or another server may have to put it away first.
                 again = connection.interrupted if isinstance(lost, SessionLost) else resumed > 0
@@ -137,13 +140,17 @@ class ResumableSession:
                 connection = await self._resumed(connection, resumed, lost)
                 await self._run_lost(connection)
 
-    def _keep(self, kind: FrameType, text: str, answer: str, request_id: str | None, reply: Reply) -> None:
+    def _keep(
+        self, kind: FrameType, data: dict[str, Any], text: str, answer: str, request_id: str | None, reply: Reply | None
+    ) -> None:
         """Keep a message that the server has answered, but perhaps not written yet."""
-        if kind is FrameType.RESET:
-            behind = (reply.data.get("info") or {}).get("behind")
+        if kind in (FrameType.RESET, FrameType.RESTORE, FrameType.BRANCH):
+            behind = None if reply is None else (reply.data.get("info") or {}).get("behind")
             self._unwritten = deque(maxlen=min(behind, MAX_BEHIND)) if isinstance(behind, int) else None
-        elif self._unwritten is not None and request_id is not None and kind in (FrameType.STEP, FrameType.END):
-            self._unwritten.append((text, answer, request_id, _seen(reply)))
+            return
+        steps = kind in (FrameType.STEP, FrameType.END) and data.get("type") != "list_tools"
+        if self._unwritten is not None and request_id is not None and steps:
+            self._unwritten.append((text, answer, request_id, None if reply is None else _seen(reply)))
 
     async def _run_lost(self, connection: Connection) -> None:
         """Send the last messages again, of which another server may have lost some. None runs twice.
@@ -154,11 +161,12 @@ class ResumableSession:
         for text, answer, request_id, seen in [*(self._unwritten or ())]:
             try:
                 reply = await connection.exchange(text, answer, None, request_id=request_id)
-            except ReplyGone:
+            except (ReplyGone, ExecutionError):
                 continue
             except (SessionLost, CapacityReached):
                 return  # this socket is lost too: the caller's message finds it
-            if _seen(reply) != seen:
+            if seen is not None and _seen(reply) != seen:
+                connection.abandon()
                 raise SessionLost("a step that a server had lost ran again, and has another result")
 
     async def exchange_once(self, kind: FrameType, data: dict[str, Any] | None, answer: str) -> Reply:
@@ -219,7 +227,7 @@ class ResumableSession:
                     Handshake.to(address, self.options, credential=credential, resume=resume, session_id=session_id)
                 )
             except ConnectionFailed:
-                self.servers.next()
+                self.servers.next(address)
                 tries -= 1
                 if not tries:
                     raise
