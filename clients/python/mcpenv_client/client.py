@@ -17,7 +17,7 @@ from .connection.addresses import Servers, without_password
 from .connection.handshake import ConnectionOptions, headers_with_token
 from .connection.http import fetch_from
 from .connection.resume import ResumableSession, jittered
-from .errors import CapacityReached, InvalidMessage, ListingFailed
+from .errors import CapacityReached, InvalidMessage, ListingFailed, SessionLost
 from .launched import Instances, Launched, provider_named
 from .rows import PAGE, READING, Rows
 from .sync import SyncEnvClient
@@ -227,10 +227,16 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
         if episode_id is not None:
             data["episode_id"] = episode_id
         began, pause_s, others = time.monotonic(), 0.0, len(self._session.servers)
+        lost = not self._session.servers.several
         while True:
             await self.connect()
             try:
                 reply = await self._session.exchange(FrameType.RESET, data, "observation", wait_s=timeout_s)
+            except SessionLost:
+                if lost:
+                    raise
+                lost = True
+                self._session.abandon()  # the session had no episode yet, or it cannot be continued: a new one begins
             except CapacityReached as full:
                 self._session.servers.next()
                 if (others := others - 1) > 0:

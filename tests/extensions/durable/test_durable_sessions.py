@@ -437,3 +437,13 @@ def test_a_call_that_was_forwarded_and_lost_does_not_run_again(serve: Serve, sta
 
     assert asyncio.run(run()) == 502
     assert len(asked) == 1
+
+
+def test_a_session_that_had_no_episode_yet_begins_elsewhere(serve: Serve, stack: ExitStack) -> None:
+    first = serve()
+    url = first.__enter__()
+    second = stack.enter_context(serve())
+    client = stack.enter_context(EnvClient([url, second]).sync())  # connected
+    first.__exit__(None, None, None)
+    assert client.reset(seed=1).info["episode_id"]
+    assert client.base_url == second
