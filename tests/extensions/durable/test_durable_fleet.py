@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 import signal
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -71,23 +70,22 @@ def test_servers_are_killed_and_nothing_is_lost(tmp_path: Path, writes: str) -> 
     assert digests(fleet.record) == digests(tmp_path / "undisturbed")
 
 
-def test_sigterm_moves_a_hundred_episodes_in_seconds(tmp_path: Path) -> None:
-    async def run(fleet: Fleet) -> float:
+def test_sigterm_moves_a_hundred_episodes_without_waiting_for_their_ends(tmp_path: Path) -> None:
+    async def run(fleet: Fleet) -> None:
         clients = [EnvClient(fleet.urls) for _ in range(100)]
         for number, client in enumerate(clients):
             await client.reset(seed=number)
             await client.call_tool("walk")
-        began = time.monotonic()
         await asyncio.to_thread(fleet.signal, 0, signal.SIGTERM)
-        took_s = time.monotonic() - began
         states = await asyncio.gather(*(client.state() for client in clients))
         assert [state.step_count for state in states] == [1] * 100
         assert {client.base_url for client in clients} == {fleet.urls[1]}
         await asyncio.gather(*(client.close() for client in clients))
-        return took_s
 
     with Fleet(tmp_path, "Walk", f"{tmp_path}/store", servers=2) as fleet:
-        assert asyncio.run(run(fleet)) < 20  # not the 30 s of a drain
+        asyncio.run(run(fleet))
+        assert "this server has ended" in fleet.log(0)
+        assert "draining" not in fleet.log(0)
 
 
 def test_a_stopped_owner_is_refused_when_it_goes_on(tmp_path: Path) -> None:
@@ -102,7 +100,7 @@ def test_a_stopped_owner_is_refused_when_it_goes_on(tmp_path: Path) -> None:
             assert two._session.connection is not None
             two._session.connection._abort()
             assert (await two.state()).step_count == 1
-            await two.call_tool("walk")
+            await two.call_tool("walk", request_id="a-request-of-this-client")  # both count theirs from 1
             fleet.signal(0, signal.SIGCONT)
             with pytest.raises(SessionLost, match=r"another server continues this episode"):
                 await one.call_tool("walk")
@@ -118,7 +116,7 @@ def test_calls_that_act_outside_never_run_twice(tmp_path: Path) -> None:
         async with EnvClient(fleet.urls, max_resumes=60) as env:
             await env.reset()
             number = 0
-            while fleet.kills < 2:
+            while fleet.kills < 2 or not any(failed):
                 result = await env.call_tool("count", {"name": f"step-{number}", "seconds": 0.2})
                 failed.append("is not repeated" in str(result.observation.error))
                 number += 1
@@ -131,4 +129,3 @@ def test_calls_that_act_outside_never_run_twice(tmp_path: Path) -> None:
     assert set(counted.values()) == {1}
     answered = {f"step-{number}" for number, unknown in enumerate(failed) if not unknown}
     assert answered <= set(counted)
-    assert any(failed), "no server was killed in the middle of a call"
