@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import threading
 import time
 from pathlib import Path
+from typing import ClassVar
 
 from mcpenv import MCPEnvironment
 
@@ -61,6 +63,56 @@ class Counted(MCPEnvironment):
                 file.write(f"{name}\n")
             time.sleep(seconds)
             return len(name)
+
+
+class Submitted(MCPEnvironment):
+    """Submit an answer to somebody outside, which ends the episode. The first reset makes the tools."""
+
+    SUPPORTS_CONCURRENT_SESSIONS = True
+    submitted: ClassVar[list[str]] = []
+
+    def __init__(self) -> None:
+        self.seen: int | None = None
+
+    def reset(self, seed: int | None = None, broken: bool = False) -> None:  # type: ignore[override]
+        """Begin, or fail."""
+        if broken:
+            raise ValueError("the world is broken")
+        made, self.seen = self.seen is not None, 0
+        if made:
+            return
+
+        @self.tool(annotations={"openWorldHint": True})
+        def submit(answer: str) -> str:
+            """Submit."""
+            self.submitted.append(answer)
+            self.finish(reason="submitted")
+            return f"received {answer}"
+
+        @self.tool
+        def look() -> int:
+            """Look."""
+            assert self.seen is not None
+            self.seen += 1
+            return self.seen
+
+
+class Gated(MCPEnvironment):
+    """Wait at a gate that the test opens."""
+
+    SUPPORTS_CONCURRENT_SESSIONS = True
+    gate = threading.Event()
+    waits = threading.Event()
+    passed: ClassVar[list[int]] = []
+
+    def __init__(self) -> None:
+        @self.tool
+        def enter() -> str:
+            """Go through the gate."""
+            self.waits.set()
+            self.gate.wait()
+            self.passed.append(1)
+            return "in"
 
 
 class Clock(MCPEnvironment):

@@ -48,6 +48,9 @@ class AgentsElsewhere:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request here, or forward it."""
+        server = scope.get("server")
+        if server is not None and server[1] is not None:
+            self._durable.reached_at(*server)
         found = _EPISODE.fullmatch(scope["path"]) if scope["type"] == "http" else None
         if found is None or self._durable.has(found[1]):
             await self._app(scope, receive, send)

@@ -8,12 +8,16 @@ import logging
 import secrets
 import socket
 import time
+from collections.abc import Coroutine
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 from mcpenv.errors import ConfigurationError
 from mcpenv.server.app import EnvServer
 from mcpenv.server.extension import Extension
+from mcpenv.server.security.host_check import is_loopback
+from mcpenv.server.serve import address_of
 from mcpenv.server.sessions.credential import Credential
 from mcpenv.server.sessions.idempotency import REQUEST
 from mcpenv.server.sessions.operations import End, Operation
@@ -23,11 +27,13 @@ from mcpenv_client.types.observations import Observation
 from mcpenv_client.wire.protocol import FrameType
 
 from .agents import AgentsElsewhere
-from .journal import EpisodeJournal, acting_outside, way_of
+from .journal import EpisodeJournal, way_of
 from .rerun import rerun
-from .store import KeptSession, Owned, Settings, Store, StoreError, open_store, shown
+from .store import Claimant, KeptSession, OtherEnvironment, Owned, Settings, Store, StoreError, open_store, shown
 
 logger = logging.getLogger("mcpenv")
+
+T = TypeVar("T")
 
 LOOK_S = 0.1
 """Seconds between two looks at a session that another server is to put away."""
@@ -49,9 +55,10 @@ class Durable(Extension):
         self._owner = f"{socket.gethostname()}-{secrets.token_hex(6)}"
         self._beating: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._claiming: set[str] = set()
+        self._reviving: dict[str, asyncio.Task[Session | None]] = {}
         self._closing: set[str] = set()
         self._store: Store | None = None
+        self._reached_at: tuple[str, int] | None = None
         self.middleware = [partial(AgentsElsewhere, durable=self, max_body_bytes=server.config.max_message_bytes)]
 
     def has(self, handle: str) -> bool:
@@ -81,10 +88,13 @@ class Durable(Extension):
 
     async def stop(self) -> None:
         """Put every session away, so that other servers continue them at once, and close the store."""
+        for reviving in self._reviving.values():
+            reviving.cancel()
         kept = [session for session in self._pool.sessions() if session.execution.journal is not None]
         await asyncio.gather(*(self._pool.close(session, "shutdown") for session in kept))
         if self._tasks:
-            await asyncio.wait(self._tasks)
+            # A tool that hangs is not waited for.
+            await asyncio.wait(self._tasks, timeout=self._server.config.shutdown_timeout_s)
         if self._beating is not None:
             self._beating.cancel()
         try:
@@ -100,9 +110,8 @@ class Durable(Extension):
             return
         journal, new = session.execution.journal, False
         if not isinstance(journal, EpisodeJournal):
-            kept = KeptSession(
-                session.id, session.credential.digest, self._environment, "", session.base_url, b"", owner=self._owner
-            )
+            owner, address, environment = self._claimant(session.base_url)
+            kept = KeptSession(session.id, session.credential.digest, environment, "", address, b"", owner=owner)
             journal, new = self._journal(session, kept), True
         # The request for a fork is one of the session that was forked.
         request = None if new and session.forked_by is not None else REQUEST.get()
@@ -110,33 +119,31 @@ class Durable(Extension):
         session.execution.journal = journal
 
     async def revive(self, session_id: str, credential: Credential | None) -> Session | None:
-        """Continue a kept session here."""
-        self._claiming.add(session_id)
-        try:
-            return await self._revived(session_id, None if credential is None else credential.digest)
-        finally:
-            self._claiming.discard(session_id)
+        """Continue a kept session here. If its client leaves meanwhile, it finds the session when it comes back."""
+        while (others := self._reviving.get(session_id)) is not None:
+            await asyncio.wait({others})
+        session = self._pool.peek(session_id)
+        if session is not None:
+            return session
+        reviving = self._begin(self._revived(session_id, None if credential is None else credential.digest))
+        self._reviving[session_id] = reviving
+        reviving.add_done_callback(lambda _: self._reviving.pop(session_id))
+        return await asyncio.shield(reviving)
 
     async def _revived(self, session_id: str, digest: str | None) -> Session | None:
         kept = await self._claimed(session_id, digest)
         if kept is None:
             return None
         try:
-            if kept.environment != self._environment:
-                raise SessionLost(
-                    f"the episode cannot be continued here: it is one of {kept.environment}, and this server has "
-                    f"{self._environment}"
-                )
             entries = await self.store.entries(session_id)
             session = await self._pool.open(Origin.SOCKET, Credential(session_id, kept.digest))
         except BaseException:
             await self._let_go(kept)
             raise
-        session.held, session.base_url = False, kept.base_url
+        session.held, session.base_url = False, kept.address
         try:
             unknown = await rerun(session, kept, entries)
             session.execution.journal = journal = self._journal(session, kept)
-            journal.not_repeated = await acting_outside(session.execution)
             if unknown is not None:
                 await journal.answer_unknown(session, unknown)
         except BaseException:
@@ -170,7 +177,7 @@ class Durable(Extension):
     async def elsewhere(self, handle: str) -> str | None:
         """Return the address of the server that has a handle's episode and lives; None if there is none."""
         kept = await self.store.of_handle(handle)
-        return kept.base_url if kept is not None and kept.alive and kept.owner != self._owner else None
+        return kept.address if kept is not None and kept.alive and kept.owner != self._owner else None
 
     async def take_over(self, handle: str) -> None:
         """Continue a handle's episode here, if it is kept."""
@@ -178,13 +185,43 @@ class Durable(Extension):
         if kept is not None:
             await self._pool.revived(kept.id, None)
 
+    def reached_at(self, host: str, port: int) -> None:
+        """Note an address of this machine at which a request has come."""
+        if self._reached_at is None or is_loopback(self._reached_at[0]):
+            self._reached_at = host, port
+
     # -- inside
+
+    def _claimant(self, base_url: str = "") -> Claimant:
+        """Return this server as one that asks for a session, or has it.
+
+        Args:
+            base_url: the address at which the session's orchestrator sees it.
+        """
+        address = self._settings.address
+        if address is None and self._reached_at is not None:
+            seen = urlsplit(base_url).hostname
+            # A proxy on this machine may be what other machines reach.
+            if seen is None or is_loopback(seen) or not is_loopback(self._reached_at[0]):
+                address = f"http://{address_of(*self._reached_at)}"
+        cls = self._server.source.environment_class
+        assert cls is not None
+        return Claimant(self._owner, address or base_url, json.dumps([cls.exposed_name(), cls.VERSION]))
 
     async def _claimed(self, session_id: str, digest: str | None) -> KeptSession | None:
         until = asyncio.get_running_loop().time() + self._settings.lease_s
         while True:
             try:
-                return await self.store.claim(session_id, self._owner, digest)
+                return await self.store.claim(session_id, self._claimant(), digest)
+            except OtherEnvironment as error:
+                if error.kept.alive:
+                    raise CapacityReached(
+                        f"another server has this session, one of {error.kept.environment}; try again there"
+                    ) from None
+                raise SessionLost(
+                    f"the episode cannot be continued here: it is one of {error.kept.environment}, and this server has "
+                    f"{self._claimant().environment}"
+                ) from None
             except Owned:
                 if asyncio.get_running_loop().time() > until:
                     raise CapacityReached("another server has this session, and is busy with it; try again") from None
@@ -213,17 +250,19 @@ class Durable(Extension):
                     session = self._pool.peek(session_id)
                     if session is not None and _goes_on(session):
                         self._begin(self._put_away(session))
-                    elif session is None and session_id not in self._claiming | self._closing:
+                    elif session is None and session_id not in self._reviving.keys() | self._closing:
                         # It was not released when it left: its client was gone then, or the store.
-                        await self._let_go(await self.store.claim(session_id, self._owner, None))
+                        await self._let_go(await self.store.claim(session_id, self._claimant(), None))
                 for session in self._pool.sessions():
                     if self._idles(session):
                         self._begin(self._put_away(session, "this session is put away until it is used"))
                 if time.monotonic() - swept > self._settings.keep_s / 10:
                     swept = time.monotonic()
                     await self.store.sweep(time.time() - self._settings.keep_s)
-            except (StoreError, Owned) as error:
-                logger.warning("the store of durable sessions: %s", error or "it was late")
+            except Owned:
+                logger.warning("the lease of this server has run out, and others continue its sessions")
+            except StoreError as error:
+                logger.warning("the store of durable sessions: %s", error)
 
     def _idles(self, session: Session) -> bool:
         execution = session.execution
@@ -240,10 +279,11 @@ class Durable(Extension):
         await session.execution.wait_idle()
         await self._pool.close(session, "moved")
 
-    def _begin(self, work: Any) -> None:
-        task = asyncio.ensure_future(work)
+    def _begin(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     def _begun_anew(self, operation: type[Operation]) -> type[Operation]:
         """Return an operation that begins an episode and plays steps of it, and is written once they are played."""
@@ -266,12 +306,6 @@ class Durable(Extension):
             self._begin(self._pool.close(session, "moved"))
 
         return EpisodeJournal(self.store, self._settings, session.execution, kept, give_up)
-
-    @property
-    def _environment(self) -> str:
-        cls = self._server.source.environment_class
-        assert cls is not None
-        return json.dumps([cls.exposed_name(), cls.VERSION])
 
 
 def _goes_on(session: Session) -> bool:

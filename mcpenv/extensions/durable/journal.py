@@ -49,7 +49,6 @@ class EpisodeJournal:
         kept: the session as it was written last.
         exports: True if the state of the world is saved after each step.
         goes_on: False after a step that was cut off, which cannot be played again.
-        not_repeated: the tools whose calls are never run a second time.
         lost: why this server does not continue it; None while it does.
     """
 
@@ -60,7 +59,8 @@ class EpisodeJournal:
         self.lost: str | None = None
         self.exports = way_of(execution) == "export"
         self.goes_on = True
-        self.not_repeated: frozenset[str] = frozenset()
+        self._outside = Outside(execution)
+        self._episode_id: str | None = None
         self._store = store
         self._settings = settings
         self._execution = execution
@@ -74,7 +74,7 @@ class EpisodeJournal:
         self,
         execution: Execution,
         handle: str,
-        observation: Observation,
+        observation: Observation | None,
         request: tuple[str, bytes] | None,
         *,
         new: bool = False,
@@ -84,7 +84,7 @@ class EpisodeJournal:
         Args:
             execution: the instance that has it.
             handle: the episode's handle.
-            observation: the answer to the request that began it.
+            observation: the answer to the request that began it; None if a step began it.
             request: the id of that request, and the digest of its body; None if it had no id.
 
         Raises:
@@ -92,13 +92,16 @@ class EpisodeJournal:
         """
         await self.flush()
         self._execution, self.goes_on = execution, True
-        self.not_repeated = await acting_outside(execution)
+        self._outside = Outside(execution)
         trajectory = _trajectory_of(execution)
-        if self._settings.writes == BEHIND:
+        self._episode_id = trajectory.episode_id
+        if observation is not None and self._settings.writes == BEHIND:
             observation.info[BEHIND] = MAX_BEHIND
         # A restored or forked episode has steps already.
         steps = [Entry(step.call.step, body_of(step)) for step in trajectory.steps]
-        first = [] if request is None else [Entry(0, None, *request, _observed(observation, request[0]))]
+        first = []
+        if request is not None and observation is not None:
+            first = [Entry(0, None, *request, _observed(observation, request[0]))]
         self._begun_by, self._keeps_requests = request, request is not None
         saved = await self._saved()
         self.kept = replace(
@@ -114,7 +117,10 @@ class EpisodeJournal:
         """
         if self.lost is not None:
             raise SessionLost(self.lost)
-        if call.name in self.not_repeated:
+        if self._episode_id not in (None, self._execution.episode.id):
+            # A reset has failed, and this step has begun an episode of its own.
+            await self.begin(self._execution, "", None, None)
+        if call.name in await self._outside.names():
             await self.flush()
             entry = self._asked(Entry(call.step, b"[null,%b]" % _writer(ToolCall).to_json(call, fallback=plain)))
             await self._written(lambda: self._store.append(self.kept.id, self.kept.fence, [entry], None))
@@ -130,7 +136,7 @@ class EpisodeJournal:
             raise SessionLost(self.lost)
         if execution.closing and record.status.code is StatusCode.CANCELLED:
             return  # it was not answered: the client asks for it again, and it runs where the session continues
-        if not self.exports and cut_off(record) and record.call.name not in self.not_repeated:
+        if not self.exports and cut_off(record) and record.call.name not in await self._outside.names():
             self.goes_on = False
         entry = self._asked(Entry(record.call.step, body_of(record)))
         if entry.request_id is not None:
@@ -286,12 +292,25 @@ def way_of(execution: Execution) -> str:
     return type(execution.env).DURABILITY or ("export" if execution.hooks.saves_state else "rerun")
 
 
-async def acting_outside(execution: Execution) -> frozenset[str]:
-    """Return the tools whose calls must not be repeated.
+class Outside:
+    """The tools of an instance whose calls must not be repeated.
 
     Their authors annotate them with ``openWorldHint``, and with neither ``readOnlyHint`` nor ``idempotentHint``.
     """
-    return frozenset(tool.name for tool in await execution.list_tools() if _acts_outside(tool.annotations or {}))
+
+    def __init__(self, execution: Execution) -> None:
+        self._execution = execution
+        self._version: int | None = None
+        self._names: frozenset[str] = frozenset()
+
+    async def names(self) -> frozenset[str]:
+        """Return their names. A reset or a step may add some."""
+        version = self._execution.tools.version
+        if version != self._version:
+            tools = await self._execution.list_tools()
+            self._names = frozenset(tool.name for tool in tools if _acts_outside(tool.annotations or {}))
+            self._version = version
+        return self._names
 
 
 def _acts_outside(hints: dict[str, Any]) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 from mcpenv.errors import ConfigurationError
 
 from .sql_store import MAX_REPLIES
-from .store import SNAPSHOT, Entry, Fenced, KeptSession, Owned, StoreError, shown
+from .store import SNAPSHOT, Claimant, Entry, Fenced, KeptSession, OtherEnvironment, Owned, StoreError, shown
 
 try:
     from redis.asyncio import BlockingConnectionPool, Redis
@@ -108,7 +108,7 @@ else
 end
 touched(id) -- first, because it is refused where memory is full
 unhandled(id)
-redis.call('HSET', session, 'environment', ARGV[6], 'handle', ARGV[7], 'base_url', ARGV[8], 'header', ARGV[9], 'over',
+redis.call('HSET', session, 'environment', ARGV[6], 'handle', ARGV[7], 'address', ARGV[8], 'header', ARGV[9], 'over',
     ARGV[10], 'steps', ARGV[11])
 redis.call('HSET', root .. 'handles', ARGV[7], id)
 local found, replies, last = redis.call('HGETALL', replies_of(id)), {{}}, 0
@@ -148,13 +148,14 @@ local id, owner, digest = ARGV[1], ARGV[2], ARGV[3]
 local session = session_of(id)
 if redis.call('EXISTS', session) == 0 then return {'none'} end
 if digest ~= '' and redis.call('HGET', session, 'digest') ~= digest then return {'secret'} end
+if redis.call('HGET', session, 'environment') ~= ARGV[5] then return {'environment', read(id)} end
 local last = redis.call('HGET', session, 'owner')
 if last ~= owner and alive(last) then
     redis.call('SADD', root .. 'wanted', id)
     return {'owned'}
 end
 local found = read(id)
-redis.call('HSET', session, 'owner', owner)
+redis.call('HSET', session, 'owner', owner, 'address', ARGV[4])
 redis.call('HINCRBY', session, 'fence', 1)
 redis.call('SREM', root .. 'wanted', id)
 return {'', found}
@@ -235,7 +236,7 @@ class RedisStore:
         """Write an episode from its beginning."""
         written = await self._run(
             _BEGIN, kept.id, kept.owner or "", kept.fence, "1" if new else "", kept.digest, kept.environment,
-            kept.handle, kept.base_url, kept.header, "1" if kept.over else "", kept.steps, *_flat(entries),
+            kept.handle, kept.address, kept.header, "1" if kept.over else "", kept.steps, *_flat(entries),
         )  # fmt: skip
         if not written:
             raise Fenced
@@ -246,9 +247,10 @@ class RedisStore:
         if not await self._run(_APPEND, session_id, fence, steps, header or b"", *_flat(entries)):
             raise Fenced
 
-    async def claim(self, session_id: str, owner: str, digest: str | None) -> KeptSession | None:
+    async def claim(self, session_id: str, claimant: Claimant, digest: str | None) -> KeptSession | None:
         """Become the owner."""
-        refused, *found = await self._run(_CLAIM, session_id, owner, digest or "")
+        owner, address, environment = claimant
+        refused, *found = await self._run(_CLAIM, session_id, owner, digest or "", address, environment)
         if refused == b"none":
             return None
         if refused == b"secret":
@@ -256,7 +258,9 @@ class RedisStore:
         if refused == b"owned":
             raise Owned
         kept = _kept(session_id, found[0])
-        return replace(kept, owner=owner, fence=kept.fence + 1)
+        if refused == b"environment":
+            raise OtherEnvironment(kept)
+        return replace(kept, owner=owner, address=address, fence=kept.fence + 1)
 
     async def entries(self, session_id: str) -> Sequence[Entry]:
         """Return the entries."""
@@ -335,7 +339,7 @@ def _kept(session_id: str, found: Sequence[bytes]) -> KeptSession:
     field = _pairs(found)
     text = {name: _text(value) for name, value in field.items() if name != "header"}
     return KeptSession(
-        session_id, text["digest"], text["environment"], text["handle"], text["base_url"], field["header"],
+        session_id, text["digest"], text["environment"], text["handle"], text["address"], field["header"],
         bool(text["over"]), text["owner"] or None, int(text["fence"]), int(text["steps"]), float(text["updated"]),
         bool(text["alive"]),
     )  # fmt: skip

@@ -15,7 +15,7 @@ from mcpenv.trajectories.episode import OBSERVATIONS, RecordedEnvironment, Recor
 from mcpenv_client.errors import McpenvError, SessionLost
 from mcpenv_client.types.records import StepRecord, Trajectory, summed
 
-from .journal import acting_outside
+from .journal import Outside
 from .store import SNAPSHOT, Entry, KeptSession
 
 _HEADER = TypeAdapter(Trajectory)
@@ -50,7 +50,7 @@ async def rerun(session: Session, kept: KeptSession, entries: Sequence[Entry]) -
         execution.sink = None  # the server that ended it has recorded it
     try:
         after = await _loaded(session, recorded, entries)
-        result = await replayed(execution, episode, await acting_outside(execution), after)
+        result = await replayed(execution, episode, Outside(execution).names, after)
     finally:
         execution.observer, execution.sink = observer, sink
     if result.difference is not None:

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from .store import SNAPSHOT, Entry, Fenced, KeptSession, Owned, StoreError
+from .store import SNAPSHOT, Claimant, Entry, Fenced, KeptSession, OtherEnvironment, Owned, StoreError
 
 T = TypeVar("T")
 
@@ -22,7 +22,7 @@ MAX_REPLIES = 256
 ANSWER_S = 10.0
 """Seconds after which a database that does not answer counts as gone."""
 
-_COLUMNS = "id, digest, environment, handle, base_url, header, over, owner, fence, steps, updated"
+_COLUMNS = "id, digest, environment, handle, address, header, over, owner, fence, steps, updated"
 _ALIVE = "EXISTS (SELECT 1 FROM owners WHERE owners.id = sessions.owner AND until > now_s())"
 
 
@@ -81,14 +81,14 @@ class SqlStore:
                         f"INSERT INTO sessions ({_COLUMNS}, wanted) VALUES ({', '.join('?' * 10)}, now_s(), FALSE) "
                         "ON CONFLICT (id) DO UPDATE SET updated = excluded.updated "
                         "WHERE sessions.fence = excluded.fence AND sessions.owner = excluded.owner",
-                        (kept.id, kept.digest, kept.environment, kept.handle, kept.base_url, kept.header, kept.over,
+                        (kept.id, kept.digest, kept.environment, kept.handle, kept.address, kept.header, kept.over,
                          kept.owner, kept.fence, kept.steps),
                     )  # fmt: skip
                 else:
                     changed = change(
-                        "UPDATE sessions SET environment = ?, handle = ?, base_url = ?, header = ?, over = ?, "
+                        "UPDATE sessions SET environment = ?, handle = ?, address = ?, header = ?, over = ?, "
                         "steps = ?, updated = now_s() WHERE id = ? AND fence = ?",
-                        (kept.environment, kept.handle, kept.base_url, kept.header, kept.over, kept.steps, kept.id,
+                        (kept.environment, kept.handle, kept.address, kept.header, kept.over, kept.steps, kept.id,
                          kept.fence),
                     )  # fmt: skip
                 _refuse_fenced(changed)
@@ -113,7 +113,7 @@ class SqlStore:
 
         await self._run(run)
 
-    async def claim(self, session_id: str, owner: str, digest: str | None) -> KeptSession | None:
+    async def claim(self, session_id: str, claimant: Claimant, digest: str | None) -> KeptSession | None:
         """Become the owner."""
 
         def run() -> KeptSession | None:
@@ -125,14 +125,16 @@ class SqlStore:
                 kept = _kept(row)
                 if digest is not None and digest != kept.digest:
                     raise PermissionError
-                if kept.alive and kept.owner != owner:
+                if kept.environment != claimant.environment:
+                    raise OtherEnvironment(kept)
+                if kept.alive and kept.owner != claimant.owner:
                     change("UPDATE sessions SET wanted = TRUE WHERE id = ?", (session_id,))
                 else:
                     change(
-                        "UPDATE sessions SET owner = ?, fence = fence + 1, wanted = FALSE WHERE id = ?",
-                        (owner, session_id),
+                        "UPDATE sessions SET owner = ?, address = ?, fence = fence + 1, wanted = FALSE WHERE id = ?",
+                        (claimant.owner, claimant.address, session_id),
                     )
-                    return replace(kept, owner=owner, fence=kept.fence + 1)
+                    return replace(kept, owner=claimant.owner, address=claimant.address, fence=kept.fence + 1)
             raise Owned
 
         return await self._run(run)
@@ -266,9 +268,9 @@ def _write(change: Execute, session_id: str, entries: Sequence[Entry]) -> None:
 
 
 def _kept(row: Sequence[Any]) -> KeptSession:
-    id, digest, environment, handle, base_url, header, over, owner, fence, steps, updated, alive = row
+    id, digest, environment, handle, address, header, over, owner, fence, steps, updated, alive = row
     return KeptSession(
-        id, digest, environment, handle, base_url, header, bool(over), owner, fence, steps, updated, bool(alive)
+        id, digest, environment, handle, address, header, bool(over), owner, fence, steps, updated, bool(alive)
     )
 
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 from urllib.parse import parse_qsl
 
 from mcpenv.errors import ConfigurationError
@@ -23,6 +23,17 @@ class Fenced(Exception):
 
 class Owned(Exception):
     """Another server owns the session and is alive. It was asked to put the session away."""
+
+
+class OtherEnvironment(Exception):
+    """The session is one of another environment, or of another version.
+
+    Attributes:
+        kept: the session, which is as it was.
+    """
+
+    def __init__(self, kept: KeptSession) -> None:
+        self.kept = kept
 
 
 SNAPSHOT = 1 << 40
@@ -63,7 +74,7 @@ class KeptSession:
         digest: the SHA-256 of its client's secret, in hexadecimal.
         environment: name and version of the environment, as JSON.
         handle: the value of the episode's handle.
-        base_url: the address of the server as its orchestrator saw it.
+        address: the address of its last owner, for other servers.
         header: the episode without its steps, as JSON.
         over: the episode has ended.
         owner: the id of the server that owns it; None if it was put away.
@@ -77,7 +88,7 @@ class KeptSession:
     digest: str
     environment: str
     handle: str
-    base_url: str
+    address: str
     header: bytes
     over: bool = False
     owner: str | None = None
@@ -85,6 +96,20 @@ class KeptSession:
     steps: int = 0
     updated: float = 0.0
     alive: bool = False
+
+
+class Claimant(NamedTuple):
+    """A server that asks for a session.
+
+    Attributes:
+        owner: its id.
+        address: its address, for other servers.
+        environment: its environment, as `KeptSession` has it.
+    """
+
+    owner: str
+    address: str
+    environment: str
 
 
 class Store(Protocol):
@@ -110,7 +135,7 @@ class Store(Protocol):
         """
         ...
 
-    async def claim(self, session_id: str, owner: str, digest: str | None) -> KeptSession | None:
+    async def claim(self, session_id: str, claimant: Claimant, digest: str | None) -> KeptSession | None:
         """Become the owner of a session. Return it with its new fence; None if there is none of that id.
 
         Args:
@@ -118,6 +143,7 @@ class Store(Protocol):
 
         Raises:
             Owned: another server owns it.
+            OtherEnvironment: it is not one of the claimant's.
             PermissionError: the secret is not the client's.
         """
         ...
@@ -167,6 +193,7 @@ class Settings:
         patience_s: seconds that a step waits for a store that does not answer, before its session is given up here.
         idle_s: seconds without use after which a session is put away, also if its client is connected.
         keep_s: seconds for which a session is kept that nobody continues.
+        address: the address of this server, for the others; None: the one at which it is reached.
     """
 
     place: str
@@ -175,6 +202,7 @@ class Settings:
     patience_s: float = 30.0
     idle_s: float = math.inf
     keep_s: float = 86_400.0
+    address: str | None = None
 
     @classmethod
     def parse(cls, text: str) -> Settings:
@@ -192,12 +220,14 @@ class Settings:
                 given[name] = value
             elif name in ("lease_s", "patience_s", "idle_s", "keep_s"):
                 given[name] = _seconds(name, value)
-            elif "://" in place and name != "writes":
+            elif name == "address" and re.fullmatch(r"https?://[^/\s@?#]+", value):
+                given[name] = value
+            elif "://" in place and name not in ("writes", "address"):
                 others.append(part)
             else:
                 raise ConfigurationError(
                     f"--durable: {name}={value} is no setting; there are writes=strict or behind, lease_s, patience_s, "
-                    "idle_s and keep_s"
+                    "idle_s, keep_s and address=http://HOST:PORT"
                 )
         if not place:
             raise ConfigurationError("--durable needs a folder, or the URL of a store")

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Any
 
 from mcpenv.environment import MCPEnvironment
-from mcpenv.execution.episode import TIME_LIMIT
+from mcpenv.execution.episode import TIME_LIMIT, Finish
 from mcpenv.execution.execution import STATE_ABANDONED, Execution
 from mcpenv.execution.step import Step
 from mcpenv.execution.step import step as take_step
@@ -111,16 +111,18 @@ def replay(env: MCPEnvironment, episode: RecordedEpisode) -> Replayed:
 
 
 async def replayed(
-    execution: Execution, episode: RecordedEpisode, answered: Collection[str] = frozenset(), after: int = 0
+    execution: Execution, episode: RecordedEpisode, answered: Answered | None = None, after: int = 0
 ) -> Replayed:
     """Do the same as `replay` on the event loop of the caller.
 
     Args:
-        answered: the tools that are not run again: their steps have the recorded results.
+        answered: returns the tools that are not run again: their steps have the recorded results.
         after: the number of steps that the instance's episode has already; 0: it is reset.
     """
     return await _Replay(execution, episode, answered=answered).run(after)
 
+
+Answered = Callable[[], Awaitable[Collection[str]]]
 
 Reset = Callable[[int | None, str | None, Wanted], Awaitable[Execution]]
 """Resets with a seed, an episode id and the rest of the assignment, and returns the instance that has the episode."""
@@ -257,6 +259,8 @@ async def answer_step(execution: Execution, step: StepRecord) -> StepRecord:
     """Take a recorded step with its recorded outcome: the tool is not run, and the step is scored as ever."""
 
     async def run(now: Step) -> ToolOutcome:
+        if step.done:
+            now.finish = Finish(None, step.truncated, step.reason)
         return step.outcome
 
     call = step.call
@@ -284,7 +288,7 @@ class _Replay:
         execution: Execution,
         episode: RecordedEpisode,
         reset: Reset | None = None,
-        answered: Collection[str] = frozenset(),
+        answered: Answered | None = None,
     ) -> None:
         self.execution = execution
         self._answered = answered
@@ -390,10 +394,11 @@ class _Replay:
         number, error = step.call.step, step.outcome.error
         if step.reason == TIME_LIMIT:
             raise _Stops(f"step {number} was the last because the task's time limit was reached")
-        if cut_off(step) and step.call.name not in self._answered:
+        answered = self._answered is not None and step.call.name in await self._answered()
+        if cut_off(step) and not answered:
             raise _Stops(f"step {number} was cut off: {error.message if error is not None else step.fault}")
         try:
-            await self._call(step)
+            await self._call(step, answered)
         except EpisodeDone as done:
             raise _Differs(Difference(number, "state", "running", "over")) from done
         except WireError as failed:
@@ -406,12 +411,12 @@ class _Replay:
         one, other = (None, None) if seen is None else (seen.get(str(number)), own_observation(replayed))
         self._compare(number, facts_of_step(step, one), facts_of_step(replayed, other))
 
-    async def _call(self, step: StepRecord) -> None:
+    async def _call(self, step: StepRecord, answered: bool) -> None:
         call, execution = step.call, self.execution
         if call.name in self._own and call.name not in execution.tools.by_mode[execution.mode]:
             action = self._actions.parse({**call.arguments, "type": call.name})
             await execution.act(action, plane=call.plane, principal=call.principal)
-        elif call.name in self._answered:
+        elif answered:
             await answer_step(execution, step)
         else:
             await execution.call_tool(call.name, dict(call.arguments), plane=call.plane, principal=call.principal)

@@ -26,6 +26,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from mcpenv.extensions.durable.journal import EpisodeJournal
 from mcpenv.extensions.durable.sqlite_store import SqliteStore
 from mcpenv.extensions.durable.store import (
+    Claimant,
     Entry,
     Fenced,
     KeptSession,
@@ -89,6 +90,10 @@ class ServerModel:
         self.starts = 0
         self.stopped = False
         self.leave()
+
+    @property
+    def claimant(self) -> Claimant:
+        return Claimant(self.owner, "", "[]")
 
     @property
     def owner(self) -> str:
@@ -191,7 +196,7 @@ class Fleet(RuleBasedStateMachine):
 
     async def answer(self, server: ServerModel, request: str) -> None:
         if server.journal is None:
-            kept = await server.store.claim(ID, server.owner, "secret")
+            kept = await server.store.claim(ID, server.claimant, "secret")
             assert kept is not None
             assert kept.fence > self.fence
             entries = await server.store.entries(ID)
@@ -231,7 +236,7 @@ class Fleet(RuleBasedStateMachine):
         try:
             for _ in self.did(server.store.beat(server.owner, LEASE_S)):
                 if server.journal is None:  # it was not released when it left
-                    kept = self.did(server.store.claim(ID, server.owner, None))
+                    kept = self.did(server.store.claim(ID, server.claimant, None))
                     if kept is not None:
                         self.did(server.store.release(ID, kept.fence))
                 else:
@@ -293,7 +298,7 @@ class Fleet(RuleBasedStateMachine):
     def steal(self, number: int) -> None:
         kept = self.kept()
         with pytest.raises(PermissionError):
-            self.did(self.servers[number].store.store.claim(ID, "thief", "another secret"))
+            self.did(self.servers[number].store.store.claim(ID, Claimant("thief", "", "[]"), "another secret"))
         assert self.kept() == kept
 
     @rule()

@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
-from durable_worlds import Clock, Restarted, Saved, Walk
+from durable_worlds import Clock, Gated, Restarted, Saved, Submitted, Walk
 from fastmcp import Client
 
 from mcpenv import MCPEnvironment
@@ -19,7 +19,7 @@ from mcpenv.extensions.durable.store import KeptSession, open_store
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.serve import serving
 from mcpenv.trajectories import read_episodes
-from mcpenv_client import EnvClient, SessionLost, StatusCode, SyncEnvClient, Unauthorized
+from mcpenv_client import EnvClient, ExecutionError, SessionLost, StatusCode, SyncEnvClient, Unauthorized
 from mcpenv_client.connection.handshake import Handshake
 from mcpenv_client.fingerprint import digest_of
 
@@ -230,6 +230,19 @@ def test_another_version_of_an_environment_does_not_continue(serve: Serve, stack
         client.state()
 
 
+def test_a_server_of_another_version_leaves_an_episode_to_the_one_that_has_it(serve: Serve, stack: ExitStack) -> None:
+    one, two = stack.enter_context(serve()), stack.enter_context(serve(type("Walk", (Walk,), {"VERSION": "9"})))
+    client = EnvClient([one, two])
+    blocking = stack.enter_context(client.sync())
+    blocking.reset(seed=1)
+    played(blocking, 2)
+    assert client._session.connection is not None
+    client._session.servers.next()
+    client._session.connection._abort()
+    assert blocking.state().step_count == 2
+    assert client.base_url == one
+
+
 @pytest.mark.parametrize("writes", ["strict", "behind"])
 def test_a_saved_state_is_loaded_and_no_call_runs_again(
     serve: Serve, stack: ExitStack, tmp_path: Path, writes: str
@@ -437,6 +450,91 @@ def test_a_call_that_was_forwarded_and_lost_does_not_run_again(serve: Serve, sta
 
     assert asyncio.run(run()) == 502
     assert len(asked) == 1
+
+
+async def kept_in(store: Path) -> KeptSession:
+    opened = open_store(str(store))
+    try:
+        (session,) = await opened.sessions()
+        return session
+    finally:
+        await opened.close()
+
+
+def test_an_agent_behind_a_load_balancer_is_forwarded_to_the_server_that_has_the_episode(
+    serve: Serve, stack: ExitStack, tmp_path: Path
+) -> None:
+    """All servers have one address for clients, which leads to another server than the one with the episode."""
+    two = stack.enter_context(serve())
+    one = stack.enter_context(serve(public_url=two))
+    client = stack.enter_context(EnvClient(one, resume=True).sync())
+    mcp_url = str(client.reset(seed=1).info["mcp_url"])
+    assert mcp_url.startswith(two)
+    played(client, 1)
+    assert asyncio.run(agent_walks(mcp_url)) > 0
+    assert client.state().step_count == 2
+    assert asyncio.run(kept_in(tmp_path / "store")).fence == 1  # it did not move
+
+
+def test_a_client_that_stops_waiting_finds_its_episode_continued(serve: Serve, stack: ExitStack) -> None:
+    Gated.gate.set()
+    Gated.passed.clear()
+    first = serve(Gated)
+    url = first.__enter__()
+    second = stack.enter_context(serve(Gated))
+
+    async def run() -> int:
+        async with EnvClient([url, second]) as client:
+            await client.reset(seed=1)
+            await client.call_tool("enter")
+            await asyncio.to_thread(first.__exit__, None, None, None)
+            Gated.gate.clear()
+            Gated.waits.clear()
+            asking = asyncio.create_task(client.state())
+            await asyncio.to_thread(Gated.waits.wait)
+            asking.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asking
+            assert client._session.connection is not None
+            client._session.connection._abort()
+            async with EnvClient(second) as other:
+                await other.reset()  # by now the server has seen that its client is gone
+            Gated.gate.set()
+            return (await client.state()).step_count
+
+    assert asyncio.run(run()) == 1
+    assert len(Gated.passed) == 2  # once by its client, and played again once
+
+
+def test_a_call_to_the_outside_whose_tool_the_reset_made_and_that_ended_the_episode_is_not_repeated(
+    serve: Serve, stack: ExitStack
+) -> None:
+    Submitted.submitted.clear()
+    first = serve(Submitted)
+    url = first.__enter__()
+    client = stack.enter_context(EnvClient([url, stack.enter_context(serve(Submitted))]).sync())
+    client.reset(seed=1)
+    client.call_tool("look")
+    assert client.call_tool("submit", {"answer": "42"}).done
+    first.__exit__(None, None, None)
+    trajectory = client.trajectory()
+    assert (trajectory.reason, len(trajectory.steps)) == ("submitted", 2)
+    assert Submitted.submitted == ["42"]
+
+
+def test_an_episode_that_began_without_a_reset_after_one_failed_is_continued(serve: Serve, stack: ExitStack) -> None:
+    first = serve(Submitted)
+    url = first.__enter__()
+    client = stack.enter_context(EnvClient([url, stack.enter_context(serve(Submitted))]).sync())
+    client.reset(seed=1)
+    for _ in range(3):
+        client.call_tool("look")
+    with pytest.raises(ExecutionError, match="reset raised"):
+        client.reset(seed=2, broken=True)
+    assert client.call_tool("look").text == "1"
+    first.__exit__(None, None, None)
+    assert client.call_tool("look").text == "2"
+    assert client.state().step_count == 2
 
 
 def test_a_session_that_had_no_episode_yet_begins_elsewhere(serve: Serve, stack: ExitStack) -> None:

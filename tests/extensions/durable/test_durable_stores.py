@@ -13,9 +13,11 @@ import pytest
 from mcpenv.errors import ConfigurationError
 from mcpenv.extensions.durable.sql_store import MAX_REPLIES
 from mcpenv.extensions.durable.store import (
+    Claimant,
     Entry,
     Fenced,
     KeptSession,
+    OtherEnvironment,
     Owned,
     Settings,
     Store,
@@ -26,6 +28,7 @@ from mcpenv.extensions.durable.store import (
 
 ID = "session-number-one"
 LONG_S = 1000.0
+B = Claimant("b", "http://b", "[]")
 
 
 def kept(owner: str = "a", **changes: object) -> KeptSession:
@@ -89,12 +92,13 @@ async def test_a_second_owner_waits_for_the_first_and_asks_it(store: Store) -> N
     await begun(store)
     await store.beat("b", LONG_S)
     with pytest.raises(Owned):
-        await store.claim(ID, "b", "d")
+        await store.claim(ID, B, "d")
     assert await store.beat("a", LONG_S) == [ID]
     await store.release(ID, 1)
-    claimed = await store.claim(ID, "b", "d")
+    claimed = await store.claim(ID, B, "d")
     assert claimed is not None
-    assert (claimed.owner, claimed.fence) == ("b", 2)
+    assert (claimed.owner, claimed.address, claimed.fence) == ("b", "http://b", 2)
+    assert (await store.sessions())[0].address == "http://b"
     assert await store.beat("a", LONG_S) == []
 
 
@@ -103,7 +107,7 @@ async def test_an_owner_whose_lease_ran_out_is_refused_at_its_next_write(store: 
     await begun(store, lease_s=0.01)
     while (await store.sessions())[0].alive:
         await asyncio.sleep(0.001)
-    claimed = await store.claim(ID, "b", None)
+    claimed = await store.claim(ID, B, None)
     assert claimed is not None
     assert claimed.fence == 2
     for write in (
@@ -125,10 +129,25 @@ async def test_a_secret_is_checked_before_a_session_changes_hands(store: Store) 
     await begun(store)
     await store.release(ID, 1)
     with pytest.raises(PermissionError):
-        await store.claim(ID, "b", "another")
+        await store.claim(ID, B, "another")
     (session,) = await store.sessions()
     assert (session.owner, session.fence) == (None, 1)
-    assert await store.claim("unknown", "b", None) is None
+    assert await store.claim("unknown", B, None) is None
+
+
+@with_store
+async def test_a_server_of_another_version_takes_no_session_and_asks_for_none(store: Store) -> None:
+    session = await begun(store)
+    newer = B._replace(environment="[2]")
+    with pytest.raises(OtherEnvironment) as alive:
+        await store.claim(ID, newer, "d")
+    assert (alive.value.kept.alive, await store.beat("a", LONG_S)) == (True, [])
+    await store.release(ID, 1)
+    with pytest.raises(OtherEnvironment) as left:
+        await store.claim(ID, newer, "d")
+    assert (left.value.kept.alive, left.value.kept.environment) == (False, session.environment)
+    (found,) = await store.sessions()
+    assert (found.owner, found.fence) == (None, 1)
 
 
 @with_store
@@ -177,7 +196,7 @@ async def test_a_try_whose_answer_was_lost_is_made_again(store: Store) -> None:
     entries = await store.entries(ID)
     assert {entry.request_id for entry in entries} == {"reset-1", "step-1", "reset-2"}
     await store.release(ID, 1)
-    assert await store.claim(ID, "b", None) is not None
+    assert await store.claim(ID, B, None) is not None
     with pytest.raises(Fenced):
         await store.begin(session, [], new=True)
 
@@ -199,7 +218,7 @@ def test_two_processes_share_a_store(place: str) -> None:
         assert [session.id for session in await two.sessions()] == [ID]
         await one.close()  # ends its lease
         assert (await two.sessions())[0].alive is False
-        assert await two.claim(ID, "b", "d") is not None
+        assert await two.claim(ID, B, "d") is not None
         await two.close()
 
     asyncio.run(run())
@@ -208,6 +227,7 @@ def test_two_processes_share_a_store(place: str) -> None:
 def test_settings_are_read_from_the_address() -> None:
     assert Settings.parse("runs/store") == Settings("runs/store")
     assert Settings.parse("s?writes=behind&lease_s=3") == Settings("s", "behind", 3.0)
+    assert Settings.parse("s?address=http://pod-1:80").address == "http://pod-1:80"
     for wrong in ("s?lease_s=0", "s?lease_s=x", "s?writes=never", "s?unknown=1", "", "?lease_s=1"):
         with pytest.raises(ConfigurationError):
             Settings.parse(wrong)
