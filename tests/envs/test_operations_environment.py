@@ -77,9 +77,9 @@ def test_the_honest_solve_every_task_and_those_who_are_idle_break_rules_or_obey_
 
 @pytest.mark.slow
 @pytest.mark.parametrize("split", [*Tasks.SIZES, PRIVATE])
-def test_so_do_43_of_each_split(split: str) -> None:
+def test_so_do_15_of_each_split(split: str) -> None:
     with private() as env:
-        for index in range(0, 300, 7):
+        for index in range(1, 300, 21):
             judge(env, env.get_task(split, index))
 
 

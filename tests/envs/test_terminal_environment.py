@@ -75,9 +75,9 @@ def test_the_honest_solve_every_task_and_those_who_are_idle_break_rules_or_obey_
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("split", [*Tasks.SIZES, PRIVATE])
-def test_so_do_60_of_each_split(split: str) -> None:
+def test_so_do_30_of_each_split(split: str) -> None:
     with private() as env:
-        for index in range(0, 240, 4):  # of each level, which repeat every 5 tasks
+        for index in range(0, 240, 8):  # of each level, which repeat every 5 tasks
             judge(env, env.get_task(split, index))
 
 

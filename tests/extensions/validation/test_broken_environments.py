@@ -15,7 +15,8 @@ from broken_environments import FAULTS, write
 from command_line import Cli, command_lines
 
 ROOT = Path(__file__).resolve().parents[3]
-SOUND = ("benchmark_mcp", "conformance_mcp", "echo_mcp", "ledger_mcp", "maze_mcp", "workspace_mcp")
+SOUND = ("conformance_mcp", "echo_mcp", "ledger_mcp")
+"""Without tasks, with every kind of tool, and with tasks."""
 
 FOUND = {
     "answer_in_sight": ("cheats", "answers", "bird", "expected_answer is 'kingfisher-4711'", "metadata or verifier"),
@@ -37,6 +38,7 @@ FOUND = {
     "undescribed_tool": ("schemas", "descriptions", "", "no description: echo", "Add a docstring"),
 }
 """Part, check, place, words of the problem and words of the remedy of what each is broken by."""
+ONE_OF_EACH_PART = {found[0]: name for name, found in FOUND.items()}.values()
 
 
 @pytest.fixture
@@ -74,7 +76,7 @@ def test_the_part_that_concerns_it_names_the_fault_the_place_and_the_remedy(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", FOUND)
+@pytest.mark.parametrize("name", ONE_OF_EACH_PART)
 def test_nothing_but_its_fault_is_found_in_a_broken_environment(name: str, cli: Cli, tmp_path: Path) -> None:
     done = cli("validate", str(write(name, tmp_path)), "--json")
     assert done.status == 1, done.err
