@@ -13,7 +13,11 @@ from cyclopts import Parameter
 from pydantic import TypeAdapter
 
 from mcpenv.cli.output import Page, number_of, print_json, print_table, printable
+from mcpenv.cli.remote import Bearer, base_url, connected, list_tools
+from mcpenv.cli.tokens import AgentToken
 from mcpenv.errors import ConfigurationError
+from mcpenv.targets.place import is_url
+from mcpenv_client.errors import ConnectionFailed
 from mcpenv_client.types.records import Trajectory
 
 from .rerun import steps_of
@@ -73,6 +77,51 @@ def show_episode(place: str, episode: str, /, *, as_json: AsJson = False) -> int
         page.line((f"{name:12}", "dim"), printable(str(value)))
     for step in steps:
         page.line(f"{step.call.step:6}  {printable(step.call.name)} {printable(json.dumps(step.call.arguments))[:200]}")
+    return 0
+
+
+def resume_episode(
+    place: str,
+    episode: str,
+    /,
+    *,
+    at: str,
+    agent: AgentToken = AgentToken(),  # noqa: B008 - frozen
+    as_json: AsJson = False,
+) -> int:
+    """Let a server continue a durable episode now, before its client or agent comes back.
+
+    A server that has it keeps it.
+
+    Args:
+        place: Folder or URL that servers got as --durable.
+        episode: The episode's id, or the beginning of it.
+        at: URL of a server with that store.
+        as_json: Print one JSON document.
+    """
+
+    async def run(store: Store) -> KeptSession:
+        kept = _found(await store.sessions(), episode)
+        if not kept.alive:
+            bearer = Bearer(agent.read(at))
+            url = f"{base_url(at)}/episodes/{kept.handle}/mcp"
+            try:
+                async with connected(url, bearer) as client:
+                    await list_tools(client, url, bearer)
+            except ConnectionFailed as error:
+                raise ConfigurationError(f"{at} does not continue it, and its log says why: {error}") from error
+            kept = _found(await store.sessions(), episode)
+        return kept
+
+    if not is_url(at):
+        raise ConfigurationError(f"--at {at}: that is no URL of a server")
+    row = _row(_with(place, run))
+    if as_json:
+        print_json(row)
+    else:
+        Page(sys.stdout).line(
+            f"{row['owner']} has the episode {printable(row['episode_id'])}, after {row['steps']} steps"
+        )
     return 0
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from command_line import Cli, command_lines
-from durable_worlds import Walk
+from durable_worlds import Clock, Walk
 
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.serve import serving
@@ -45,6 +45,40 @@ def test_episodes_are_listed_shown_and_deleted(cli: Cli, tmp_path: Path) -> None
         assert cli("episodes", "discard", str(store), "first", "--force").out == "deleted 1 episode\n"
         with pytest.raises(SessionLost):
             client.call_tool("walk")
+
+
+def test_a_server_continues_an_episode_on_request(cli: Cli, tmp_path: Path) -> None:
+    store = str(tmp_path / "store")
+    config = ServerConfig(durable=store)
+    first = serving(Walk, config)
+    url = first.__enter__()
+    with serving(Walk, config) as second, EnvClient([url, second]).sync() as client:
+        client.reset(seed=1, episode_id="an-episode")
+        client.call_tool("walk")
+        first.__exit__(None, None, None)
+        (row,) = json.loads(cli("episodes", "list", store, "--json").out)["episodes"]
+        assert row["owner"] is None
+        resumed = json.loads(cli("episodes", "resume", store, "an-ep", "--at", second, "--json").out)
+        assert (resumed["state"], resumed["steps"]) == ("running", 1)
+        again = cli("episodes", "resume", store, "an-ep", "--at", second).out
+        assert again == f"{resumed['owner']} has the episode an-episode, after 1 steps\n"
+        assert client.state().step_count == 1
+    refused = cli("episodes", "resume", store, "an-ep", "--at", "nowhere")
+    assert (refused.status, "that is no URL" in refused.err) == (2, True)
+
+
+def test_an_episode_that_cannot_be_continued_is_said_to_be_lost(cli: Cli, tmp_path: Path) -> None:
+    store = str(tmp_path / "store")
+    config = ServerConfig(durable=store)
+    with serving(Clock, config) as url:
+        client = EnvClient(url, resume=True).sync()
+        client.__enter__()
+        client.reset(episode_id="of-the-clock")
+        client.call_tool("now")
+    with serving(Clock, config) as url:
+        failed = cli("episodes", "resume", store, "of", "--at", url)
+        assert (failed.status, "does not continue it, and its log says why" in failed.err) == (2, True)
+    client.close()
 
 
 def test_a_store_and_an_episode_must_exist(cli: Cli, tmp_path: Path) -> None:
