@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import ClassVar
 
-from mcpenv import MCPEnvironment
+from mcpenv import MCPEnvironment, TaskSet
 
 
 class Walk(MCPEnvironment):
@@ -113,6 +113,36 @@ class Gated(MCPEnvironment):
             self.gate.wait()
             self.passed.append(1)
             return "in"
+
+
+class Errands(MCPEnvironment):
+    """Run errands, each a line in a file outside of the world, at random prices that the seed decides."""
+
+    SUPPORTS_CONCURRENT_SESSIONS = True
+    tasks = TaskSet(
+        {"id": f"t{goal}", "prompt": f"Run {goal} errands.", "options": {"goal": goal}} for goal in range(9)
+    )
+
+    def __init__(self) -> None:
+        self.goal = self.paid = 0
+        self.random = random.Random(0)
+
+        @self.tool
+        def run(name: str, seconds: float = 0.0) -> int:
+            """Run an errand; return its price."""
+            with Path(os.environ["COUNTED"]).open("a", encoding="utf-8") as file:
+                file.write(f"{name}\n")
+            time.sleep(seconds)
+            price = self.random.randint(1, 6)
+            self.paid += price
+            return price
+
+    def reset(self, seed: int | None = None, episode_id: str | None = None, goal: int = 0) -> None:
+        self.random = random.Random(seed)
+        self.goal, self.paid = goal, 0
+
+    def verify(self, evidence: object) -> float:
+        return self.paid / 100
 
 
 class Clock(MCPEnvironment):

@@ -7,7 +7,7 @@ import contextlib
 import copy
 import functools
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic
 
@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 from .connection.addresses import Servers, without_password
 from .connection.handshake import ConnectionOptions, headers_with_token
 from .connection.http import fetch_from
-from .connection.resume import ResumableSession, jittered
+from .connection.resume import Journal, ResumableSession, jittered
 from .errors import CapacityReached, InvalidMessage, ListingFailed, SessionLost
 from .launched import Instances, Launched, provider_named
 from .rows import PAGE, READING, Rows
@@ -191,6 +191,15 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
     async def close(self) -> None:
         """End the session and close the socket; a running call raises `SessionLost`. Safe to call twice."""
         await self._session.close()
+
+    def go_on_at(self, servers: Callable[[], Sequence[str]], journal: Journal | None = None) -> None:
+        """Resume the session, which is not open yet, at others of some servers that share their durable sessions.
+
+        Args:
+            servers: returns their addresses, with that of this client's server first.
+            journal: keeps the messages, so that another process can go on; None: no other process will.
+        """
+        self._session.go_on_at(Servers(servers), journal)
 
     def abandon(self) -> None:
         """Drop the connection at once, where nothing can be awaited any more. The server ends the session as lost."""

@@ -48,6 +48,7 @@ class Description:
             "readme_content": self._readme,
             "mode": self._config.mode.value,
             "protocol": PROTOCOL_VERSION,
+            "durable": self._config.durable is not None,
             "mcp_path": "/mcp",
             "supports_concurrent_sessions": cls.SUPPORTS_CONCURRENT_SESSIONS,
             "tasks": self.task_counts(),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
@@ -55,14 +55,15 @@ class Servers:
 
     Args:
         given: the address of one server, several addresses, or a file with one address a line, which is read again
-            whenever a server does not answer.
+            whenever a server does not answer. A function gives those at which a session may go on, its own first: the
+            caller chooses the server of a new one.
 
     Raises:
         ValueError: an address is no usable URL, or there is none.
         OSError: the file cannot be read.
     """
 
-    def __init__(self, given: str | Sequence[str] | Path) -> None:
+    def __init__(self, given: str | Sequence[str] | Path | Callable[[], Sequence[str]]) -> None:
         self._given = given
         self._all = self._read()
         self.current = self._all[0]
@@ -70,23 +71,23 @@ class Servers:
     @property
     def several(self) -> bool:
         """True if there may be another server."""
-        return len(self._all) > 1 or isinstance(self._given, Path)
+        return len(self._all) > 1 or not isinstance(self._given, str | Sequence)
 
     def __len__(self) -> int:
-        return len(self._all)
+        return 1 if callable(self._given) else len(self._all)
 
     def next(self, after: str | None = None) -> None:
         """Use the next server from now on; do nothing if it is another one than ``after`` already."""
         if after not in (None, self.current):
             return
-        if isinstance(self._given, Path):
+        if isinstance(self._given, Path) or callable(self._given):
             with contextlib.suppress(OSError, ValueError):  # it is written just now: the last addresses stay
                 self._all = self._read()
         found = self._all.index(self.current) if self.current in self._all else -1
         self.current = self._all[(found + 1) % len(self._all)]
 
     def _read(self) -> list[str]:
-        given = self._given
+        given = self._given() if callable(self._given) else self._given
         if isinstance(given, Path):
             lines = [line.strip() for line in given.read_text(encoding="utf-8").splitlines()]
             given = [line for line in lines if line and not line.startswith("#")]

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import random
 from collections import deque
-from typing import Any
+from typing import Any, Protocol
 
 from mcpenv_client.errors import CapacityReached, ConnectionFailed, ExecutionError, ReplyGone, SessionLost, WireError
 from mcpenv_client.wire.protocol import MAX_BEHIND, FrameType, Reply, encode_frame
@@ -16,6 +16,46 @@ from .addresses import Servers
 from .connection import Connection
 from .handshake import ConnectionOptions, Credential, Handshake
 from .trace_context import trace_context
+
+
+class Journal(Protocol):
+    """Keeps the messages of a session, so that another process can go on with it by the same calls."""
+
+    @property
+    def credential(self) -> Credential | None:
+        """The credential of the session to go on with; None to begin a new one."""
+        ...
+
+    @property
+    def repeating(self) -> bool:
+        """True while messages are expected that the journal answers."""
+        ...
+
+    def opened(self, credential: Credential) -> None:
+        """Keep the credential of a session that is about to begin. Earlier messages are those of another one."""
+        ...
+
+    def find(
+        self, request_id: str, kind: FrameType, data: dict[str, Any]
+    ) -> tuple[str | None, Reply | ExecutionError | None]:
+        """Return the text of a message, if it was sent before, and its reply, if that came.
+
+        Raises:
+            McpenvError: another message was sent under this id.
+        """
+        ...
+
+    def sent(self, request_id: str, text: str) -> None:
+        """Keep a message that is about to be sent."""
+        ...
+
+    def answered(self, request_id: str, reply: Reply | ExecutionError) -> None:
+        """Keep a reply."""
+        ...
+
+    def lost(self, error: SessionLost) -> None:
+        """Take that no server has the session to go on with. It may raise another error instead."""
+        ...
 
 
 class ResumableSession:
@@ -44,17 +84,41 @@ class ResumableSession:
         self._connecting = asyncio.Lock()
         self._unwritten: deque[tuple[str, str, str, Any]] | None = None
         self.connection: Connection | None = None
+        self._journal: Journal | None = None
+        self._taken_up = False
+
+    def go_on_at(self, servers: Servers, journal: Journal | None) -> None:
+        """Resume at any of these servers from now on. To call before the session is open.
+
+        Args:
+            servers: they share their sessions.
+            journal: keeps the messages, and answers those that it has.
+        """
+        self.servers, self._resume, self._journal = servers, True, journal
 
     async def connect(self) -> None:
         """Open the session. Do nothing if it is open. After a loss, begin a new session."""
+        if self._journal is None or not self._journal.repeating:
+            await self._connected()
+
+    async def _connected(self) -> None:
         async with self._lock():
             if self.connection is not None and self.connection.ended:
                 self.connection.abandon()
                 self.connection = None
                 await self._end_lost()
             if self.connection is None:
-                self._credential, self._unwritten = self.new_credential(), None
-                self.connection = await self._open(self._credential)
+                kept = None if self._journal is None or self._credential is not None else self._journal.credential
+                if kept is not None:
+                    self._credential, self._taken_up = kept, True
+                    self.connection = await self._open_again(kept)
+                    await self._run_lost(self.connection)
+                else:
+                    self._credential, self._unwritten = self.new_credential(), None
+                    if self._journal is not None and self._credential is not None:
+                        self._journal.opened(self._credential)
+                        self._requests = itertools.count(1)  # as the next process will count them
+                    self.connection = await self._open(self._credential)
             self._closed = False
 
     async def close(self) -> None:
@@ -116,22 +180,42 @@ class ResumableSession:
             request_id: the id of the frame. None: a random id if the session may be resumed, or if the frame waits for
                 no other frame.
         """
-        connection = await self._current()
         if request_id is None and (self._resume or kind.urgent):
             request_id = self.request_id(kind)
-        text = encode_frame(kind, data, request_id=request_id, timeout_s=timeout_s, trace=_trace_for(connection))
+        journal = None if request_id is None else self._journal
+        text = None
+        if journal is not None and request_id is not None:
+            text, known = journal.find(request_id, kind, data)
+            if text is not None and known is not None:
+                self._keep(kind, data, text, answer, request_id, known if isinstance(known, Reply) else None)
+                if isinstance(known, ExecutionError):
+                    raise known
+                return known
+        connection = await self._current()
+        if text is None:
+            text = encode_frame(kind, data, request_id=request_id, timeout_s=timeout_s, trace=_trace_for(connection))
+            if journal is not None and request_id is not None:
+                journal.sent(request_id, text)
         resumed = 0
         while True:
             try:
                 reply = await connection.exchange(text, answer, wait_s, request_id=request_id)
                 self._keep(kind, data, text, answer, request_id, reply)
+                self._taken_up = False
+                if journal is not None and request_id is not None:
+                    journal.answered(request_id, reply)
                 return reply
-            except ExecutionError:
+            except ExecutionError as failed:
                 self._keep(kind, data, text, answer, request_id, None)  # it is a step, too
+                if journal is not None and request_id is not None:
+                    journal.answered(request_id, failed)
                 raise
             except (SessionLost, CapacityReached) as lost:
                 # A server that resumes a session may have no room, or another server may have to put it away first.
-                again = connection.interrupted if isinstance(lost, SessionLost) else resumed > 0
+                again = connection.interrupted if isinstance(lost, SessionLost) else resumed > 0 or self._taken_up
+                if isinstance(lost, SessionLost) and not again and self._taken_up and journal is not None:
+                    self._taken_up = False
+                    journal.lost(lost)
                 if self._credential is None or not again or resumed >= self._max_resumes:
                     raise
                 if isinstance(lost, CapacityReached):
@@ -171,8 +255,8 @@ class ResumableSession:
 
     async def exchange_once(self, kind: FrameType, data: dict[str, Any] | None, answer: str) -> Reply:
         """Send a frame without a request id, and return its reply. Only in a session that resumes is it sent again."""
-        connection = await self._current()
-        if self._credential is not None:
+        connection = None if self._journal is not None else await self._current()
+        if connection is None or self._credential is not None:
             return await self.exchange(kind, data or {}, answer)
         return await connection.exchange(encode_frame(kind, data, trace=_trace_for(connection)), answer)
 
@@ -181,7 +265,7 @@ class ResumableSession:
         if self.connection is None:
             if self._closed:
                 raise SessionLost("the client was closed; reset() begins a new session")
-            await self.connect()
+            await self._connected()
         if self.connection is None:  # closed while this call connected
             raise SessionLost("the client was closed")
         return self.connection
@@ -231,6 +315,15 @@ class ResumableSession:
                 tries -= 1
                 if not tries:
                     raise
+
+    async def _open_again(self, credential: Credential) -> Connection:
+        """Open a session that was begun by another process; wait for a server that answers."""
+        for attempt in range(1, self._max_resumes):
+            try:
+                return await self._open(credential, resume=True)
+            except ConnectionFailed:
+                await asyncio.sleep(jittered(min(0.05 * 2**attempt, 2.0)))
+        return await self._open(credential, resume=True)
 
     def _lock(self) -> asyncio.Lock:
         """Return the lock that is held while a socket is opened."""

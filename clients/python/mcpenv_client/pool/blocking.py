@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from mcpenv_client.portal import PORTAL
@@ -14,6 +15,7 @@ from mcpenv_client.types.tasks import Task
 from .assignment import Assignment, Played
 from .episode import Policy
 from .plan import Tasks
+from .plays import Missing
 from .stream import Stream
 
 if TYPE_CHECKING:
@@ -103,6 +105,14 @@ class SyncEnvPool:
     def resume(self, policy_version: int | None = None) -> None:
         """Continue after `pause`. The argument is the same as for `EnvPool.resume`."""
         self._do(lambda: self.pool.resume(policy_version))
+
+    def checkpoint(self, path: str | Path, state: Any = None) -> None:
+        """Write what a later process needs to go on. The arguments are the same as for `EnvPool.checkpoint`."""
+        self._do(lambda: self.pool.checkpoint(path, state))
+
+    def restore(self, path: str | Path, *, missing: Missing = "raise") -> Any:
+        """Go on from a checkpoint. The arguments are the same as for `EnvPool.restore`."""
+        return self._do(lambda: self.pool.restore(path, missing=missing))
 
     def _stream(self, begin: Callable[[], Stream[T]]) -> BlockingStream[T]:
         return BlockingStream(self._do(begin))

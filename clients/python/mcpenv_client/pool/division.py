@@ -20,6 +20,7 @@ class Part:
         waits: True while it has a share to begin, and waits for a place.
         closing: True while its running shares are stopped.
         gone: set when it has ended.
+        logged: True if the pool's checkpoint has it.
     """
 
     at_once: Callable[[], int]
@@ -28,6 +29,7 @@ class Part:
     waits: bool = False
     closing: bool = False
     gone: asyncio.Event = field(default_factory=asyncio.Event)
+    logged: bool = False
 
     @property
     def used(self) -> float:
@@ -44,11 +46,15 @@ class Division:
     def __init__(self) -> None:
         self._parts: set[Part] = set()
 
-    def join(self, at_once: Callable[[], int], woken: asyncio.Event) -> Part:
+    def join(self, at_once: Callable[[], int], woken: asyncio.Event, logged: bool) -> Part:
         """Return the part of a new play, which is empty."""
-        part = Part(at_once, woken)
+        part = Part(at_once, woken, logged=logged)
         self._parts.add(part)
         return part
+
+    def runs(self, *, logged: bool) -> bool:
+        """Return True if a play runs that the pool's checkpoint has, or one that it does not have."""
+        return any(each.logged is logged for each in self._parts)
 
     def leave(self, part: Part) -> None:
         """Remove a play that ended."""

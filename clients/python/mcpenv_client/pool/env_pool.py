@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from mcpenv_client.client import EnvClient
 from mcpenv_client.rows import reset_options_of
@@ -15,12 +17,13 @@ from mcpenv_client.types.tasks import Task
 from .assignment import Assignment, Limits, Played, PlayError
 from .backend import Backend, PoolError, Rollout
 from .blocking import SyncEnvPool
+from .checkpoint import Checkpoint, PlayLog
 from .division import Division
 from .episode import Begin, Policy
 from .instances import Target
 from .local import LocalBackend
 from .plan import Plan, Tasks
-from .plays import Plays
+from .plays import NO_CHECKPOINT, Missing, Plays
 from .processes import ProcessBackend
 from .remote import RemoteBackend
 from .servers import Listed
@@ -41,7 +44,7 @@ class EnvPool(Plays):
 
     The same seeds give the same trajectories on every backend. An episode that was answered is never lost. An episode
     that was running in a lost process or on a lost server is begun again with the same task and seed, and counted in
-    `Played.attempts`.
+    `Played.attempts`. If the servers are durable, it goes on at another one.
 
     Args:
         target: a TARGET of ``mcpenv run``, an environment's class or a function that makes one; for "remote" one URL, a
@@ -115,6 +118,7 @@ class EnvPool(Plays):
         self._division = Division()
         self._started = False
         self._begun: set[int] = set()
+        self._checkpoint: Checkpoint | None = None
 
     async def connect(self) -> None:
         """Start the pool. Do nothing if it is started.
@@ -141,6 +145,9 @@ class EnvPool(Plays):
         self._started = False
         self._begun.clear()
         await self._backend.close()
+        if self._checkpoint is not None:
+            self._checkpoint.close()
+            self._checkpoint = None
 
     async def __aenter__(self) -> Self:
         await self.connect()
@@ -218,6 +225,7 @@ class EnvPool(Plays):
         options |= {"mask_failed_steps": mask_failed_steps, "progress": progress, "unfinished": unfinished}
         played: list[Played] = []
         async with self.play(policy, tasks, **options) as stream:
+            stream.take_log()  # nothing is handed out before all is
             try:
                 async for each in stream:
                     played.append(each)
@@ -258,12 +266,19 @@ class EnvPool(Plays):
                 raise ValueError("starts have their tasks and seeds; leave tasks and seed out")
             tasks = [*starts]
         given = [*unfinished]
+        about: dict[str, Any] = {"n": n, "group": group, "forks": forks, "seed": seed}
+        about["tasks"] = len(tasks) if isinstance(tasks, list | tuple) else type(tasks).__name__
         plan = Plan(tasks, n=n, group=group, seed=seed, forks=forks, unfinished=given)
+        log = None if self._checkpoint is None else self._checkpoint.play(about, tasks)
+        if log is not None:
+            plan.keep(log)
         options: dict[str, Any] = {"limits": limits, "retries": retries, "policy_errors": policy_errors}
         options |= {"trajectories": trajectories, "mask_failed_steps": mask_failed_steps}
-        part = self.part(plan, policy, **options)
+        part = self.part(plan, policy, log=log, **options)
         told, bar = getattr(tasks, "record", None), bar_of(plan.total) if progress else None
-        return Stream(lambda left: episodes_of([part], plan.close, told, bar, left), given)
+        if told is not None and log is not None:
+            told = functools.partial(log.tell, told)
+        return Stream(lambda left: episodes_of([part], plan.close, told, bar, left), given, log)
 
     def part(
         self,
@@ -275,12 +290,16 @@ class EnvPool(Plays):
         policy_errors: PolicyErrors = "raise",
         trajectories: bool = True,
         mask_failed_steps: bool = False,
+        log: PlayLog | None = None,
     ) -> Part:
-        """Return the part of a play that this pool plays. Arguments are the same as for `rollout`."""
+        """Return the part of a play that this pool plays. Arguments are the same as for `rollout`.
+
+        ``log`` is that of the play, for its checkpoint.
+        """
         if policy_errors not in ("raise", "record"):
             raise ValueError(f'policy_errors is {policy_errors!r}; use "raise" or "record"')
-        begin = Begin(policy, limits or Limits(), trajectories, mask_failed_steps)
-        repeats = Repeats(retries, policy_errors, lambda: self.policy_version)
+        begin = Begin(policy, limits or Limits(), trajectories, mask_failed_steps, log)
+        repeats = Repeats(retries, policy_errors, lambda: self.policy_version, log)
         return Part(source, lambda: self._open(begin), self._division, repeats)
 
     async def _open(self, begin: Begin) -> Rollout:
@@ -307,6 +326,66 @@ class EnvPool(Plays):
         """
         super().resume(policy_version)
         self._backend.pause(False)
+
+    # -- across restarts
+
+    def checkpoint(self, path: str | Path, state: Any = None) -> None:
+        """Write what a later process needs to go on, at once in place of what is there. Call it between two steps.
+
+        The file has what the open plays have read and not handed out, and the state of their sources of tasks. From
+        now on it grows by what happens: tasks that are read, messages to episodes and their replies, results. So a
+        process that is killed at any time later goes on with the same episodes.
+
+        Args:
+            path: a file, which only its user can read: it has the secrets of sessions. Read no file of others, because
+                it is a pickle.
+            state: data of the caller's own, such as the number of its step. `restore` returns it.
+
+        Raises:
+            PoolError: the pool does not play on servers, plays run that began without a checkpoint, or something
+                cannot be pickled.
+            OSError: the file cannot be written.
+        """
+        self._check_can_be_kept()
+        checkpoint = self._checkpoint or Checkpoint()
+        checkpoint.save(Path(path), state)
+        self._checkpoint = checkpoint
+
+    def restore(self, path: str | Path, *, missing: Missing = "raise") -> Any:
+        """Go on from a checkpoint, and return the ``state`` that was given to it.
+
+        The plays that begin from now on are those that were open at the checkpoint and began after it, in that order:
+        the script makes them with the same arguments. Each yields what it had not handed out at the checkpoint.
+        Finished episodes come from the file, running ones go on at the servers: a policy runs again from its beginning,
+        and calls that were answered are not made again.
+
+        Args:
+            path: the file. If there is none, it is made, and the state is None.
+            missing: "raise" to end a play by a `PoolError` if no server has an episode any more that had begun; the
+                file stays as it is. "again" to begin it again.
+
+        Raises:
+            PoolError: as `checkpoint`, or the file cannot be read.
+        """
+        self._check_can_be_kept()
+        if missing not in get_args(Missing):
+            raise ValueError(f'missing is {missing!r}; use "raise" or "again"')
+        if self._division.runs(logged=True):
+            raise PoolError("restore() comes before the plays that go on; a play of this pool runs")
+        if self._checkpoint is not None:
+            self._checkpoint.close()
+            self._checkpoint = None
+        if not Path(path).exists():
+            self.checkpoint(path)
+            return None
+        self._checkpoint = Checkpoint.read(Path(path), missing)
+        return self._checkpoint.state
+
+    def _check_can_be_kept(self) -> None:
+        if not isinstance(self._backend, RemoteBackend):
+            raise PoolError(NO_CHECKPOINT.format("this pool"))
+        if self._division.runs(logged=False):
+            raise PoolError("a play runs that began without a checkpoint: call checkpoint() or restore() before it")
 
     # -- single steps
 

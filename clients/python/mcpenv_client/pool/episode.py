@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
 import operator
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from mcpenv_client.conversation import Conversation
 from mcpenv_client.errors import EpisodeDone, McpenvError
@@ -18,11 +19,15 @@ from mcpenv_client.types.records import StepResult, Trajectory, summed
 from mcpenv_client.types.starts import Start
 from mcpenv_client.types.status import Status
 from mcpenv_client.types.tools import Tool
+from mcpenv_client.types.turns import Turn
 
 from .assignment import Assignment, Limits, Played, PlayError
 from .clock import Clock
 from .remote_errors import arrived_error, pickled_error
 from .sessions import BlockingSession, Session
+
+if TYPE_CHECKING:
+    from .checkpoint import PlayLog, ShareJournal
 
 T = TypeVar("T")
 
@@ -96,10 +101,12 @@ class RunningEpisode:
         conversation: the conversation of a model with it; None without one.
         turns: the model's answers as tokens, which `wrote` kept.
         failed: the status of the first step that failed by no fault of the agent; None if there is none.
+        journal: keeps a chat for the pool's checkpoint; None without one.
     """
 
     failed: Status | None = None
     conversation: Conversation | None = None
+    journal: ShareJournal | None = None
 
     def __init__(self, assignment: Assignment, first: StepResult[Any], limits: Limits, clock: Clock) -> None:
         self.assignment = assignment
@@ -149,6 +156,8 @@ class RunningEpisode:
         sampled = _numbers("ids", ids, operator.index)
         known = None if logprobs is None else _numbers("logprobs", logprobs, float)
         self.turns.append(SampledTurn(prompt, sampled, known, [], len(self.turns), policy_version))
+        if self.journal is not None and self.conversation is not None:
+            self.journal.wrote(prompt, sampled, known, policy_version)
 
     @property
     def parts(self) -> dict[str, float]:
@@ -248,12 +257,19 @@ class Episode(RunningEpisode):
         Args:
             options: the options of `Conversation`.
         """
-        self.conversation = Conversation(_Shielded(self), **options)
+        self.conversation = conversation = _Conversation(_Shielded(self), **options)
         images = images_of(self.first) if self.start is None else ()
-        self.conversation.join(self.prompt, await self.list_tools(), images, info=self.first.info)
+        conversation.join(self.prompt, await self.list_tools(), images, info=self.first.info)
         if self.start is not None:
-            self.conversation.follow(self.start.trajectory.steps)
-        return self.conversation
+            conversation.follow(self.start.trajectory.steps)
+        journal, self.journal = self.journal, None  # what it has is not kept again
+        if journal is not None:
+            for message, wrote in journal.said(self.assignment.number):
+                for prompt_ids, ids, logprobs, version in wrote:
+                    self.wrote(prompt_ids, ids, logprobs, policy_version=version)
+                await conversation.act(message)
+            self.journal, conversation.says = journal, functools.partial(journal.says, self.assignment.number)
+        return conversation
 
     async def _taken(self, call: Awaitable[StepResult[Any]]) -> StepResult[Any]:
         """Await a step. It counts when it returns, also if the policy waits no longer."""
@@ -293,6 +309,18 @@ class Episode(RunningEpisode):
             call.cancel()
         if running:
             await asyncio.wait(running)
+
+
+class _Conversation(Conversation):
+    """A conversation whose messages of the model are kept for the pool's checkpoint, before their calls are made."""
+
+    says: Callable[[Mapping[str, Any] | str], None] | None = None
+
+    async def act(self, message: Mapping[str, Any] | str, *, timeout_s: float | None = None) -> Turn:
+        """Make the calls of the model's message."""
+        if self.says is not None:
+            self.says(message)
+        return await super().act(message, timeout_s=timeout_s)
 
 
 class _Shielded:
@@ -365,12 +393,14 @@ class Begin:
         limits: the limits of each episode.
         trajectories: False to leave the records of the episodes where they were made.
         mask_failed_steps: give an episode the status of its first step that failed by no fault of the agent.
+        log: the log of the play, for its checkpoint; None without one.
     """
 
     policy: Policy
     limits: Limits
     trajectories: bool = True
     mask_failed_steps: bool = False
+    log: PlayLog | None = None
 
     @property
     def is_async(self) -> bool:

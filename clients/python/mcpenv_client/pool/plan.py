@@ -6,13 +6,16 @@ import asyncio
 import itertools
 from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from mcpenv_client.rows import reset_options_of
 from mcpenv_client.types.starts import Start
 from mcpenv_client.types.tasks import Task
 
 from .assignment import Assignment, Share
+
+if TYPE_CHECKING:
+    from .checkpoint import PlayLog
 
 Row = Task | str | Mapping[str, Any] | Start | Assignment | None
 """A task, its id, a row, a step of a recorded episode, or the assignment of an unfinished episode. None: an episode
@@ -80,6 +83,18 @@ class Plan:
         for _, group_of in itertools.groupby(left, key=lambda each: each.group):
             shares = [share for each in group_of for share in self._shares_of(each)]
             self._shares.extend([tuple(each for share in shares for each in share)] if forks else shares)
+        self._given, self._skip = given, 0
+        self._log: PlayLog | None = None
+
+    def keep(self, log: PlayLog) -> None:
+        """Keep what is read in a log, and begin with what it has from before a restart."""
+        kept = log.kept
+        if not kept.number and not kept.rows:
+            log.add("read", [*self._shares], 0)
+        self._shares = deque(each.share for each in kept.shares.values())
+        self._rows = aiter(self._given) if hasattr(self._given, "__aiter__") else iter(self._given)
+        self._number, self._groups, self._skip, self._log = kept.number, kept.groups, kept.rows, log
+        log.settle = self._settle
 
     def next(self, wake: Callable[[], None]) -> Share | None:
         """Return the next share. Return None if there is none now: call again after ``wake`` was called, or `ended`."""
@@ -91,8 +106,28 @@ class Plan:
             except (StopIteration, StopAsyncIteration):
                 self.ended = True
             else:
-                self._shares.extend([] if row is _LATER else self._shares_of(row))
+                self._take(row)
         return self._shares.popleft() if self._shares else None
+
+    def _take(self, row: Any) -> None:
+        """Add the shares of a row, unless it was read before a restart: then they are known."""
+        if row is _LATER:
+            return
+        if self._skip:
+            self._skip -= 1
+            return
+        shares = self._shares_of(row)
+        self._shares.extend(shares)
+        if self._log is not None:
+            self._log.add("read", shares, 1)
+
+    def _settle(self) -> int:
+        """Take the row that an async iterator has just given. Return the number of rows to read once more."""
+        reading = self._reading
+        if reading is not None and reading.done() and not reading.cancelled() and reading.exception() is None:
+            self._reading = None
+            self._take(reading.result())
+        return self._skip
 
     def _read(self, wake: Callable[[], None]) -> Any:
         if not hasattr(self._rows, "__anext__"):
@@ -111,6 +146,8 @@ class Plan:
             await asyncio.wait({self._reading})
             if not self._reading.cancelled() and self._reading.exception() is None:
                 self._shares.extend(self._shares_of(self._reading.result()))
+        if self._log is not None:
+            self._log.end()
         return [each for share in self._shares for each in share]
 
     def _first_of(self, row: Row) -> tuple[int | None, dict[str, Any]]:

@@ -234,6 +234,7 @@ async def _play(
     """
     start = _Start(session, share)
     outcomes: list[Outcome] = []
+    journal = None if begin.log is None else begin.log.journal(share)
     for assignment in share:
         await running()
         began = time.monotonic()
@@ -242,10 +243,11 @@ async def _play(
             first = await start.begin(assignment)
             async with gate():
                 episode = episode_of(assignment, first)
+                episode.journal = journal
                 if not first.done:
                     try:
                         value = await run(episode)
-                    except (WireError, ConnectionFailed):
+                    except (WireError, ConnectionFailed, PoolError):
                         raise
                     except asyncio.CancelledError:
                         await episode.stop()

@@ -7,17 +7,31 @@ import math
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterable
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 from mcpenv_client.portal import in_daemon_thread
 from mcpenv_client.samples import Sample
 
 from .assignment import Assignment, Played
+from .backend import PoolError
 from .clock import Clock
 from .groups import groups_of
 from .plan import Tasks
 from .samples import GroupSamples
 from .stream import Stream
+
+if TYPE_CHECKING:
+    from .checkpoint import PlayLog
+
+
+Missing = Literal["raise", "again"]
+"""What is done with an episode of a checkpoint that no server has any more."""
+
+NO_CHECKPOINT = (
+    "{} has no checkpoints, since its episodes end with this program, or are those of several worlds: use an EnvPool "
+    'with backend="remote" and servers with --durable'
+)
 
 
 class Plays(ABC):
@@ -47,6 +61,14 @@ class Plays(ABC):
             self.policy_version = policy_version
         self._clock.start()
 
+    def checkpoint(self, path: str | Path, state: Any = None) -> None:
+        """Raise a `PoolError`, except for an `EnvPool` of servers."""
+        raise PoolError(NO_CHECKPOINT.format(f"a {type(self).__name__}"))
+
+    def restore(self, path: str | Path, *, missing: Missing = "raise") -> Any:
+        """Raise a `PoolError`, except for an `EnvPool` of servers."""
+        raise PoolError(NO_CHECKPOINT.format(f"a {type(self).__name__}"))
+
     @abstractmethod
     def play(self, *arguments: Any, **options: Any) -> Stream[Played]:
         """Play episodes, and yield each as soon as it is done."""
@@ -74,7 +96,8 @@ class Plays(ABC):
         left = [*unfinished]
         rests = Counter(each.group for each in left)
         stream = self.play(policy, tasks, group=group, unfinished=left, **options)
-        return Stream(lambda left: groups_of(stream, group, rests, group_timeout_s, self._clock, left), left)
+        log = stream.take_log()
+        return Stream(lambda left: groups_of(stream, group, rests, group_timeout_s, self._clock, left), left, log)
 
     def samples(
         self,
@@ -113,7 +136,8 @@ class Plays(ABC):
         made = GroupSamples(tokenizer)
         options["unfinished"] = [*options.get("unfinished", ())]
         groups = self.groups(policy, tasks, group=group, **{"mask_failed_steps": True, **options})
-        return Stream(lambda left: self._samples(groups, made, max_staleness, left), options["unfinished"])
+        log = groups.take_log()
+        return Stream(lambda left: self._samples(groups, made, max_staleness, left, log), options["unfinished"])
 
     async def _samples(
         self,
@@ -121,6 +145,7 @@ class Plays(ABC):
         made: GroupSamples,
         max_staleness: int | None,
         unfinished: list[Assignment],
+        log: PlayLog | None,
     ) -> AsyncGenerator[Sample, None]:
         group: list[Played] = []
         try:
@@ -130,8 +155,12 @@ class Plays(ABC):
                 for number, sample in enumerate(samples, 1):
                     stale = max_staleness is not None and self._age_of(sample) > max_staleness
                     if number == len(samples):
+                        if log is not None:
+                            log.handed(group)
                         group = []
                     yield dataclasses.replace(sample, usable=False) if stale else sample
+                if log is not None and not samples:
+                    log.handed(group)
                 group = []
         finally:
             await groups.aclose()

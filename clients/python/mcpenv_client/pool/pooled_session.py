@@ -21,7 +21,8 @@ T = TypeVar("T")
 class PooledSession:
     """A session that runs each episode on the server with the most free capacity at the reset.
 
-    An episode stays on its server. If the server fails, the episode is lost, and the next reset uses another server.
+    An episode stays on its server. If the server fails, the episode goes on at another one if they are durable.
+    Otherwise it is lost, and the next reset uses another server.
 
     Args:
         servers: the servers; started.

@@ -15,13 +15,15 @@ from mcpenv_client.errors import CapacityReached, ConnectionFailed, WireError
 from mcpenv_client.types.records import StepResult
 
 from .assignment import Share
-from .backend import LOST, DirectRollout, Rollout, lost_result, step_failed
+from .backend import LOST, DirectRollout, PoolError, Rollout, lost_result, step_failed
 from .clock import Clock
 from .episode import LATE_S, Begin, Outcome
 from .playing import are_fit, changed, is_lost, play, play_blocking, played_of
 from .servers import Client, Listed, Server, Servers
 from .sessions import Session
 from .threads import DaemonThreads
+
+NOT_DURABLE = "a checkpoint needs servers with --durable, whose episodes outlive the script"
 
 
 class RemoteBackend:
@@ -96,22 +98,36 @@ class RemoteBackend:
             waited_s = 0.0 if self._playing else self._clock.now() - max(since, self._played_at)
             return self._servers.wait_s - waited_s
 
+        journal = None if begin.log is None else begin.log.journal(share)
+        if journal is not None:
+            journal.attempt()
         while True:
-            server, client = await self._servers.take(left_s, blocking=not begin.is_async)
+            at = None if journal is None else journal.url
+            server, client = await self._servers.take(left_s, blocking=not begin.is_async, journal=journal, url=at)
             outcomes: list[Outcome] | None = None
             self._playing += 1
             try:
+                if journal is not None:
+                    journal.url = server.url
+                    if not server.durable and server.name is None:
+                        await self._servers.look(server)  # it may have been too slow to describe itself
+                    if not server.durable:
+                        raise PoolError(f"{without_password(server.url)}: {NOT_DURABLE}")
                 outcomes = await self._play(begin, client, share)
                 self._played_at = self._clock.now()
             except CapacityReached:
                 self._servers.full(server)
+                if journal is not None:
+                    journal.refused()
                 continue
             finally:
                 self._playing -= 1
+                if journal is not None and outcomes is None:
+                    client.client.abandon()  # another process goes on with it
                 finished = len(outcomes) if outcomes is not None and are_fit(outcomes) else None
                 lost = any(is_lost(each) and played_of(each).status == LOST for each in outcomes or ())
-                await self._servers.give_back(server, client, finished=finished, lost=lost)
-            about = {"where": without_password(server.url), "environment": server.name}
+                await self._servers.give_back(server, client, finished=finished, lost=lost, reuse=journal is None)
+            about = {"where": without_password(client.client.base_url), "environment": server.name}
             return [changed(each, **about) for each in outcomes]
 
     async def _play(self, begin: Begin, client: Client, share: Share) -> list[Outcome]:

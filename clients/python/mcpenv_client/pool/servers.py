@@ -15,6 +15,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from mcpenv_client.client import EnvClient
 from mcpenv_client.connection.addresses import without_password
+from mcpenv_client.connection.resume import Journal
 from mcpenv_client.errors import ConnectionFailed, McpenvError
 from mcpenv_client.portal import in_daemon_thread
 
@@ -38,9 +39,13 @@ Listed = str | Sequence[str] | Mapping[str, float]
 
 @dataclass(frozen=True)
 class Client:
-    """A client, and True if its blocking form is used: a client belongs to one event loop."""
+    """A client, and True if its blocking form is used: a client belongs to one event loop.
+
+    ``url`` is the address of its server. Its session may go on at another one.
+    """
 
     client: EnvClient
+    url: str
     blocking: bool = False
 
     async def close(self) -> None:
@@ -66,6 +71,7 @@ class Server:
         error: the error of the last check; None if it was answered.
         looked_at: the time of the last check, by `time.monotonic`.
         name: the name of its environment; None if it does not say it.
+        durable: its sessions go on at the other servers of its store.
     """
 
     url: str
@@ -78,6 +84,7 @@ class Server:
     error: Exception | None = None
     looked_at: float = float("-inf")
     name: str | None = None
+    durable: bool = False
 
     @property
     def room(self) -> int:
@@ -214,12 +221,21 @@ class Servers:
         self._closed = True
         await asyncio.gather(*(client.close() for server in self.all for client in server.take_idle()))
 
-    async def take(self, left_s: Callable[[], float], *, blocking: bool = False) -> tuple[Server, Client]:
+    async def take(
+        self,
+        left_s: Callable[[], float],
+        *,
+        blocking: bool = False,
+        journal: Journal | None = None,
+        url: str | None = None,
+    ) -> tuple[Server, Client]:
         """Return a session of the server with the most free capacity.
 
         Args:
             left_s: returns the seconds for which it may still wait, of `wait_s`.
             blocking: True for a client whose blocking form is used.
+            journal: keeps the messages of a new session; None for a session of any client.
+            url: the server to take if it is free.
 
         Raises:
             PoolError: no server has had free capacity in that time, or the pool is closed.
@@ -234,9 +250,9 @@ class Servers:
             await asyncio.gather(*(self.look(server) for server in old))
             free = [server for server in self.all if server.free]
             if free:
-                server = min(free, key=lambda each: (each.sessions / each.weight, random.random()))
+                server = min(free, key=lambda each: (each.url != url, each.sessions / each.weight, random.random()))
                 server.sessions += 1
-                return server, await self._client_of(server, blocking)
+                return server, await self._client_of(server, blocking, journal)
             if left_s() <= 0:
                 why = f"no server has had room for {self.wait_s:g} s: {self._described()}"
                 raise PoolError(why) from self._cause()
@@ -246,10 +262,10 @@ class Servers:
                 logger.warning("pool: the servers have room for %d of %d sessions; others wait", room, self._most)
             await self._change(min(left_s(), 0.2))  # an unhealthy server may have recovered by then
 
-    async def _client_of(self, server: Server, blocking: bool) -> Client:
+    async def _client_of(self, server: Server, blocking: bool, journal: Journal | None) -> Client:
         """Return a client without an episode, or a new one. A new one takes the place of one of the other form."""
         own = next((client for client in reversed(server.idle) if client.blocking is blocking), None)
-        if own is not None:
+        if own is not None and journal is None:
             server.idle.remove(own)
             return own
         if server.idle:
@@ -258,9 +274,19 @@ class Servers:
             except BaseException:
                 server.sessions -= 1
                 raise
-        return Client(self._connect(server.url), blocking)
+        client = self._connect(server.url)
+        at = client.base_url
+        if server.durable:
+            client.go_on_at(lambda: [at, *self._durable_but(server)], journal)
+        return Client(client, at, blocking)
 
-    async def give_back(self, server: Server, client: Client, *, finished: int | None, lost: bool = False) -> None:
+    def _durable_but(self, server: Server) -> list[str]:
+        """Return the addresses at which the sessions of a server may go on."""
+        return [url for url in self.urls if url != server.url and self._servers[url].durable]
+
+    async def give_back(
+        self, server: Server, client: Client, *, finished: int | None, lost: bool = False, reuse: bool = True
+    ) -> None:
         """Return a session to the pool.
 
         Args:
@@ -268,14 +294,15 @@ class Servers:
             client: its client.
             finished: the number of completed episodes; None: the session cannot be used again.
             lost: True to check the server, because it may be lost.
+            reuse: False to close the session, because its journal is that of one share.
         """
         server.sessions -= 1
-        if finished is None:
+        if finished is None or not reuse or client.client.base_url != client.url:
             await client.close()
         else:
             server.idle.append(client)
-            for _ in range(finished):
-                server.window.finished()
+        for _ in range(finished or 0):
+            server.window.finished()
         if lost:
             await self.look(server)
         self._changed.set()
@@ -315,7 +342,8 @@ class Servers:
             server.ill = None if capacity.ready or server.limit else capacity.reason or "it accepts no new sessions"
             if server.name is None:
                 with contextlib.suppress(McpenvError, asyncio.TimeoutError):
-                    server.name = (await asyncio.wait_for(client.metadata(), timeout_s)).get("name")
+                    about = await asyncio.wait_for(client.metadata(), timeout_s)
+                    server.name, server.durable = about.get("name"), about.get("durable") is True
 
     def full(self, server: Server) -> None:
         """Record that a server refused a session."""

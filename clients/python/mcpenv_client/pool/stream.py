@@ -21,6 +21,8 @@ from .playing import changed, played_of
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from .checkpoint import PlayLog
+
 T = TypeVar("T")
 
 logger = logging.getLogger("mcpenv")
@@ -37,13 +39,21 @@ class Repeats:
         retries: the number of retries of an episode with a status that is not about the agent and may change.
         policy_errors: "raise", or "record" to return an episode whose policy raised.
         policy_version: returns the version of the pool's weights.
+        log: the log of the play, for its checkpoint; None without one.
     """
 
     retries: int
     policy_errors: PolicyErrors
     policy_version: Callable[[], int | None]
+    log: PlayLog | None = None
 
     async def play(self, rollout: Rollout, share: Share) -> list[Outcome]:
+        """Play a share as `_play`, unless its outcomes are known from before a restart."""
+        if self.log is None:
+            return await self._play(rollout, share)
+        return await self.log.played(share, lambda: self._play(rollout, share))
+
+    async def _play(self, rollout: Rollout, share: Share) -> list[Outcome]:
         """Play a share, and retry it while an episode's status shows that another attempt may end otherwise.
 
         An outcome is `PolicyFailed` only if `policy_errors` is "raise". Then there was no retry.
@@ -111,7 +121,7 @@ class Running:
 
     def __init__(self, part: Part, rollout: Rollout, woken: asyncio.Event) -> None:
         self._rollout, self._division, self._repeats, self._source = rollout, part.division, part.repeats, part.source
-        self._use = part.division.join(lambda: rollout.at_once, woken)
+        self._use = part.division.join(lambda: rollout.at_once, woken, part.repeats.log is not None)
         self._shares: dict[asyncio.Task[list[Outcome]], Share] = {}
         self._done: deque[asyncio.Task[list[Outcome]]] = deque()
 
@@ -185,6 +195,7 @@ class Stream(Generic[T]):
         begin: returns the iterator, which adds to a list, when it is closed, what is unfinished. It must not refer to
             the stream: the event loop closes it when the last reference to the stream is lost.
         given: the unfinished episodes of an earlier play, which are those of this one if it is closed before it began.
+        log: told what is handed out, for the pool's checkpoint; None without one.
 
     Attributes:
         unfinished: the episodes that the play read and did not yield, once it is closed. A group, and its samples,
@@ -193,11 +204,15 @@ class Stream(Generic[T]):
     """
 
     def __init__(
-        self, begin: Callable[[list[Assignment]], AsyncGenerator[T, None]], given: Iterable[Assignment] = ()
+        self,
+        begin: Callable[[list[Assignment]], AsyncGenerator[T, None]],
+        given: Iterable[Assignment] = (),
+        log: PlayLog | None = None,
     ) -> None:
         self.unfinished: list[Assignment] = []
         self._items = begin(self.unfinished)
         self._given: list[Assignment] = [*given]
+        self._log = log
 
     def __aiter__(self) -> Self:
         return self
@@ -205,10 +220,19 @@ class Stream(Generic[T]):
     async def __anext__(self) -> T:
         self._given.clear()  # the iterator has them from now on
         try:
-            return await anext(self._items)
+            item = await anext(self._items)
         except PlayError as error:
             error.unfinished = self.unfinished
             raise
+        if self._log is not None:
+            handed: Any = item
+            self._log.handed(handed)
+        return item
+
+    def take_log(self) -> PlayLog | None:
+        """Return the log for a stream of what is made of these items, which then says what is handed out."""
+        log, self._log = self._log, None
+        return log
 
     async def aclose(self) -> None:
         """End the play. Running episodes are stopped. Safe to call twice."""
