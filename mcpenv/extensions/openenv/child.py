@@ -20,6 +20,7 @@ import os
 import sys
 import threading
 import traceback
+import types
 import typing
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -28,8 +29,22 @@ from typing import Any
 HERE = os.path.dirname(os.path.abspath(__file__))
 # A program's folder is first on the path. The environment must not import mcpenv's modules from it.
 sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or os.curdir) != HERE]
-# The web interface is not used here, and takes seconds to import.
+# The web interface is not used here.
 os.environ["ENABLE_WEB_INTERFACE"] = "false"
+WEB_INTERFACE = "openenv.core.env_server.web_interface"
+
+
+class _WebInterface(types.ModuleType):
+    """OpenEnv's web interface, imported when a function of it is called."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return lambda *args, **kwargs: getattr(importlib.import_module(WEB_INTERFACE), name)(*args, **kwargs)
+
+
+# OpenEnv imports it with itself, and its Gradio takes more than half of the time of that.
+sys.modules[WEB_INTERFACE] = _WebInterface(WEB_INTERFACE)
 
 import jsonschema  # type: ignore[import-untyped]  # noqa: E402
 import openenv  # noqa: E402
@@ -43,6 +58,8 @@ from openenv.core.env_server.serialization import deserialize_action  # noqa: E4
 from openenv.core.env_server.types import Action, Observation, State  # noqa: E402
 from pydantic import ValidationError  # noqa: E402
 from pydantic_core import to_jsonable_python  # noqa: E402
+
+del sys.modules[WEB_INTERFACE]
 
 NO_LIMIT_S = 86_400.0
 """Replaces OpenEnv's own deadline of 30 seconds, because the server enforces the deadline of a step."""

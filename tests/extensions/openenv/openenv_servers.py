@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -9,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
+from typing import cast
 
 HERE = Path(__file__).resolve().parent
 PROGRAMS = HERE / "openenv_programs"
@@ -16,6 +18,21 @@ ECHO = HERE / "openenv_echo"
 """An environment in OpenEnv's style."""
 
 TIMEOUT_S = 200
+
+WITHOUT_GRADIO = "import sys; sys.modules['gradio'] = None\n"
+"""A Python without Gradio, which OpenEnv needs for its web page only, and which takes most of the time of a start."""
+
+EACH = f"""{WITHOUT_GRADIO}
+import contextlib, io, json, runpy
+printed = []
+for command in json.loads(sys.argv[1]):
+    sys.argv = command
+    run = runpy.run_path if command[0].endswith(".py") else runpy.run_module
+    with contextlib.redirect_stdout(io.StringIO()) as output, contextlib.suppress(SystemExit):
+        run(command[0], run_name="__main__")
+    printed.append(output.getvalue())
+print(json.dumps(printed))
+"""
 
 
 def openenv_python() -> Path:
@@ -25,28 +42,37 @@ def openenv_python() -> Path:
     return Path(os.path.abspath(named))
 
 
-def run(*arguments: str | Path, cwd: Path = HERE) -> str:
-    """Return the output of a Python program with OpenEnv that ends with status 0."""
-    ended = run_to_end(*arguments, cwd=cwd)
+def run(code: str, *arguments: str | Path, cwd: Path = HERE) -> str:
+    """Return the output of Python code with OpenEnv that ends with status 0."""
+    command = [str(openenv_python()), "-c", code, *map(str, arguments)]
+    ended = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     assert ended.returncode == 0, f"{ended.args} ended with {ended.returncode}:\n{ended.stdout}{ended.stderr}"
     return ended.stdout
 
 
-def run_to_end(*arguments: str | Path, cwd: Path = HERE) -> subprocess.CompletedProcess[str]:
-    """A Python program that has OpenEnv, however it ends."""
-    command = [str(openenv_python()), *map(str, arguments)]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+def run_each(*commands: list[str], cwd: Path = HERE) -> list[str]:
+    """Return the output of each of several programs, which one process runs because importing OpenEnv takes seconds.
+
+    Args:
+        commands: a program's file, or the name of its module, and its arguments.
+    """
+    return cast(list[str], json.loads(run(EACH, json.dumps(commands), cwd=cwd)))
 
 
-def program(name: str, *arguments: str) -> str:
-    """Return the output of one of the programs beside."""
-    return run(PROGRAMS / f"{name}.py", *arguments)
+def program(name: str, *arguments: str) -> list[str]:
+    """Return the command of one of the programs beside."""
+    return [str(PROGRAMS / f"{name}.py"), *arguments]
 
 
 @contextmanager
 def openenvs_own_server(folder: Path, **variables: str) -> Iterator[str]:
-    """The base URL of OpenEnv's server of the environment in ``folder``; it ends with the block."""
-    command = [str(openenv_python()), "-m", "uvicorn", "server.app:app", "--port", "0"]
+    """The base URL of OpenEnv's server of the environment in ``folder``; it ends with the block.
+
+    Args:
+        variables: of its process. It has Gradio if ``ENABLE_WEB_INTERFACE`` is among them.
+    """
+    code = ("" if "ENABLE_WEB_INTERFACE" in variables else WITHOUT_GRADIO) + "import uvicorn; uvicorn.main()"
+    command = [str(openenv_python()), "-c", code, "server.app:app", "--port", "0"]
     with subprocess.Popen(
         command,
         cwd=folder,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from openenv_servers import PROGRAMS, program, run, run_to_end
+from openenv_servers import PROGRAMS, program, run_each
 
 # Each process that imports OpenEnv needs seconds for it, and a test has up to four of them.
 pytestmark = [pytest.mark.world, pytest.mark.timeout(300)]
@@ -27,10 +27,22 @@ def url() -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def seen(url: str) -> dict[str, Any]:
+def printed(url: str) -> list[str]:
+    """Return the output of each of OpenEnv's programs."""
+    with served(ECHO_MCP, "--mode", "production") as production:
+        return run_each(
+            program("clients", url),
+            program("rollout", url),
+            ["openenv.cli", "validate", "--url", url, "--json"],
+            ["openenv.cli", "validate", "--url", production, "--json"],
+        )
+
+
+@pytest.fixture(scope="module")
+def seen(printed: list[str]) -> dict[str, Any]:
     """Return what each of OpenEnv's clients saw."""
-    printed: dict[str, Any] = json.loads(program("clients", url))
-    return printed
+    clients: dict[str, Any] = json.loads(printed[0])
+    return clients
 
 
 TOOLS = ["echo_message", "echo_with_length", "say_goodbye"]
@@ -71,23 +83,21 @@ def test_calls_over_json_rpc_and_steps_are_of_one_episode(seen: dict[str, Any]) 
     assert tools["steps_after_reset"] == 0
 
 
-def test_openenv_validate_passes_every_criterion(url: str) -> None:
-    report = json.loads(run("-m", "openenv.cli", "validate", "--url", url, "--json"))
+def test_openenv_validate_passes_every_criterion(printed: list[str]) -> None:
+    report = json.loads(printed[2])
     assert report["passed"] is True
     assert (report["standard_profile"], report["mode"]) == ("openenv-http/1.x", "simulation")
     assert report["summary"]["passed_count"] == report["summary"]["total_count"] == 6
 
 
-def test_openenv_validate_misses_only_its_own_json_rpc_in_production() -> None:
-    with served(ECHO_MCP, "--mode", "production") as url:
-        ended = run_to_end("-m", "openenv.cli", "validate", "--url", url, "--json")
-    report = json.loads(ended.stdout)
+def test_openenv_validate_misses_only_its_own_json_rpc_in_production(printed: list[str]) -> None:
+    report = json.loads(printed[3])
     assert report["mode"] == "production"
     assert report["summary"]["failed_criteria"] == ["mcp_endpoint"]
 
 
-def test_a_program_of_its_users_runs_unchanged(url: str) -> None:
-    assert program("rollout", url).splitlines() == [
+def test_a_program_of_its_users_runs_unchanged(printed: list[str]) -> None:
+    assert printed[1].splitlines() == [
         "reset: False",
         "step: to | reward 0.1 | done False",
         "step: and fro | reward 0.2 | done False",

@@ -15,11 +15,22 @@ from typing import Any, cast
 import httpx
 import pytest
 from fastmcp import Client
-from openenv_servers import ECHO, HERE, TIMEOUT_S, openenv_python, openenvs_own_server, program, run
+from openenv_servers import (
+    ECHO,
+    HERE,
+    TIMEOUT_S,
+    openenv_python,
+    openenvs_own_server,
+    program,
+    run,
+    run_each,
+)
 
-from mcpenv import MCPEnvironment, Mode
+from mcpenv import MCPEnvironment
+from mcpenv.cli import execute
+from mcpenv.errors import TargetError
 from mcpenv.extensions.openenv.adapter import OpenEnvEnvironment
-from mcpenv.server.config import ServerConfig
+from mcpenv.extensions.openenv.process import CHILD, error_of
 from mcpenv.server.serve import serving
 from mcpenv.targets.target import Target, load_target
 from mcpenv_client import CallToolAction, EnvClient, ExecutionError, InvalidMessage, NotSupported, ToolErrorType
@@ -35,18 +46,6 @@ from serving import served  # noqa: E402
 
 
 @pytest.fixture(scope="module")
-def echo() -> Target:
-    openenv_python()
-    return load_target(str(ECHO))
-
-
-@pytest.fixture(scope="module")
-def url(echo: Target) -> Iterator[str]:
-    with serving(echo.factory) as base_url:
-        yield base_url
-
-
-@pytest.fixture(scope="module")
 def guess_url() -> Iterator[str]:
     openenv_python()
     with serving(load_target(f"{MORE}:GuessEnvironment", ["number=4"]).factory) as base_url:
@@ -57,6 +56,12 @@ def guess_url() -> Iterator[str]:
 def counting() -> Target:
     openenv_python()
     return load_target(f"{MORE}:CountingEnvironment")
+
+
+@pytest.fixture(scope="module")
+def counting_url(counting: Target) -> Iterator[str]:
+    with serving(counting.factory) as base_url:
+        yield base_url
 
 
 def pid_of(target: Target) -> int:
@@ -75,12 +80,9 @@ def mcpenv(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str
 # -- the same program on both
 
 
-def test_a_program_of_its_users_runs_on_openenvs_own_server_and_on_mcpenv() -> None:
-    with openenvs_own_server(ECHO) as url:
-        theirs = program("rollout", url).splitlines()
-    with served(ECHO) as url:
-        ours = program("rollout", url).splitlines()
-    assert [(line, line) if line == own else (line, own) for line, own in zip(theirs, ours, strict=True)] == [
+def test_a_program_of_its_users_runs_on_openenvs_own_server_and_on_mcpenv(theirs: str, ours: str) -> None:
+    printed = [each.splitlines() for each in run_each(program("rollout", theirs), program("rollout", ours))]
+    assert list(zip(*printed, strict=True)) == [
         ("reset: False", "reset: False"),
         ("step: to | reward None | done False", "step: to | reward 0.1 | done False"),
         ("step: and fro | reward None | done False", "step: and fro | reward 0.2 | done False"),
@@ -94,18 +96,18 @@ def test_a_program_of_its_users_runs_on_openenvs_own_server_and_on_mcpenv() -> N
 # -- what is served
 
 
-def test_the_manifest_and_the_class_say_what_is_served(url: str) -> None:
-    metadata = httpx.get(f"{url}/metadata").json()
+def test_the_manifest_and_the_class_say_what_is_served(ours: str) -> None:
+    metadata = httpx.get(f"{ours}/metadata").json()
     assert (metadata["name"], metadata["version"]) == ("openenv_echo", "0.3.0")
     assert metadata["description"] == "Gives messages back."
     assert metadata["supports_concurrent_sessions"] is True
-    reset = httpx.get(f"{url}/schema").json()["reset"]
+    reset = httpx.get(f"{ours}/schema").json()["reset"]
     assert set(reset["properties"]) == {"seed", "episode_id", "split", "index"}
     assert reset["additionalProperties"] is False
 
 
-def test_the_tools_of_a_mode_are_listed_with_whole_schemas_and_can_be_called(url: str) -> None:
-    with EnvClient(url).sync() as env:
+def test_the_tools_of_a_mode_are_listed_with_whole_schemas_and_can_be_called(ours: str) -> None:
+    with EnvClient(ours).sync() as env:
         env.reset()
         tools = {tool.name: tool for tool in env.list_tools()}
         assert list(tools) == [*TOOLS, "hint"]
@@ -114,16 +116,14 @@ def test_the_tools_of_a_mode_are_listed_with_whole_schemas_and_can_be_called(url
         assert _error(env.call_tool("support", {"text": "x"})) is ToolErrorType.TOOL_NOT_FOUND
 
 
-def test_production_has_the_tools_of_production() -> None:
-    async def use(url: str) -> tuple[list[str], str]:
-        async with Client(f"{url}/mcp") as client:
+def test_production_has_the_tools_of_production(ours_in_production: str) -> None:
+    async def use() -> tuple[list[str], str]:
+        async with Client(f"{ours_in_production}/mcp") as client:
             names = [tool.name for tool in await client.list_tools()]
             return names, (await client.call_tool("support", {"text": "help"})).data
 
-    target = load_target(str(ECHO))
-    with serving(target.factory, mode=Mode.PRODUCTION) as url:
-        assert asyncio.run(use(url)) == ([*TOOLS, "support"], "ticket: help")
-        assert httpx.get(f"{url}/list_environments").status_code == 404
+    assert asyncio.run(use()) == ([*TOOLS, "support"], "ticket: help")
+    assert httpx.get(f"{ours_in_production}/list_environments").status_code == 404
 
 
 def _error(result: Any) -> ToolErrorType | None:
@@ -142,16 +142,16 @@ def _error(result: Any) -> ToolErrorType | None:
     ],
 )
 def test_invariant_8_failures_are_sorted_by_type(
-    url: str, name: str, arguments: dict[str, Any], kind: ToolErrorType
+    ours: str, name: str, arguments: dict[str, Any], kind: ToolErrorType
 ) -> None:
-    with EnvClient(url).sync() as env:
+    with EnvClient(ours).sync() as env:
         env.reset()
         assert _error(env.call_tool(name, arguments)) is kind
         assert env.call_tool("echo_message", {"message": "still here"}).observation.text == "still here"
 
 
-def test_a_rubric_scores_tool_calls_once(url: str) -> None:
-    with EnvClient(url).sync() as env:
+def test_a_rubric_scores_tool_calls_once(ours: str) -> None:
+    with EnvClient(ours).sync() as env:
         env.reset()
         assert [env.call_tool("echo_message", {"message": m}).reward for m in ("a", "b c", "d e f")] == [
             0.1,
@@ -169,13 +169,13 @@ def test_a_rubric_that_the_environments_own_step_asks_is_not_asked_again(guess_u
         assert env.trajectory().total_reward == 1.0
 
 
-def test_an_agent_on_an_episode_sees_no_reward_and_the_orchestrator_does(url: str) -> None:
+def test_an_agent_on_an_episode_sees_no_reward_and_the_orchestrator_does(ours: str) -> None:
     async def act(mcp_url: str) -> str:
         async with Client(mcp_url) as client:
             result = await client.call_tool("echo_message", {"message": "two words"})
             return json.dumps(result.structured_content) + json.dumps(result.meta)
 
-    with EnvClient(url).sync() as env:
+    with EnvClient(ours).sync() as env:
         mcp_url = env.reset(index=1).info["mcp_url"]
         seen = asyncio.run(act(mcp_url))
         assert "two words" in seen and "0.2" not in seen and "reward" not in seen
@@ -184,20 +184,20 @@ def test_an_agent_on_an_episode_sees_no_reward_and_the_orchestrator_does(url: st
         assert (state.step_count, state.task) == (1, "say fro")
 
 
-def test_the_episode_has_one_id_on_both_sides(url: str) -> None:
-    with EnvClient(url).sync() as env:
+def test_the_episode_has_one_id_on_both_sides(ours: str) -> None:
+    with EnvClient(ours).sync() as env:
         assert env.reset().info["episode_id"] == env.state().episode_id
         env.reset(episode_id="mine")
         assert env.state().episode_id == "mine"
 
 
-def test_an_unknown_reset_option_is_refused_and_one_that_does_not_work_is_the_environments_failure(url: str) -> None:
-    with EnvClient(url).sync() as env:
+def test_an_unknown_reset_option_is_refused_and_one_that_does_not_work_is_the_environments_failure(ours: str) -> None:
+    with EnvClient(ours).sync() as env:
         with pytest.raises(InvalidMessage, match="unknown reset option 'level'"):
             env.reset(level=1)
         with pytest.raises(ExecutionError, match="reset raised KeyError"):
             env.reset(split="none")
-        assert env.reset(split="test").observation.metadata["greeting"] == "Echo is ready."
+        assert env.reset(split="test").observation.metadata["greeting"] == "Welcome."
 
 
 # -- environments without tools
@@ -266,7 +266,7 @@ def test_agents_take_own_actions_by_a_tool_and_see_no_reward(guess_url: str) -> 
 
 
 def test_the_environment_that_openenv_init_writes_works_with_its_own_client(tmp_path: Path) -> None:
-    run("-m", "openenv.cli", "init", "my_echo", cwd=tmp_path)
+    run_each(["openenv.cli", "init", "my_echo"], cwd=tmp_path)
     use = tmp_path / "use.py"
     use.write_text(
         "import sys\n"
@@ -277,25 +277,24 @@ def test_the_environment_that_openenv_init_writes_works_with_its_own_client(tmp_
         "    print(step.observation.echoed_message, step.observation.message_length, step.reward, step.done)\n"
         "    print(env.state().step_count)\n"
     )
-    with openenvs_own_server(tmp_path / "my_echo") as theirs:
-        expected = run(use, theirs, cwd=tmp_path)
-    with served(tmp_path / "my_echo") as ours:
-        assert run(use, ours, cwd=tmp_path) == expected == "My Echo environment ready!\nhello 5 0.5 False\n1\n"
+    with openenvs_own_server(tmp_path / "my_echo") as theirs, served(tmp_path / "my_echo") as ours:
+        printed = run_each([str(use), theirs], [str(use), ours], cwd=tmp_path)
+    assert printed == ["My Echo environment ready!\nhello 5 0.5 False\n1\n"] * 2
 
 
 # -- whose step counts, and what does not stop
 
 
-def test_a_step_that_a_subclass_wrote_is_the_one_that_is_taken(counting: Target) -> None:
-    with serving(counting.factory) as url, EnvClient(url).sync() as env:
+def test_a_step_that_a_subclass_wrote_is_the_one_that_is_taken(counting_url: str) -> None:
+    with EnvClient(counting_url).sync() as env:
         env.reset()
         steps = [env.call_tool("add", {"by": by}) for by in (2, 3)]
         assert [(step.reward, step.done) for step in steps] == [(2.0, False), (5.0, True)]
         assert env.state().step_count == 2  # listing is no step
 
 
-def test_a_step_over_the_wire_has_a_deadline_and_the_next_episode_begins_afresh(counting: Target) -> None:
-    with serving(counting.factory) as url, EnvClient(url).sync() as env:
+def test_a_step_over_the_wire_has_a_deadline_and_the_next_episode_begins_afresh(counting_url: str) -> None:
+    with EnvClient(counting_url).sync() as env:
         env.reset()
         env.call_tool("add", {"by": 1})
         late = env.call_tool("wait", timeout_s=0.2)
@@ -304,17 +303,16 @@ def test_a_step_over_the_wire_has_a_deadline_and_the_next_episode_begins_afresh(
         assert env.call_tool("add", {"by": 1}).reward == 1.0
 
 
-def test_a_process_that_dies_ends_its_sessions_and_no_more(counting: Target) -> None:
-    with serving(counting.factory) as url:
-        with EnvClient(url).sync() as env:
-            env.reset()
-            pid = pid_of(counting)
-            os.kill(pid, signal.SIGKILL)
-            assert _error(env.call_tool("add", {"by": 1})) is ToolErrorType.EXECUTION_ERROR
-        with EnvClient(url).sync() as env:
-            env.reset()
-            assert env.call_tool("add", {"by": 1}).reward == 1.0
-            assert pid_of(counting) != pid
+def test_a_process_that_dies_ends_its_sessions_and_no_more(counting: Target, counting_url: str) -> None:
+    with EnvClient(counting_url).sync() as env:
+        env.reset()
+        pid = pid_of(counting)
+        os.kill(pid, signal.SIGKILL)
+        assert _error(env.call_tool("add", {"by": 1})) is ToolErrorType.EXECUTION_ERROR
+    with EnvClient(counting_url).sync() as env:
+        env.reset()
+        assert env.call_tool("add", {"by": 1}).reward == 1.0
+        assert pid_of(counting) != pid
 
 
 def test_nothing_is_left_when_the_server_has_ended(counting: Target) -> None:
@@ -358,7 +356,7 @@ async def _readable(handle: int) -> bool:
 # -- tasks
 
 
-def test_the_task_api_answers_as_openenvs_own_server_does(url: str) -> None:
+def test_the_task_api_answers_as_openenvs_own_server_does(theirs: str, ours: str) -> None:
     asked: list[tuple[str, str, Any]] = [
         ("GET", "/list_environments", None),
         ("GET", "/openenv_echo/splits", None),
@@ -370,78 +368,128 @@ def test_the_task_api_answers_as_openenvs_own_server_does(url: str) -> None:
         ("POST", "/openenv_echo/task_range", {"split": "train", "start": 1}),
         ("GET", "/another/splits", None),
     ]
-    with openenvs_own_server(ECHO) as theirs:
-        for method, path, body in asked:
-            expected = httpx.request(method, theirs + path, json=body)
-            answered = httpx.request(method, url + path, json=body)
-            assert answered.status_code == expected.status_code, path
-            if answered.status_code == 200:
-                # A task names its environment besides: clients of ORS read that from the same route.
-                named = {"env_name": "openenv_echo"} if path.rpartition("/")[2] in ("task", "task_range") else {}
-                told = expected.json()
-                assert answered.json() == ({**told, **named} if named else told), path
+    for method, path, body in asked:
+        expected = httpx.request(method, theirs + path, json=body)
+        answered = httpx.request(method, ours + path, json=body)
+        assert answered.status_code == expected.status_code, path
+        if answered.status_code == 200:
+            # A task names its environment besides: clients of ORS read that from the same route.
+            named = {"env_name": "openenv_echo"} if path.rpartition("/")[2] in ("task", "task_range") else {}
+            told = expected.json()
+            assert answered.json() == ({**told, **named} if named else told), path
 
 
 def test_an_environment_without_tasks_says_so(guess_url: str) -> None:
     assert httpx.get(f"{guess_url}/GuessEnvironment/splits").status_code == 501
 
 
-def test_tasks_need_the_control_token_where_one_is_set(echo: Target) -> None:
-    with serving(load_target(str(ECHO)).factory, ServerConfig(control_token="the-control-token")) as url:
-        assert httpx.get(f"{url}/openenv_echo/splits").status_code == 401
-        headers = {"Authorization": "Bearer the-control-token"}
-        assert httpx.get(f"{url}/openenv_echo/splits", headers=headers).status_code == 200
+def test_tasks_need_the_control_token_where_one_is_set(ours_with_a_token: str) -> None:
+    splits = f"{ours_with_a_token}/openenv_echo/splits"
+    assert httpx.get(splits).status_code == 401
+    assert httpx.get(splits, headers={"Authorization": "Bearer the-control-token"}).status_code == 200
 
 
 # -- the command line, and in process
 
 
-def test_inspect_and_call_know_it() -> None:
-    ended = mcpenv("inspect", str(ECHO), "--json")
-    assert ended.returncode == 0, ended.stderr
-    assert json.loads(ended.stdout)["name"] == "openenv_echo"
-    ended = mcpenv("call", str(ECHO), "echo_message", "message=hello")
-    assert (ended.returncode, ended.stdout) == (0, "hello\n"), ended.stderr
+def test_call_knows_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute(("call", str(ECHO), "echo_message", "message=hello")) == 0
+    assert capsys.readouterr().out == "hello\n"
 
 
-def test_settings_reach_its_constructor(tmp_path: Path) -> None:
-    target = load_target(str(ECHO), ["greeting=Welcome."])
-    with target.make() as env:
+def test_settings_reach_its_constructor(echo: Target) -> None:
+    with echo.make() as env:
         assert isinstance(env, MCPEnvironment)
         assert env.reset().metadata["greeting"] == "Welcome."
         obs = env.step(CallToolAction(tool_name="echo_message", arguments={"message": "in process"}))
         assert (obs.text, obs.reward) == ("in process", 0.2)
 
 
-def test_a_class_of_an_installed_package_is_named_as_any_other(tmp_path: Path) -> None:
+def test_inspect_knows_a_class_of_an_installed_package_named_as_any_other() -> None:
     ended = mcpenv("inspect", "server.echo_environment:EchoEnvironment", "--json", cwd=ECHO)
     assert ended.returncode == 0, ended.stderr
     assert [tool["name"] for tool in json.loads(ended.stdout)["tools"]][:2] == ["echo_message", "echo_with_length"]
 
 
-@pytest.mark.parametrize(
-    ("manifest", "app", "said"),
-    [
-        ("- no mapping", "", "openenv.yaml is not a mapping"),
-        ("name: x", "import missing_module", "cannot be loaded: ModuleNotFoundError: No module named 'missing_module'"),
-        (
-            "name: x",
-            "try:\n    import missing_module\nexcept ImportError:\n    from .. import stand_in",
-            "cannot be loaded: ImportError: attempted relative import beyond top-level package, after: No module named "
-            "'missing_module'",
-        ),
-        ("name: x", "app = None", "server.app creates no server of an OpenEnv environment"),
-        ("name: x", "raise SystemExit(3)", "cannot be loaded: SystemExit: 3"),
-    ],
-)
-def test_one_that_does_not_load_is_one_line_and_status_2(tmp_path: Path, manifest: str, app: str, said: str) -> None:
-    (tmp_path / "openenv.yaml").write_text(manifest)
-    (tmp_path / "server").mkdir()
-    (tmp_path / "server" / "app.py").write_text(app)
-    ended = mcpenv("inspect", str(tmp_path))
+def folder_of(folder: Path, manifest: str, app: str) -> Path:
+    (folder / "server").mkdir(parents=True)
+    (folder / "openenv.yaml").write_text(manifest)
+    (folder / "server" / "app.py").write_text(app)
+    return folder
+
+
+def test_one_that_does_not_load_is_one_line_and_status_2(tmp_path: Path) -> None:
+    ended = mcpenv("inspect", str(folder_of(tmp_path, "name: x", "import missing_module")))
     assert ended.returncode == 2
-    assert ended.stderr.splitlines()[-1].startswith(f"error: {tmp_path}: {said}")
+    said = f"error: {tmp_path}: cannot be loaded: ModuleNotFoundError: No module named 'missing_module'"
+    assert ended.stderr.splitlines()[-1].startswith(said)
     assert "Traceback" not in ended.stderr
+
+
+def test_one_that_creates_no_server_is_refused_with_its_target(tmp_path: Path) -> None:
+    openenv_python()
+    with pytest.raises(TargetError, match=f"^{tmp_path}: server.app creates no server of an OpenEnv environment"):
+        load_target(str(folder_of(tmp_path, "name: x", "app = None")))
+
+
+LOAD_EACH = """
+import json, os, runpy, sys
+child = runpy.run_path(sys.argv[1])
+assert "gradio" not in sys.modules
+for folder in sys.argv[2:]:
+    if os.fork() == 0:
+        try:
+            answer = child["hosted"]({"folder": folder}).describe()
+        except BaseException as error:
+            answer = child["error_data"](error)
+        print(json.dumps(answer), flush=True)
+        os._exit(0)
+    os.wait()
+"""
+"""Loads folders as the process of an environment does, each in a fork, because importing OpenEnv takes seconds."""
+
+WITH_A_WEB_PAGE = f"""
+import sys
+from openenv.core.env_server import create_web_interface_app
+sys.path.append({str(HERE)!r})
+from openenv_more import Guess, GuessEnvironment, Hint
+app = create_web_interface_app(GuessEnvironment, Guess, Hint)
+"""
+FALLBACK = """
+try:
+    import missing_module
+except ImportError:
+    from .. import stand_in
+"""
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """Return what the process of an environment answers of four folders."""
+    contents = [
+        ("- no mapping", ""),
+        ("name: x", FALLBACK),
+        ("name: x", "raise SystemExit(3)"),
+        ("name: x", WITH_A_WEB_PAGE),
+    ]
+    folders = [folder_of(tmp_path_factory.mktemp("folder"), *each) for each in contents]
+    return [json.loads(line) for line in run(LOAD_EACH, CHILD, *folders).splitlines()]
+
+
+def test_the_reason_why_one_does_not_load_is_named(loaded: list[dict[str, Any]]) -> None:
+    errors = [error_of(each) for each in loaded[:3]]
+    assert [(type(error).__name__, str(error)) for error in errors] == [
+        ("OpenEnvRefusal", "openenv.yaml is not a mapping"),
+        (
+            "ImportError",
+            "attempted relative import beyond top-level package, after: No module named 'missing_module'",
+        ),
+        ("SystemExit", "3"),
+    ]
+
+
+def test_one_may_make_its_web_page_itself(loaded: list[dict[str, Any]]) -> None:
+    assert (loaded[3]["name"], loaded[3]["class"]) == ("x", "GuessEnvironment")
 
 
 def test_its_snapshot_is_refused_and_the_port_named() -> None:

@@ -7,38 +7,21 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
 from typing import Any, Literal
 
 import httpx
 import pytest
 from fastmcp import Client
-from openenv_servers import ECHO, openenv_python, openenvs_own_server, program, run
+from openenv_servers import ECHO, WITHOUT_GRADIO, openenvs_own_server, program, run, run_each
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
-from mcpenv import Mode
-from mcpenv.server.serve import serving
-from mcpenv.targets.target import load_target
 from mcpenv_client import EnvClient, SessionLost
 
 # Each process that imports OpenEnv needs seconds for it, and a test has up to four of them.
 pytestmark = [pytest.mark.world, pytest.mark.timeout(300)]
 
 TIMEOUT_S = 60
-
-
-@pytest.fixture(scope="module")
-def theirs() -> Iterator[str]:
-    with openenvs_own_server(ECHO) as url:
-        yield url
-
-
-@pytest.fixture(scope="module")
-def ours() -> Iterator[str]:
-    openenv_python()
-    with serving(load_target(str(ECHO)).factory) as url:
-        yield url
 
 
 class Frames:
@@ -102,7 +85,7 @@ def test_schemas_are_whole(theirs: str, ours: str) -> None:
         "from openenv.core.env_server.mcp_types import ListToolsAction as L; e = E(); e._mode = 'simulation'; "
         "print(json.dumps({t.name: t.input_schema for t in e.step(L()).tools}))"
     )
-    assert json.loads(run("-c", shown, cwd=ECHO))["hint"]["properties"]["topics"] == {"type": "string"}
+    assert json.loads(run(WITHOUT_GRADIO + shown, cwd=ECHO))["hint"]["properties"]["topics"] == {"type": "string"}
     with Frames(theirs) as frames:
         assert frames.tools()["echo_message"].keys() == {"name", "description", "input_schema"}
     with Frames(ours) as frames:
@@ -169,7 +152,7 @@ def test_a_step_over_the_wire_has_a_deadline(theirs: str, ours: str) -> None:
 
 
 def test_after_a_timeout_nobody_slides_into_a_new_episode(theirs: str, ours: str) -> None:
-    late, after, episode_id, steps = json.loads(program("impatient", theirs))
+    late, after, episode_id, steps = json.loads(run_each(program("impatient", theirs))[0])
     assert (late, after, steps) == ("timed out", "three", 1)
     assert episode_id != "mine"
     with EnvClient(ours, message_timeout_s=0.5).sync() as env:
@@ -181,12 +164,12 @@ def test_after_a_timeout_nobody_slides_into_a_new_episode(theirs: str, ours: str
             env.call_tool("echo_message", {"message": "three"})
 
 
-def test_production_has_no_control_routes_with_a_web_page_on() -> None:
+def test_production_has_no_control_routes_with_a_web_page_on(ours_in_production: str) -> None:
     with openenvs_own_server(ECHO, OPENENV_MODE="production", ENABLE_WEB_INTERFACE="true") as url:
         assert httpx.post(f"{url}/reset").status_code == 404
         assert httpx.post(f"{url}/web/reset", timeout=TIMEOUT_S).status_code == 200
-    with serving(load_target(str(ECHO)).factory, mode=Mode.PRODUCTION) as url:
-        assert httpx.get(f"{url}/docs").status_code == 200
-        paths = ("/reset", "/step", "/web/reset", "/web/step", "/openenv_echo/tasks")
-        assert [httpx.post(url + path).status_code for path in paths] == [404] * len(paths)
-        assert [httpx.get(url + path).status_code for path in ("/state", "/web/state", "/sessions")] == [404] * 3
+    url = ours_in_production
+    assert httpx.get(f"{url}/docs").status_code == 200
+    paths = ("/reset", "/step", "/web/reset", "/web/step", "/openenv_echo/tasks")
+    assert [httpx.post(url + path).status_code for path in paths] == [404] * len(paths)
+    assert [httpx.get(url + path).status_code for path in ("/state", "/web/state", "/sessions")] == [404] * 3
