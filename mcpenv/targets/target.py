@@ -45,6 +45,7 @@ class Target:
         readme: the text of README.md in that folder; None if there is none.
         spec: a TARGET that names the same environment from any working directory.
         manifest: the manifest of its folder; None if it has none.
+        given: the arguments of `load_target`, as another process needs them; empty if it was not loaded so.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Target:
     readme: str | None
     spec: str
     manifest: Manifest | None = None
+    given: tuple[Any, ...] = ()
 
     @property
     def modes(self) -> tuple[Mode, ...]:
@@ -112,6 +114,11 @@ def load_target(
     """
     if columns is not None and tasks is None:
         raise ConfigurationError("--columns names the columns of a file of tasks; give it with --tasks")
+    given = (target, [*settings], None if tasks is None else str(tasks), columns)
+    return replace(_loaded(target, settings, tasks, columns), given=given)
+
+
+def _loaded(target: str, settings: Sequence[str], tasks: str | Path | None, columns: str | None) -> Target:
     named = None if columns is None else parse_columns(columns)
     task_set = None if tasks is None else TaskSet.from_path(tasks, columns=named)
     external = external_target(target)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import secrets
 import socket
@@ -27,7 +26,7 @@ from mcpenv_client.types.observations import Observation
 from mcpenv_client.wire.protocol import FrameType
 
 from .agents import AgentsElsewhere
-from .journal import EpisodeJournal, way_of
+from .journal import EpisodeJournal, environment_of, way_of
 from .rerun import rerun
 from .store import Claimant, KeptSession, OtherEnvironment, Owned, Settings, Store, StoreError, open_store, shown
 
@@ -206,7 +205,7 @@ class Durable(Extension):
                 address = f"http://{address_of(*self._reached_at)}"
         cls = self._server.source.environment_class
         assert cls is not None
-        return Claimant(self._owner, address or base_url, json.dumps([cls.exposed_name(), cls.VERSION]))
+        return Claimant(self._owner, address or base_url, environment_of(cls))
 
     async def _claimed(self, session_id: str, digest: str | None) -> KeptSession | None:
         until = asyncio.get_running_loop().time() + self._settings.lease_s

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import json
 import logging
 import pickle
 from collections.abc import Awaitable, Callable
@@ -13,6 +14,7 @@ from typing import Any
 from pydantic import TypeAdapter
 from pydantic_core import to_json
 
+from mcpenv.environment import MCPEnvironment
 from mcpenv.execution.execution import Execution
 from mcpenv.execution.restore import take_snapshot
 from mcpenv.extensions.records.replay import answer_step, cut_off
@@ -285,6 +287,26 @@ class EpisodeJournal:
 
 
 _INTENT = TypeAdapter(tuple[None, ToolCall])
+
+
+async def begin_journal(
+    store: Store, session_id: str, execution: Execution, observation: Observation
+) -> EpisodeJournal:
+    """Begin the journal of an episode that no server has, under an id of its own in the store.
+
+    Args:
+        observation: the answer to the reset that began the episode.
+    """
+    kept = KeptSession(session_id, "", environment_of(type(execution.env)), "", "", b"")
+    journal = EpisodeJournal(store, Settings(""), execution, kept, lambda why: None)
+    await journal.begin(execution, "", observation, None, new=True)
+    execution.journal = journal
+    return journal
+
+
+def environment_of(cls: type[MCPEnvironment]) -> str:
+    """Return name and version of an environment, as the store has them."""
+    return json.dumps([cls.exposed_name(), cls.VERSION])
 
 
 def way_of(execution: Execution) -> str:

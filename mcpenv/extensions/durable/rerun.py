@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from pydantic import TypeAdapter
 
+from mcpenv.execution.execution import Execution
 from mcpenv.execution.snapshots import Snapshot
 from mcpenv.extensions.records.replay import Verdict, replayed
 from mcpenv.server.sessions.session import Session
@@ -15,17 +16,26 @@ from mcpenv.trajectories.episode import OBSERVATIONS, RecordedEnvironment, Recor
 from mcpenv_client.errors import McpenvError, SessionLost
 from mcpenv_client.types.records import StepRecord, Trajectory, summed
 
-from .journal import Outside
-from .store import SNAPSHOT, Entry, KeptSession
+from .journal import Outside, environment_of
+from .store import SNAPSHOT, Claimant, Entry, KeptSession, Store
 
 _HEADER = TypeAdapter(Trajectory)
 _BODY = TypeAdapter(tuple[StepRecord, object])
 
 
 async def rerun(session: Session, kept: KeptSession, entries: Sequence[Entry]) -> Entry | None:
-    """Play the journal in a new session.
+    """Play the journal in a new session, which then has the replies of the last one. See `continue_kept`."""
+    unknown = await continue_kept(session.execution, kept, entries)
+    for entry in entries:
+        if entry.request_id is not None and entry.digest is not None and entry.reply is not None:
+            session.replies.answered(entry.request_id, entry.digest, entry.reply)
+    return unknown
 
-    Steps are not counted again for those who observe the session.
+
+async def continue_kept(execution: Execution, kept: KeptSession, entries: Sequence[Entry]) -> Entry | None:
+    """Continue a kept episode in a new instance: load its state if it was saved, and play the rest of its journal.
+
+    Steps are not counted again for those who observe the instance.
 
     Returns:
         The entry of a call that may have run, and must not run again; None if there is none.
@@ -33,7 +43,6 @@ async def rerun(session: Session, kept: KeptSession, entries: Sequence[Entry]) -
     Raises:
         SessionLost: a result differs, or a step cannot be repeated. The text names the first difference.
     """
-    execution = session.execution
     recorded = _HEADER.validate_json(kept.header)
     observations: dict[str, object] = {}
     for step, observation in steps_of(entries):
@@ -49,18 +58,13 @@ async def rerun(session: Session, kept: KeptSession, entries: Sequence[Entry]) -
     if kept.over:
         execution.sink = None  # the server that ended it has recorded it
     try:
-        after = await _loaded(session, recorded, entries)
+        after = await _loaded(execution, recorded, entries)
         result = await replayed(execution, episode, Outside(execution).names, after)
     finally:
         execution.observer, execution.sink = observer, sink
     if result.difference is not None:
-        found = result.difference
-        where = "the reset" if found.step == 0 else "the end" if found.step is None else f"step {found.step}"
-        raise SessionLost(
-            f"the episode cannot be continued here: {where} gave another {found.field} than before "
-            f"({_shown(found.recorded)}, now {_shown(found.replayed)}). The environment is not deterministic, or has "
-            "changed"
-        )
+        why = "The environment is not deterministic, or has changed"
+        raise SessionLost(f"the episode cannot be continued here: {result.difference}. {why}")
     if result.verdict is not Verdict.AGREES:
         raise SessionLost(f"the episode cannot be continued here: {result.why}")
     now = execution.episode.trajectory
@@ -70,13 +74,22 @@ async def rerun(session: Session, kept: KeptSession, entries: Sequence[Entry]) -
         now.steps[:] = recorded.steps[-len(now.steps) :]  # with the times at which they were taken
     if kept.over:
         execution.episode.handed_over = True
-    for entry in entries:
-        if entry.request_id is not None and entry.digest is not None and entry.reply is not None:
-            session.replies.answered(entry.request_id, entry.digest, entry.reply)
     return next((each for each in entries if each.number < SNAPSHOT and each.body and not each.is_step), None)
 
 
-async def _loaded(session: Session, recorded: Trajectory, entries: Sequence[Entry]) -> int:
+async def continue_from(store: Store, session_id: str, execution: Execution) -> None:
+    """Claim an episode of a store, and continue it in an instance that has no session.
+
+    Raises:
+        SessionLost: as `continue_kept`, or the store does not have it.
+    """
+    kept = await store.claim(session_id, Claimant("no server", "", environment_of(type(execution.env))), None)
+    if kept is None:
+        raise SessionLost("the store does not have this episode")
+    await continue_kept(execution, kept, await store.entries(session_id))
+
+
+async def _loaded(execution: Execution, recorded: Trajectory, entries: Sequence[Entry]) -> int:
     """Load the last snapshot into the instance; return the number of its steps, 0 if there is none."""
     body = next((entry.body for entry in entries if entry.number == SNAPSHOT), None)
     if body is None:
@@ -86,7 +99,7 @@ async def _loaded(session: Session, recorded: Trajectory, entries: Sequence[Entr
     trajectory = replace(snapshot.episode.trajectory, steps=recorded.steps[: snapshot.step])
     held = replace(snapshot.episode, trajectory=trajectory)
     try:
-        await session.execution.restore(replace(snapshot, episode=held), same=True)
+        await execution.restore(replace(snapshot, episode=held), same=True)
     except McpenvError as error:
         raise SessionLost(f"the episode cannot be continued here: its state cannot be loaded: {error}") from error
     return snapshot.step
@@ -97,8 +110,3 @@ def steps_of(entries: Sequence[Entry]) -> Iterator[tuple[StepRecord, object]]:
     for entry in entries:
         if entry.is_step and entry.body is not None:
             yield _BODY.validate_json(entry.body)
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:80] + "..."

@@ -79,6 +79,15 @@ class Difference:
     recorded: Any
     replayed: Any
 
+    @property
+    def place(self) -> str:
+        """The name of the step for a reader."""
+        return {None: "the end", 0: "the reset"}.get(self.step, f"step {self.step}")
+
+    def __str__(self) -> str:
+        """Return it as a clause, with both values in brief."""
+        return f"{self.place} differs in {self.field}: recorded {_brief(self.recorded)}, now {_brief(self.replayed)}"
+
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
@@ -181,12 +190,8 @@ def _refusing(recorded: Trajectory, step: int) -> Iterator[None]:
         raise CannotBranch(f"{_where(recorded, step)}: {stops}") from None
     except _Differs as differs:
         found = differs.difference
-        place = "its reset" if found.step == 0 else f"step {found.step}"
-        values = f"recorded {_brief(found.recorded)}, now {_brief(found.replayed)}"
         why = "The environment has changed, or does not depend on its seed and calls alone"
-        raise CannotBranch(
-            f"{_where(recorded, step)}: {place} differs in {found.field}: {values}. {why}", found
-        ) from None
+        raise CannotBranch(f"{_where(recorded, step)}: {found}. {why}", found) from None
 
 
 def continue_played(execution: Execution, start: Start) -> None:

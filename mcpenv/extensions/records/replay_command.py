@@ -150,8 +150,7 @@ def _show(page: Page, replayed: list[Replayed]) -> None:
 
 
 def _place(difference: Difference) -> str:
-    where = {None: "the end", 0: "the reset"}.get(difference.step, f"step {difference.step}")
-    return f"{where}, {printable(difference.field)}"
+    return f"{difference.place}, {printable(difference.field)}"
 
 
 def _value(value: Any) -> str:

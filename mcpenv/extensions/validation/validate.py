@@ -31,6 +31,7 @@ from .checks.folder import judge_packaging, judge_secrets
 from .parts import PARTS, Candidate, Part, Validation, run_parts
 from .parts.cheats import judge_cheats
 from .parts.contract import judge_contract, judge_schemas
+from .parts.durability import judge_durability
 from .parts.load import judge_load
 from .parts.security import judge_security
 from .parts.server import server_parts
@@ -42,7 +43,7 @@ from .validation_page import document_of, show, write_badge
 FAILED = 1
 NOT_JUDGED = 2
 
-PLAYING = ("contract", "tasks", "cheats", "load")
+PLAYING = ("contract", "tasks", "cheats", "load", "durability")
 """The parts that play tasks."""
 
 NUMBER = 50
@@ -51,7 +52,7 @@ NUMBER = 50
 TIME_LIMIT_S = 120.0
 """The default time limit of a part, in seconds."""
 
-PartName = Literal["contract", "schemas", "tasks", "cheats", "load", "security", "packaging"]
+PartName = Literal["contract", "schemas", "tasks", "cheats", "load", "durability", "security", "packaging"]
 Flag = Annotated[bool, Parameter(negative=(), show_default=False)]
 
 
@@ -64,8 +65,9 @@ class Choice:
         only: Judge only this part; may be given several times. contract: resets, calls, ends and close, in threads
             and with several seeds. schemas: the tools' names, schemas and descriptions. tasks: solutions pass, and
             idle, random and broken plays do not. cheats: answers that are shown, and rewards without work. load:
-            sessions at once share nothing, leave nothing behind and are quick. security: secrets in files, and
-            paths out of the workspace. packaging: manifest, README, dependencies, and a copy that loads elsewhere.
+            sessions at once share nothing, leave nothing behind and are quick. durability: another process continues
+            an episode. security: secrets in files, and paths out of the workspace. packaging: manifest, README,
+            dependencies, and a copy that loads elsewhere.
         skip: Leave this part out; may be given several times. The report lists it as skipped.
         time_limit: Maximum seconds of each part.
     """
@@ -107,7 +109,7 @@ def validate(
     as_json: Annotated[bool, Parameter(name="--json", negative=(), show_default=False)] = False,
     debug: Flag = False,
 ) -> int:
-    """Judge an environment, or a running server: contract, schemas, tasks, cheats, load, security and packaging.
+    """Judge an environment, or a running server, in parts: --only has their names.
 
     Each finding names the problem, its place, and a remedy. Exit status 0: it is sound, perhaps with warnings. 1: it is
     not, or a part could not be judged. 2: nothing was judged.
@@ -122,7 +124,7 @@ def validate(
         random_seeds: Number of random plays of each task.
         max_steps: Maximum calls of a random play.
         settings: name=value for the environment's constructor; may be given several times.
-        live: The world is live, so that no two episodes are equal: do not judge determinism and isolation.
+        live: The world is live, so that no two episodes are equal: do not judge determinism, isolation and durability.
         badge: Write a badge to this .svg file, and print the line of Markdown that shows it.
         as_json: Print one JSON document.
         debug: Show logs, and the traceback when something fails.
@@ -238,6 +240,7 @@ def _parts(target: Target, candidate: Candidate, doc: str, of_tasks: Callable[..
         Part("tasks", [of_tasks]),
         Part("cheats", [partial(judge_cheats, candidate)]),
         Part("load", [partial(judge_load, candidate)]),
+        Part("durability", [partial(judge_durability, candidate, target.given)]),
         Part("security", [partial(judge_secrets, target), partial(judge_security, candidate)]),
         Part("packaging", [partial(judge_packaging, target, doc, candidate.on_check)], runs_code=False),
     ]

@@ -48,7 +48,7 @@ def show(validation: Validation, tasks: Report) -> None:
         reasons = [finding.reason for finding in part.findings if finding.verdict is part.verdict]
         told = part.summary or (reasons[0] if reasons and part.verdict not in _SHOWN else "")
         page.line(
-            (f"{part.part:9}  ", "cyan"),
+            (f"{part.part:10}  ", "cyan"),
             (f"{part.verdict.value:{widest}}", _STYLES[part.verdict]),
             f"  {told}".rstrip(),
         )

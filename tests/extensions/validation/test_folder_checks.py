@@ -133,7 +133,7 @@ def test_a_file_among_others_is_not_judged_as_a_folder(tmp_path: Path, cli: Cli)
 def test_a_badge_is_a_drawing_that_needs_no_network(tmp_path: Path, cli: Cli) -> None:
     put(tmp_path, "environment.py", ENVIRONMENT)
     done = cli("validate", ".", "--only", "schemas", "--badge", "badge.svg")
-    assert done.out.splitlines()[-1] == "![mcpenv validate: sound, 1 of 7 parts](badge.svg)"
+    assert done.out.splitlines()[-1] == "![mcpenv validate: sound, 1 of 8 parts](badge.svg)"
     drawn = (tmp_path / "badge.svg").read_text(encoding="utf-8")
-    assert drawn.startswith("<svg ") and "sound, 1 of 7 parts" in drawn
+    assert drawn.startswith("<svg ") and "sound, 1 of 8 parts" in drawn
     assert drawn.count("http") == 1  # the name of SVG's namespace

@@ -57,7 +57,7 @@ def write(folder: Path, **parts: str) -> str:
     return "faulty.py"
 
 
-PLAYED = ("schemas", "tasks", "cheats", "load")
+PLAYED = ("schemas", "tasks", "cheats", "load", "durability")
 
 
 @pytest.mark.parametrize("part", PLAYED)
@@ -86,9 +86,10 @@ def test_an_environment_is_not_sound_if_some_of_the_chosen_parts_could_not_run(t
     write(folder, reset='raise RuntimeError("the service is down")')
     (folder / "faulty.py").rename(folder / "environment.py")
     done = cli("validate", "shop", "--skip", "contract", "--badge", "badge.svg")
-    assert done.status == 1 and "not known to be sound, 2 of 7 parts" in (tmp_path / "badge.svg").read_text()
-    assert "shop is not known to be sound; 2 warnings; could not run: schemas, tasks, cheats, load; ran in part:" in (
-        done.out
+    assert done.status == 1 and "not known to be sound, 2 of 8 parts" in (tmp_path / "badge.svg").read_text()
+    assert (
+        "shop is not known to be sound; 2 warnings; could not run: schemas, tasks, cheats, load, durability; ran"
+        in (done.out)
     )
 
 

@@ -44,7 +44,7 @@ def test_a_server_behind_its_control_token_is_sound_in_every_part_that_needs_no_
     document = json.loads(done.out)
     assert done.status == 0 and found_in(document, "failed", "warning") == {}
     judged = dict.fromkeys(("contract", "schemas", "cheats", "load", "security"), "ok")
-    assert verdicts(document) == {**judged, "tasks": "not applicable", "packaging": "not applicable"}
+    assert verdicts(document) == {**judged, **dict.fromkeys(("tasks", "durability", "packaging"), "not applicable")}
     facts = next(part["facts"] for part in document["parts"] if part["part"] == "load")
     assert facts["requests"] == 100 and 0 < facts["request_p50_ms"] <= facts["request_p95_ms"]
 
@@ -55,7 +55,7 @@ def test_an_open_control_plane_is_a_warning_on_this_machine(cli: Cli) -> None:
     assert done.status == 0
     assert "/sessions, /capacity answer without a token: an agent can read rewards" in done.out
     assert "--control-token-file" in done.out
-    assert "skipped: contract, schemas, tasks, load, security, packaging" in done.out
+    assert "skipped: contract, schemas, tasks, load, durability, security, packaging" in done.out
 
 
 def test_a_server_that_answers_to_any_host_is_unsound(cli: Cli) -> None:

@@ -30,7 +30,7 @@ from .candidate import Candidate
 from .judged import Judged
 
 REMEDY = "Keep state in the instance (self), not in the class, the module or a shared file"
-_REMEDY_OF_REPEAT = "Draw from random.Random(seed) in reset, never from the clock, and share nothing between instances"
+REMEDY_OF_REPEAT = "Draw from random.Random(seed) in reset, never from the clock, and share nothing between instances"
 
 Step = Callable[[], None]
 
@@ -199,16 +199,11 @@ class Session:
 
     def _look(self) -> None:
         """Read the state and the world."""
-        self._show("the state before the end", self._state)
+        self._show("the state before the end", lambda: state_of(self.env))
         self._show("the world before the end", lambda: None if self.env.world is None else capture(self.env.world))
         task = self.script.task
         self.shown[-1].ignore = tuple((task.verifier or {}).get("ignore", ())) if task is not None else ()
         self.shown[-1].named = isinstance(self.env.world, Mapping)
-
-    def _state(self) -> Any:
-        execution = self.env._execution
-        state = to_plain(execution.blocking.run(execution.read_state()), "state")
-        return {key: value for key, value in state.items() if key != "episode_id"}
 
     def _show(self, label: str, outcome: Callable[[], Any]) -> None:
         self._expect_time()
@@ -232,8 +227,14 @@ class Session:
             raise _NoTimeLeft
 
 
-def _pairs(candidate: Candidate) -> Iterator[tuple[Script, Script]]:
-    """Yield a script with the script of the next task, and with one that calls each tool."""
+def state_of(env: MCPEnvironment) -> dict[str, Any]:
+    """Return the state of an instance as plain JSON data, without the id of its episode."""
+    state = to_plain(env._execution.blocking.run(env._execution.read_state()), "state")
+    return {key: value for key, value in state.items() if key != "episode_id"}
+
+
+def scripts_of(candidate: Candidate) -> list[Script]:
+    """Return the oracles of the first tasks; without them, a session that calls each tool once."""
     tasks = [task for task in candidate.tasks if task.oracle][:MAX_TASKS]
     oracles = [
         Script(
@@ -247,6 +248,13 @@ def _pairs(candidate: Candidate) -> Iterator[tuple[Script, Script]]:
         task = candidate.tasks[0] if candidate.tasks else None
         calls = candidate.subject.actions_of(Mode.SIMULATION)[:MAX_READS]
         oracles = [Script("a session that calls each tool once", task, tuple(calls))]
+    return oracles
+
+
+def _pairs(candidate: Candidate) -> Iterator[tuple[Script, Script]]:
+    """Yield a script with the script of the next task, and with one that calls each tool."""
+    oracles = scripts_of(candidate)
+    tasks = [script.task for script in oracles if script.task is not None and script.task.oracle]
     reads = _reads(candidate, {call.tool_name for task in tasks for call in task.oracle or ()})
     for number, script in enumerate(oracles):
         others = [Script("a session that calls each tool", script.task, reads, again=True)]
@@ -348,7 +356,7 @@ class _Stage:
                     "isolation",
                     f"{script.name} cannot be compared: played alone again, it differs at {difference.label}: "
                     f"{difference.text}",
-                    _REMEDY_OF_REPEAT,
+                    REMEDY_OF_REPEAT,
                     script.task_id,
                 )
                 return False

@@ -19,7 +19,7 @@ from .judged import Judged, Validation, some_of
 CLOSE_S = 10.0
 """Maximum seconds in which a part closes its instances at Ctrl-C or SIGTERM. A second Ctrl-C does not wait."""
 
-PARTS = ("contract", "schemas", "tasks", "cheats", "load", "security", "packaging")
+PARTS = ("contract", "schemas", "tasks", "cheats", "load", "durability", "security", "packaging")
 """The names of all parts, in the order in which they run."""
 
 
