@@ -35,6 +35,9 @@ logger = logging.getLogger("mcpenv.harbor")
 MAX_WORK = 16 * 1024**3
 """Maximum bytes that are carried over from the container of the agent to the one of the tests, as archives."""
 
+MOST_AT_ONCE = 16
+"""Maximum lines of a script about paths of the agent: an argument of a program has at most 128 KiB."""
+
 CHUNK = 65_536
 """Maximum bytes to read of an output at a time."""
 
@@ -217,8 +220,7 @@ class ContainerBox(Box):
             dropped = await self._carry_over(goes_on=goes_on)
         else:
             await self.engine("start", self._name)
-        await self._empty(TESTS, VERIFIER_LOGS)
-        await self._in_new(f"chmod 777 {VERIFIER_LOGS}")
+        await self._empty_folders(f" && chmod 777 {VERIFIER_LOGS}")
         for folder in tests:
             await self.engine("cp", f"{folder}/.", f"{self._name}:{TESTS}")
         return dropped
@@ -231,11 +233,11 @@ class ContainerBox(Box):
             await self._remove(self._name)
             self._name, self._kept = self._kept, None
         await self.engine("start", self._name)
-        await self._empty(TESTS, VERIFIER_LOGS)
+        await self._empty_folders()
 
-    async def _empty(self, *folders: PurePosixPath) -> None:
-        paths = shlex.join(map(str, folders))
-        await self._in_new(f"rm -rf -- {paths} && mkdir -p {paths}")
+    async def _empty_folders(self, then: str = "") -> None:
+        paths = f"{TESTS} {VERIFIER_LOGS}"
+        await self._in_new(f"rm -rf -- {paths} && mkdir -p {paths}{then}")
 
     async def close(self) -> None:
         """Implement `Box.close`."""
@@ -271,15 +273,20 @@ class ContainerBox(Box):
             mounted = await self._mounts()
             shared = [path for path, source in mounted.items() if volumes.get(path) == source]
             paths = [PurePosixPath(line[2:]) for line in changed]
-            found = (*_roots(paths, carried), *volumes)
+            # The folders of logs are made in every container, so that they are copied only for what is in them.
+            found = (*_roots([path for path in paths if path not in LOGS or str(path) in deleted], carried), *volumes)
             roots = dict.fromkeys(part for root in found for part in _beside(root, shared, paths))
             reached = (path for path in carried.programs if any(_overlap(path, root) for root in roots))
             programs = [(_q(path), _q(path.parent), f"/.mcpenv-{number}") for number, path in enumerate(reached)]
             away = (f"if [ -e {path} ] || [ -L {path} ]; then mv {path} {kept}; fi" for path, _, kept in programs)
-            await self._in_new("\n".join(("set -e", *away)))
+            cleared = [f"rm -rf -- {_q(root)} || true; mkdir -p -- {_q(root.parent)}" for root in roots]
+            first = [*away, *cleared]
+            for begin in range(0, len(first), MOST_AT_ONCE):
+                await self._in_new("\n".join(("set -e", *first[begin : begin + MOST_AT_ONCE])))
             left = MAX_WORK
-            for root in roots:
-                await self._in_new(f"rm -rf -- {_q(root)}; mkdir -p -- {_q(root.parent)}")
+            for root, clear in zip(roots, cleared, strict=True):
+                if not roots.keys().isdisjoint(root.parents):  # it was copied with the one above
+                    await self._in_new(clear)
                 copy = (self._engine, "cp", *_KEEP_OWNER[self._engine])
                 if str(root) not in deleted:
                     left -= await pipe((*copy, f"{old}:{root}", "-"), (*copy, "-", f"{self._name}:{root.parent}"), left)
@@ -287,7 +294,8 @@ class ContainerBox(Box):
                 f"rm -rf -- {path}; if [ -e {kept} ] || [ -L {kept} ]; then mkdir -p -- {above} && mv {kept} {path}; fi"
                 for path, above, kept in programs
             )
-            await self._in_new("\n".join(("set -e", *again)))
+            if programs:
+                await self._in_new("\n".join(("set -e", *again)))
         finally:
             if not goes_on:
                 await self._remove(old)

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from mcpenv.extensions.harbor.environment import HarborEnvironment
+from mcpenv.extensions.validation.tasks.play import oracle, play
+
 CONFIG = """
 schema_version = "1.4"
 
@@ -67,3 +70,13 @@ def harbor_task(
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text(text, encoding="utf-8")
     return folder
+
+
+def assert_scored(folder: Path) -> None:
+    """Assert that the oracle of the only task scores 1 in podman's containers, and doing nothing 0 after it."""
+    cls = HarborEnvironment.from_folder(folder, provider="podman")
+    assert cls.tasks is not None
+    (task,) = cls.tasks
+    with cls() as env:
+        solved, idle = play(env, task, oracle(task)), play(env, task)
+    assert (solved.error, solved.score, idle.error, idle.score) == (None, 1.0, None, 0.0), solved.reasons

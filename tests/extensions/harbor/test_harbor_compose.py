@@ -14,14 +14,13 @@ from typing import Any
 import pytest
 from cluster_bench import until
 from command_line import started
-from harbor_tasks import CONFIG, harbor_task
+from harbor_tasks import CONFIG, assert_scored, harbor_task
 from podman_engine import BASE, SETTINGS, import_base, podman, podman_settings
 from test_harbor_attacks import EVIL, LIBRARY, WAYS
 from test_harbor_attacks import TEST as TEST_OF_WAYS
 
 from mcpenv import ExecutionError
 from mcpenv.extensions.harbor.environment import HarborEnvironment
-from mcpenv.extensions.validation.tasks import validate
 from mcpenv_client.providers import owner
 
 pytestmark = [pytest.mark.world, pytest.mark.timeout(600)]
@@ -126,10 +125,7 @@ def test_the_tests_find_the_services_as_the_agent_left_them_and_nothing_stays(
     owner.labels()  # makes the mark of this process, which stays as long as it runs
     (tmp_path / "temporary").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
-    cls = served(harbor_task(tmp_path / "shop", FILES))
-    assert cls.tasks is not None
-    (report,) = validate(cls, cls.tasks, random_seeds=0).tasks
-    assert (report.oracle, report.nothing, report.repeats) == (1.0, 0.0, True)
+    assert_scored(harbor_task(tmp_path / "shop", FILES))
     assert left() == before
     assert not [*(tmp_path / "temporary").iterdir()]
 

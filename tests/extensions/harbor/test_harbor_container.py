@@ -20,6 +20,7 @@ from harbor_tasks import CONFIG, harbor_task
 
 from mcpenv import ExecutionError
 from mcpenv.errors import ConfigurationError
+from mcpenv.extensions.harbor.container import MOST_AT_ONCE
 from mcpenv.extensions.harbor.environment import HarborEnvironment
 from mcpenv.extensions.validation.tasks import validate
 
@@ -64,17 +65,11 @@ def test_the_oracle_scores_1_and_doing_nothing_0_and_no_container_is_left(tmp_pa
     assert containers() == set()
 
 
-@pytest.mark.parametrize(
-    "command",
-    [("call", "execute", "command=sleep 600", "timeout_s=600"), ("play", "--task", "hello")],
-    ids=["call", "play"],
-)
-def test_sigterm_to_a_command_removes_the_container(tmp_path: Path, command: tuple[str, ...]) -> None:
+def test_sigterm_to_a_command_removes_the_container(tmp_path: Path) -> None:
     folder = harbor_task(tmp_path / "hello", image=IMAGE)
     others = containers()
-    name, *options = command
-    options += ["--set", "provider=podman"]
-    with started(tmp_path, name, f"harbor:{folder}", *options) as process:
+    options = ("--task", "hello", "--set", "provider=podman")
+    with started(tmp_path, "play", f"harbor:{folder}", *options) as process:
         until(lambda: bool(containers() - others), "a container")
         assert process.end(signal.SIGTERM) == 130
     assert containers() - others == set()
@@ -121,16 +116,19 @@ def test_a_build_that_fails_says_why(tmp_path: Path) -> None:
 def test_the_tests_run_in_a_new_container_with_the_work_and_the_images_own_system(tmp_path: Path) -> None:
     home = "/root"  # of the image's user
     write = (
-        f"cat /app/kept/a /data/b {home}/c && ! cat /app/gone && ! cat /etc/mine && ! cat {home}/.profile "
+        f"cat /app/kept/a /data/b {home}/c /logs/artifacts/d && ! ls {home}/n1 && ! ls {home}/n{MOST_AT_ONCE + 1} "
+        f"&& ! cat /app/gone && ! cat /etc/mine && ! cat {home}/.profile "
         "&& ! cat /usr/mine && ! cat /pytest.ini; echo $((1 - $?)) > /logs/verifier/reward.txt"
     )
     files: dict[str, str | None] = {
-        "environment/Dockerfile": f"FROM {IMAGE}\nWORKDIR /app\nRUN echo > gone\n",
+        "environment/Dockerfile": f"FROM {IMAGE}\nWORKDIR /app\nRUN echo > gone\n"
+        f"RUN bash -c 'for n in {{1..{MOST_AT_ONCE + 1}}}; do echo > {home}/n$n; done'\n",
         "tests/test.sh": f"#!/bin/bash\n{write}\n",
     }
     with served(harbor_task(tmp_path / "hello", files))() as env:
         env.reset()
-        execute(env, f"mkdir -p kept /data /usr; echo a > kept/a; echo b > /data/b; echo c > {home}/c; rm gone")
+        works = f"echo a > kept/a; echo b > /data/b; echo c > {home}/c; echo d > /logs/artifacts/d"
+        assert execute(env, f"mkdir -p kept /data /usr; {works}; rm gone {home}/n*")["exit_code"] == 0
         planted = execute(
             env, f"for f in /etc/mine {home}/.profile /usr/mine /pytest.ini; do echo x > $f && cat $f; done"
         )

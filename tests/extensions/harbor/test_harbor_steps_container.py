@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from harbor_tasks import assert_scored
 from podman_engine import BASE, import_base, podman, podman_settings
 from stepped_tasks import separate_task, stepped_task
 
 from mcpenv.extensions.harbor.environment import HarborEnvironment
-from mcpenv.extensions.validation.tasks import validate
 
 pytestmark = [pytest.mark.world, pytest.mark.timeout(600)]
 
@@ -36,25 +36,18 @@ def left() -> set[str]:
     return set(podman("container", "ls", "--all", "--quiet", "--filter", "label=mcpenv=harbor").split())
 
 
-def assert_sound(folder: Path) -> None:
-    """Assert that its oracle scores 1, doing nothing 0, and that no container is left."""
+@pytest.fixture(autouse=True)
+def no_container_stays(engine: None) -> Iterator[None]:
     before = left()
-    cls = HarborEnvironment.from_folder(folder, provider="podman")
-    assert cls.tasks is not None
-    (report,) = validate(cls, cls.tasks, random_seeds=0).tasks
-    assert (report.oracle, report.nothing, report.repeats) == (1.0, 0.0, True)
+    yield
     assert left() <= before
 
 
-def test_the_oracle_of_each_step_scores_1_and_doing_nothing_0(tmp_path: Path) -> None:
-    assert_sound(stepped_task(tmp_path / "two", image=BASE))
-
-
 def test_steps_find_the_services_and_the_files_of_the_step_before(tmp_path: Path) -> None:
-    assert_sound(stepped_task(tmp_path / "two", SERVICES, image=BASE))
+    assert_scored(stepped_task(tmp_path / "two", SERVICES, image=BASE))
 
 
-def test_the_agent_goes_on_without_what_the_tests_have_written(tmp_path: Path) -> None:
+def test_the_agent_goes_on_without_what_the_tests_have_written_and_doing_nothing_scores_0(tmp_path: Path) -> None:
     cls = HarborEnvironment.from_folder(stepped_task(tmp_path / "two", image=BASE), provider="podman")
     with cls() as env:
         env.reset()
@@ -66,12 +59,14 @@ def test_the_agent_goes_on_without_what_the_tests_have_written(tmp_path: Path) -
         ]
         env.call_tool("execute", {"command": 'echo "built given" > built.txt'})
         assert env.end().reward == 1.0
+        env.reset()
+        assert env.end().reward == 0.0
 
 
 def test_a_separate_verifier_is_built_and_finds_the_artifacts_alone(tmp_path: Path) -> None:
-    assert_sound(separate_task(tmp_path / "apart", image=BASE))
+    assert_scored(separate_task(tmp_path / "apart", image=BASE))
 
 
 def test_a_separate_verifier_may_have_services(tmp_path: Path) -> None:
     services = {"tests/docker-compose.yaml": SERVICES["environment/docker-compose.yaml"]}
-    assert_sound(separate_task(tmp_path / "apart", services, image=BASE))
+    assert_scored(separate_task(tmp_path / "apart", services, image=BASE))
