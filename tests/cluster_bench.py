@@ -19,7 +19,7 @@ import httpx
 from mcpenv_client import EnvClient
 
 HERE = Path(__file__).parent
-PATIENCE_S = 30.0
+PATIENCE_S = 90.0
 """Longest wait for anything, in seconds; nothing is expected to take it."""
 
 

@@ -95,7 +95,6 @@ def test_a_shipped_environment_is_sound_in_every_part(name: str, cli: Cli) -> No
     document = json.loads(done.out)
     assert document["ok"] and failed_in(document) == []
     assert {part["part"] for part in document["parts"] if part["verdict"] == "not applicable"} <= {"tasks"}
-    assert sum(part["seconds"] for part in document["parts"]) < 60
 
 
 def test_a_tool_that_never_returns_is_named_and_the_command_ends(tmp_path: Path) -> None:
