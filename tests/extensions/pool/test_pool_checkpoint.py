@@ -50,26 +50,27 @@ def counted(fleet: Fleet) -> Counter[str]:
 @pytest.mark.process
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("mode", ["rollouts", "groups", "blocking"])
-def test_a_script_that_is_killed_at_random_lines_has_the_same_episodes(tmp_path: Path, fleet: Fleet, mode: str) -> None:
-    (tmp_path / "whole").mkdir()
-    lines = run(mode, tmp_path / "whole", 0, fleet.urls)
+@pytest.mark.parametrize(("mode", "seed"), [("rollouts", 0), ("groups", 1), ("blocking", 2)])
+def test_a_script_that_is_killed_at_random_lines_has_the_same_episodes(
+    tmp_path: Path, fleet: Fleet, mode: str, seed: int
+) -> None:
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    whole.mkdir()
+    killed.mkdir()
+    lines = run(mode, whole, 0, fleet.urls)
     assert lines is not None
-    expected, calls = json.loads((tmp_path / "whole" / "results.json").read_text()), counted(fleet)
+    expected, calls = json.loads((whole / "results.json").read_text()), counted(fleet)
     assert expected
-    for seed in range(2):
-        folder, chance = tmp_path / f"seed-{seed}", random.Random(seed)
-        folder.mkdir()
-        kills = 0
-        while run(mode, folder, chance.randint(lines // 20, lines // 2) if kills < 4 else 0, fleet.urls) is None:
-            kills += 1
-        assert kills
-        assert json.loads((folder / "results.json").read_text()) == expected
-        made = counted(fleet)
-        if mode == "groups":  # how many groups begin beyond those of interest depends on time
-            assert set(made.values()) == {1}
-        else:
-            assert made == calls
+    chance, kills = random.Random(seed), 0
+    while run(mode, killed, chance.randint(lines // 20, lines // 2) if kills < 4 else 0, fleet.urls) is None:
+        kills += 1
+    assert kills
+    assert json.loads((killed / "results.json").read_text()) == expected
+    made = counted(fleet)
+    if mode == "groups":  # how many groups begin beyond those of interest depends on time
+        assert set(made.values()) == {1}
+    else:
+        assert made == calls
 
 
 class Blocking:
