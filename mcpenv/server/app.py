@@ -77,7 +77,8 @@ class EnvServer:
         control: the handlers of episodes, with helpers for the handlers of extensions.
         tasks: the handlers of tasks.
         access: the checks before handlers.
-        middleware: the middleware around every request, the outermost first.
+        middleware: the middleware around every request, the outermost first. A control plane at an address of its own
+            is without that of agents.
     """
 
     def __init__(
@@ -105,7 +106,9 @@ class EnvServer:
         self.collection, self.control, self.tasks = parts.collection, parts.control, parts.tasks
         self._extensions = extensions_of(self, console=console)
         self.access = AccessChecks(config, [extension.admits for extension in self._extensions], parts.static_tokens)
-        self.middleware = [each for extension in self._extensions for each in extension.middleware]
+        self._control_middleware = [each for extension in self._extensions for each in extension.middleware]
+        of_agents = [each for extension in self._extensions for each in extension.agent_middleware]
+        self.middleware = [*self._control_middleware, *of_agents]
         self.control.table = self._control_table([route for each in self._extensions for route in each.routes()])
 
     @property
@@ -125,7 +128,7 @@ class EnvServer:
             return [application([*self.routes(), *mounted, *self._root()], None, self.middleware)]
         agents = [*self.probe_routes(), *self.agent_routes(), *self.mounted_routes(), *self._root(control=False)]
         control = [*self.socket_routes(), *self.control_routes(), *self._root(agents=False)]
-        return [application(routes, None, self.middleware) for routes in (agents, control)]
+        return [application(agents, None, self.middleware), application(control, None, self._control_middleware)]
 
     def socket_routes(self) -> list[BaseRoute]:
         """Return the routes of episodes. They come first, because each episode may be a connection of its own."""

@@ -133,9 +133,11 @@ class Extension:
     Attributes:
         middleware: ASGI middleware around every request of the server, the outermost first. The answer 500 to an
             exception that nothing handled is sent from outside of it, as by Starlette.
+        agent_middleware: the same around every request at the address of agents, inside of all others.
     """
 
     middleware: Sequence[Middleware] = ()
+    agent_middleware: Sequence[Middleware] = ()
 
     def routes(self) -> Sequence[ServerRoute]:
         """Return the routes, which are at the address of the control plane.

@@ -163,6 +163,20 @@ def test_middleware_is_around_every_response_also_without_a_route() -> None:
         assert [answer.headers.get("x-mark") for answer in answers] == ["1", "1", "1"]
 
 
+def test_middleware_of_agents_is_not_around_a_control_plane_at_an_address_of_its_own() -> None:
+    class OfAgents(Extension):
+        agent_middleware = (Marked,)
+
+        def __init__(self, server: EnvServer) -> None:
+            """Do nothing."""
+
+    server = EnvServer(World, config=config_of(OfAgents))
+    for app, marked in zip(server.applications(split=True), (True, False), strict=True):
+        assert ("x-mark" in TestClient(app).get("/nothing-here").headers) == marked
+    (app,) = server.applications(split=False)
+    assert "x-mark" in TestClient(app).get("/nothing-here").headers
+
+
 def test_in_an_application_of_ones_own_middleware_is_around_the_routes_of_the_server_only() -> None:
     async def home(request: Request) -> PlainTextResponse:
         return PlainTextResponse("mine")

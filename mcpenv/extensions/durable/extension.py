@@ -58,7 +58,7 @@ class Durable(Extension):
         self._closing: set[str] = set()
         self._store: Store | None = None
         self._reached_at: tuple[str, int] | None = None
-        self.middleware = [partial(AgentsElsewhere, durable=self, max_body_bytes=server.config.max_message_bytes)]
+        self.agent_middleware = [partial(AgentsElsewhere, durable=self, max_body_bytes=server.config.max_message_bytes)]
 
     def has(self, handle: str) -> bool:
         """Return True if this server has a handle's episode."""
@@ -185,7 +185,7 @@ class Durable(Extension):
             await self._pool.revived(kept.id, None)
 
     def reached_at(self, host: str, port: int) -> None:
-        """Note an address of this machine at which a request has come."""
+        """Note an address of this machine at which agents' requests come."""
         if self._reached_at is None or is_loopback(self._reached_at[0]):
             self._reached_at = host, port
 

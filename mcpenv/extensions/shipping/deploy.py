@@ -54,6 +54,8 @@ def k8s(
     if target is None:
         raise ConfigurationError("the TARGET is missing; write mcpenv deploy k8s TARGET --image IMAGE")
     deployment = _deployment(target, image, name, namespace, pods, routes)
+    if sandbox and deployment.durable is not None:
+        raise ConfigurationError("--durable: a sandbox is the only server of its episodes; leave out --sandbox")
     objects = sandboxes(deployment) if sandbox else server_objects(deployment)
     header = _header(deployment, sandbox)
     if overlays and (out is None or out.suffix in SUFFIXES):

@@ -38,6 +38,7 @@ GOLDEN: dict[str, tuple[Any, dict[str, Any]]] = {
     "gateway": (server_objects, {**EVERYTHING, "replicas": 1, "max_replicas": 2}),
     "ingress": (server_objects, {**INGRESS, "replicas": 1, "max_replicas": 2}),
     "sandboxes": (sandboxes, EVERYTHING),
+    "durable": (server_objects, {"host": "shop.example.org", "durable": "shop-store", "namespace": "envs"}),
 }
 """By the name of its file: what makes the manifests, and the settings."""
 

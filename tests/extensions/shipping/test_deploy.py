@@ -113,6 +113,7 @@ def test_without_a_number_of_sessions_it_says_that_there_is_no_autoscaling(cli: 
         (["corner", "--image", IMAGE, "--host", "shop"], "--host shop: it must be a host name"),
         (["corner/shop", "--image", IMAGE], "corner/shop has no mcpenv.yaml; give the objects a --name"),
         (["corner", "--image", IMAGE, "--route", "proxy"], "--route"),
+        (["corner", "--image", IMAGE, "--durable", "store", "--sandbox"], "--durable: a sandbox is the only server"),
         (["corner", "--image", IMAGE, "--overlays"], "--overlays: name a folder for them, by --out"),
         (["corner", "--image", IMAGE, "--overlays", "--out", "k8s.yaml"], "--overlays: name a folder"),
     ],

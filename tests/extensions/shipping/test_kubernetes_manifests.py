@@ -69,6 +69,33 @@ def test_an_episodes_address_leads_to_its_pod() -> None:
         assert rule["backendRefs"] == [{"name": pod, "port": 80}]
 
 
+@pytest.mark.parametrize("route", ["gateway", "ingress"])
+def test_any_pod_answers_for_durable_episodes(route: str) -> None:
+    objects = bodies(durable="shop-store", host="shop.example.org", route=route)
+    container = container_of(objects)
+    assert {"--durable=$(MCPENV_DURABLE)", "--public-url=https://shop.example.org"} <= set(container["args"])
+    assert container["env"][-1] == {
+        "name": "MCPENV_DURABLE", "valueFrom": {"secretKeyRef": {"name": "shop-store", "key": "url"}}
+    }  # fmt: skip
+    services = [each["metadata"]["name"] for each in objects if each["kind"] == "Service"]
+    assert services == ["shop", "shop-agents", "shop-control"]
+    text = yaml.safe_dump([each for each in objects if each["kind"] in ("HTTPRoute", "Ingress")])
+    assert "/episodes" in text and "shop-0" not in text
+    inside = container_of(bodies(durable="shop-store"))
+    assert "--public-url=http://shop-agents.$(POD_NAMESPACE).svc:80" in inside["args"]
+
+
+def test_pods_of_durable_episodes_reach_each_other_and_the_store_and_may_be_moved() -> None:
+    objects = bodies(durable="shop-store")
+    egress = one(objects, "NetworkPolicy")["spec"]["egress"]
+    selector = one(objects, "NetworkPolicy")["spec"]["podSelector"]
+    assert {"to": [{"podSelector": selector}], "ports": [{"protocol": "TCP", "port": "agents"}]} in egress
+    assert [each["port"] for rule in egress if "to" not in rule for each in rule["ports"]] == [5432, 6379]
+    assert "annotations" not in one(objects, "StatefulSet")["spec"]["template"]["metadata"]
+    assert one(bodies(durable="shop-store", network=True), "NetworkPolicy")["spec"]["egress"] == [{}]
+    assert any("shop-store" in command for command in secret_commands(deployment(durable="shop-store")))
+
+
 def test_sessions_and_tokens_stay_at_one_pod() -> None:
     objects = everything()
     by = {
@@ -311,6 +338,8 @@ def test_values_come_from_the_manifest_and_given_ones_win() -> None:
         ({"memory": "lots"}, "--memory lots: write an amount such as 512Mi"),
         ({"memory": "512"}, "--memory 512"),
         ({"cpu": 0}, "--cpu is 0"),
+        ({"durable": "Not A Secret"}, "--durable Not A Secret"),
+        ({"durable": "s", "mode": "production"}, "--durable: there are no episodes to keep in production mode"),
         ({"host": "shop"}, "--host shop: it must be a host name"),
         ({"host": "a.example.org", "control_host": "a.example.org"}, "agents would reach the control plane"),
         ({"gateway": "a/b/c"}, "--gateway a/b/c"),

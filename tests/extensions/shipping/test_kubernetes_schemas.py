@@ -49,7 +49,7 @@ def known(objects: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [*own, *pods]
 
 
-@pytest.mark.parametrize("given", [{}, EVERYTHING, INGRESS])
+@pytest.mark.parametrize("given", [{}, EVERYTHING, INGRESS, {"durable": "shop-store", "host": "shop.example.org"}])
 @pytest.mark.parametrize("make", [server_objects, sandboxes])
 def test_manifests_fit_the_schemas(make: Any, given: dict[str, Any], tmp_path: Path) -> None:
     made = make(Deployment(name="shop", image="registry.example/team/shop:1.2", **given))

@@ -54,6 +54,8 @@ class Pods:
         pre_pull: Make every node pull the image beforehand.
         pull_secrets: Secret with which the image is pulled; may be given several times.
         records: Size of a volume for the episodes of all pods, such as 20Gi. Default: episodes are not kept.
+        durable: Secret whose key url is the address of a store: episodes outlive their pod, and any pod answers their
+            agents. Default: an episode ends with its pod.
         storage_class: Storage class of that volume, which several nodes mount at once. Default: the cluster's.
         autoscaler: What reads the metric: prometheus-adapter, or keda. Both need Prometheus and its operator.
             Default: prometheus-adapter.
@@ -74,6 +76,7 @@ class Pods:
     pre_pull: Flag = False
     pull_secrets: Annotated[list[str] | None, Parameter(name="--pull-secret", negative=())] = None
     records: str | None = None
+    durable: str | None = None
     storage_class: str | None = None
     autoscaler: Literal["prometheus-adapter", "keda"] | None = None
     prometheus: str | None = None
@@ -168,6 +171,8 @@ class Deployment(Pods, Routes):
             raise ConfigurationError(f"--records {self.records}: write an amount such as 20Gi")
         if self.records is not None and self.mode == "production":
             raise ConfigurationError("--records: there are no episodes to record in production mode")
+        if self.durable is not None and self.mode == "production":
+            raise ConfigurationError("--durable: there are no episodes to keep in production mode")
         if self.records is None and self.storage_class is not None:
             raise ConfigurationError("--storage-class is for the volume of --records; give its size as well")
         if self.autoscaler == "keda" and self.namespace is None:
@@ -178,6 +183,7 @@ class Deployment(Pods, Routes):
             ("--runtime-class", self.runtime_class),
             ("--tls-secret", self.tls_secret),
             ("--storage-class", self.storage_class),
+            ("--durable", self.durable),
             *(("--pull-secret", name) for name in self.pull_secrets or ()),
         ):
             if name is not None and not is_dns_subdomain(name):
@@ -228,6 +234,11 @@ class Deployment(Pods, Routes):
         if self.max_replicas is not None:
             return self.max_replicas
         return self.replicas if self.max_sessions is None else max(MOST_PODS, self.replicas)
+
+    @property
+    def has_pod_routes(self) -> bool:
+        """True if each pod has an address outside of the cluster."""
+        return self.host is not None and (self.durable is None or self.control_host is not None)
 
     @property
     def is_scaled(self) -> bool:

@@ -31,6 +31,9 @@ def secret_commands(deployment: Deployment) -> list[str]:
     if deployment.secrets:
         values = " ".join(f'--from-literal={name}="${name}"' for name in deployment.secrets)
         commands.append(f"kubectl create secret generic {deployment.values_secret}{namespace} {values}")
+    if deployment.durable is not None:
+        url = "--from-literal=url=postgresql://USER:PASSWORD@HOST/DATABASE"
+        commands.append(f"kubectl create secret generic {deployment.durable}{namespace} {url}")
     return commands
 
 

@@ -30,8 +30,12 @@ ROLE = "mcpenv.role"
 RECORDS = "/records"
 """The folder of records in a container."""
 
+STORE = "MCPENV_DURABLE"
+"""The variable with the address of the store of durable episodes."""
+
 COOKIE = "mcpenv_server"
 BY_HANDLE = "By handle: the address of an episode begins with the name of its pod."
+BY_EPISODE = "Agents of episodes: any pod, which continues the episode or forwards to the pod that has it."
 BY_TOKEN = "By token: agents without an episode."
 BY_COOKIE = "By cookie: sessions over HTTP, and the console of some pod."
 BY_POD = "By pod: its console, and orchestrators that come back or fork."
@@ -73,7 +77,7 @@ def server_objects(deployment: Deployment) -> list[KubeObject]:
         write("headless_service"),
         write("agents_service", "-agents"),
         write("control_service", "-control"),
-        *(write.pod_services() if deployment.host is not None else ()),
+        *(write.pod_services() if deployment.has_pod_routes else ()),
         *write.record_claim(),
         write("disruption_budget"),
         *write.autoscaler(),
@@ -160,9 +164,12 @@ class _Writer:
         """Yield the routes of the Gateway API: an episode's address to its pod, a session and a token to one each."""
         cut_off = {"type": "ReplacePrefixMatch", "replacePrefixMatch": "/"}
         filters = [{"type": "URLRewrite", "urlRewrite": {"path": cut_off}}]
-        for ordinal, pod in enumerate(self._pods()):
-            said = self._later_pods(ordinal) if ordinal else BY_HANDLE
-            yield self._http_route(f"-{ordinal}", f"/{pod}", pod, said, filters=filters)
+        if self._deployment.durable is not None:
+            yield self._http_route("-episodes", "/episodes", f"{self._deployment.name}-agents", BY_EPISODE)
+        else:
+            for ordinal, pod in enumerate(self._pods()):
+                said = self._later_pods(ordinal) if ordinal else BY_HANDLE
+                yield self._http_route(f"-{ordinal}", f"/{pod}", pod, said, filters=filters)
         yield self._http_route("-agents", "/mcp", f"{self._deployment.name}-agents", BY_TOKEN)
         said = "Envoy Gateway's. Other Gateways need objects of their own kind."
         yield self._traffic_policy("-agents", {"type": "Header", "header": {"name": "Authorization"}}, said)
@@ -187,10 +194,13 @@ class _Writer:
     def ingresses(self) -> Iterator[KubeObject]:
         """Yield the objects of ingress-nginx that lead where the routes of the Gateway API lead."""
         name, host = self._deployment.name, self._deployment.host
-        pods = [(f"/{pod}(/|$)(.*)", pod, SERVICE_PORT) for pod in self._pods()]
-        later = self._later_pods(self._deployment.replicas)
-        said = f"{BY_HANDLE}\n{later}" if later else BY_HANDLE
-        yield self._ingress("-pods", host, pods, said, {"use-regex": "true", "rewrite-target": "/$2"})
+        if self._deployment.durable is not None:
+            yield self._ingress("-episodes", host, [("/episodes", f"{name}-agents", SERVICE_PORT)], BY_EPISODE, {})
+        else:
+            pods = [(f"/{pod}(/|$)(.*)", pod, SERVICE_PORT) for pod in self._pods()]
+            later = self._later_pods(self._deployment.replicas)
+            said = f"{BY_HANDLE}\n{later}" if later else BY_HANDLE
+            yield self._ingress("-pods", host, pods, said, {"use-regex": "true", "rewrite-target": "/$2"})
         agents = [("/mcp", f"{name}-agents", SERVICE_PORT)]
         yield self._ingress("-agents", host, agents, BY_TOKEN, {"upstream-hash-by": "$http_authorization"})
         host = self._deployment.control_host
@@ -247,7 +257,10 @@ def _values_of(deployment: Deployment) -> dict[str, Any]:
     proxies = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": deployment.proxies}}}
     records = {"name": "records", "persistentVolumeClaim": {"claimName": f"{deployment.name}-records"}}
     kept = deployment.records is not None
-    no_tools = "Tools reach no other machine (needs.network)."
+    durable, parts = deployment.durable is not None, _TEMPLATES["parts"]
+    reaches = durable and not deployment.network
+    store = " but the ports of stores (5432 and 6379)" if reaches else ""
+    no_tools = f"Tools reach no other machine{store} (needs.network)."
     return {
         **vars(deployment),
         "labels": deployment.labels,
@@ -269,12 +282,18 @@ def _values_of(deployment: Deployment) -> dict[str, Any]:
         "further_arguments": [
             *sessions,
             *([f"--record={RECORDS}"] if kept else []),
+            *([f"--durable=$({STORE})"] if durable else []),
             *(f"--set={each.replace('$', '$$')}" for each in deployment.settings or ()),
         ],
         "secret_variables": [
             {"name": name, "valueFrom": {"secretKeyRef": {"name": deployment.values_secret, "key": name}}}
             for name in deployment.secrets
-        ],
+        ]
+        + (
+            [{"name": STORE, "valueFrom": {"secretKeyRef": {"name": deployment.durable, "key": "url"}}}]
+            if durable
+            else []
+        ),
         "metric": METRIC,
         "prometheus": deployment.prometheus_url,
         "fixed_replicas": None if deployment.is_scaled else deployment.replicas,
@@ -288,14 +307,23 @@ def _values_of(deployment: Deployment) -> dict[str, Any]:
         "and_proxies": f" and for the proxies in {deployment.proxies}" if outside else "",
         "of_tools": "Tools reach all machines." if deployment.network else no_tools,
         "all_machines": {} if deployment.network else None,
-        "only_dns": None if deployment.network else _TEMPLATES["parts"]["dns"],
+        "only_dns": None if deployment.network else parts["dns"],
+        "between_pods": _filled(parts["between_pods"], {"selector": deployment.selector}) if reaches else None,
+        "to_store": parts["to_store"] if reaches else None,
+        "kept": None if durable else parts["kept"],
+        "update": "puts its episodes away, which other pods continue"
+        if durable
+        else f"has {deployment.drain_s:g} s for running episodes",
         "gateway_name": gateway_name,
         "gateway_namespace": gateway_namespace if slash else None,
     }
 
 
 def _public_url(deployment: Deployment) -> str:
-    """Return the URL at which agents reach a pod."""
+    """Return the URL at which agents reach a pod, or any pod if episodes outlive theirs."""
+    if deployment.durable is not None:
+        inside = f"http://{deployment.name}-agents.$(POD_NAMESPACE).svc:{SERVICE_PORT}"
+        return inside if deployment.host is None else f"https://{deployment.host}"
     if deployment.host is not None:
         return f"https://{deployment.host}/$(POD_NAME)"
     return f"http://$(POD_NAME).{deployment.name}.$(POD_NAMESPACE).svc:{AGENTS_PORT}"
