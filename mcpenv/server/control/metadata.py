@@ -48,7 +48,7 @@ class Description:
             "readme_content": self._readme,
             "mode": self._config.mode.value,
             "protocol": PROTOCOL_VERSION,
-            "durable": self._config.durable is not None,
+            "durable": self._config.durable is not None and cls.DURABILITY != "restart",
             "mcp_path": "/mcp",
             "supports_concurrent_sessions": cls.SUPPORTS_CONCURRENT_SESSIONS,
             "tasks": self.task_counts(),

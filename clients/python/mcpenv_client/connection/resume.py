@@ -26,19 +26,14 @@ class Journal(Protocol):
         """The credential of the session to go on with; None to begin a new one."""
         ...
 
-    @property
-    def repeating(self) -> bool:
-        """True while messages are expected that the journal answers."""
-        ...
-
     def opened(self, credential: Credential) -> None:
         """Keep the credential of a session that is about to begin. Earlier messages are those of another one."""
         ...
 
     def find(
         self, request_id: str, kind: FrameType, data: dict[str, Any]
-    ) -> tuple[str | None, Reply | ExecutionError | None]:
-        """Return the text of a message, if it was sent before, and its reply, if that came.
+    ) -> tuple[str | None, Reply | WireError | None]:
+        """Return the text of a message, if it was sent before, and its reply or refusal, if that came.
 
         Raises:
             McpenvError: another message was sent under this id.
@@ -49,11 +44,11 @@ class Journal(Protocol):
         """Keep a message that is about to be sent."""
         ...
 
-    def answered(self, request_id: str, reply: Reply | ExecutionError) -> None:
-        """Keep a reply."""
+    def answered(self, request_id: str, reply: Reply | WireError) -> None:
+        """Keep a reply, or a refusal."""
         ...
 
-    def lost(self, error: SessionLost) -> None:
+    def lost(self, error: WireError | ConnectionFailed) -> None:
         """Take that no server has the session to go on with. It may raise another error instead."""
         ...
 
@@ -97,8 +92,11 @@ class ResumableSession:
         self.servers, self._resume, self._journal = servers, True, journal
 
     async def connect(self) -> None:
-        """Open the session. Do nothing if it is open. After a loss, begin a new session."""
-        if self._journal is None or not self._journal.repeating:
+        """Open the session. Do nothing if it is open. After a loss, begin a new session.
+
+        That of another process is opened with the first message that the journal does not answer.
+        """
+        if self._journal is None or self._journal.credential in (None, self._credential):
             await self._connected()
 
     async def _connected(self) -> None:
@@ -182,40 +180,58 @@ class ResumableSession:
         """
         if request_id is None and (self._resume or kind.urgent):
             request_id = self.request_id(kind)
-        journal = None if request_id is None else self._journal
-        text = None
-        if journal is not None and request_id is not None:
-            text, known = journal.find(request_id, kind, data)
-            if text is not None and known is not None:
+        journal = self._journal
+        if journal is None or request_id is None:
+            return await self._exchange(kind, data, answer, timeout_s, wait_s, request_id)
+        text, known = journal.find(request_id, kind, data)
+        if text is not None and known is not None:
+            if isinstance(known, (Reply, ExecutionError)):
                 self._keep(kind, data, text, answer, request_id, known if isinstance(known, Reply) else None)
-                if isinstance(known, ExecutionError):
-                    raise known
-                return known
+            if isinstance(known, WireError):
+                raise known
+            return known
+        try:
+            reply = await self._exchange(kind, data, answer, timeout_s, wait_s, request_id, text)
+        except (SessionLost, ReplyGone, ConnectionFailed) as lost:
+            if self._taken_up:
+                journal.lost(lost)
+            raise
+        except WireError as refused:
+            self._taken_up = self._taken_up and isinstance(refused, CapacityReached)
+            journal.answered(request_id, refused)
+            raise
+        self._taken_up = False
+        journal.answered(request_id, reply)
+        return reply
+
+    async def _exchange(
+        self,
+        kind: FrameType,
+        data: dict[str, Any],
+        answer: str,
+        timeout_s: float | None,
+        wait_s: float | None,
+        request_id: str | None,
+        text: str | None = None,
+    ) -> Reply:
+        """Send a frame, or its text from before a restart, and return its reply."""
         connection = await self._current()
         if text is None:
             text = encode_frame(kind, data, request_id=request_id, timeout_s=timeout_s, trace=_trace_for(connection))
-            if journal is not None and request_id is not None:
-                journal.sent(request_id, text)
+            if self._journal is not None and request_id is not None:
+                self._journal.sent(request_id, text)
         resumed = 0
         while True:
             try:
                 reply = await connection.exchange(text, answer, wait_s, request_id=request_id)
                 self._keep(kind, data, text, answer, request_id, reply)
-                self._taken_up = False
-                if journal is not None and request_id is not None:
-                    journal.answered(request_id, reply)
                 return reply
-            except ExecutionError as failed:
+            except ExecutionError:
                 self._keep(kind, data, text, answer, request_id, None)  # it is a step, too
-                if journal is not None and request_id is not None:
-                    journal.answered(request_id, failed)
                 raise
             except (SessionLost, CapacityReached) as lost:
                 # A server that resumes a session may have no room, or another server may have to put it away first.
                 again = connection.interrupted if isinstance(lost, SessionLost) else resumed > 0 or self._taken_up
-                if isinstance(lost, SessionLost) and not again and self._taken_up and journal is not None:
-                    self._taken_up = False
-                    journal.lost(lost)
                 if self._credential is None or not again or resumed >= self._max_resumes:
                     raise
                 if isinstance(lost, CapacityReached):

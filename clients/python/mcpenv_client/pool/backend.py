@@ -33,6 +33,18 @@ class PoolError(PlayError):
     """
 
 
+class JournalError(PoolError):
+    """Raised in a policy if the pool's checkpoint cannot go on with its episode. It ends the play.
+
+    Attributes:
+        again: True to begin the episode again instead.
+    """
+
+    def __init__(self, message: str, again: bool = False) -> None:
+        super().__init__(message)
+        self.again = again
+
+
 class Rollout(Protocol):
     """One policy, with its limits, on a backend. Several run at once."""
 

@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import pickle
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
+
+from pydantic_core import to_json
 
 from mcpenv_client.connection.handshake import Credential
-from mcpenv_client.errors import ExecutionError, SessionLost
+from mcpenv_client.errors import ConnectionFailed, WireError
 from mcpenv_client.types.values import decode
 from mcpenv_client.wire.protocol import FrameType, Reply, encode_frame
 
 from .assignment import Assignment, Played, Share
-from .backend import PoolError
+from .backend import JournalError, PoolError
 from .episode import Outcome, PolicyFailed
-from .playing import played_of
+from .playing import POLICY_ERROR, TIMEOUT, played_of
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 MAGIC = b"mcpenv pool checkpoint "
-VERSION = 1
+VERSION = 2
 HEAD = MAGIC + b"%d\n" % VERSION
 
 
@@ -41,6 +49,7 @@ class KeptShare:
         outcomes: its pickled outcomes; None until it is over.
         told: the numbers of its episodes that the source of tasks was told.
         out: the numbers of its episodes that were handed out.
+        version: of the pool's weights when its session began.
     """
 
     share: Share
@@ -52,6 +61,7 @@ class KeptShare:
     outcomes: bytes | None = None
     told: set[int] = field(default_factory=set)
     out: set[int] = field(default_factory=set)
+    version: int | None = None
 
     def take(self, what: str, *values: Any) -> None:
         """Take what happened."""
@@ -60,6 +70,8 @@ class KeptShare:
             self.texts, self.replies, self.said = {}, {}, []
         elif what == "said":
             self.said.append(values)
+        elif what == "version":
+            (self.version,) = values
         elif what == "played":
             (self.outcomes,) = values
             self.texts, self.replies, self.said = {}, {}, []
@@ -115,6 +127,7 @@ class Checkpoint:
         self._open: dict[int, PlayLog] = {}
         self._next = 0
         self._file: BinaryIO | None = None
+        self._path, self._full = Path(), cast("OSError | None", None)
         self._lock = threading.Lock()
 
     @classmethod
@@ -122,35 +135,40 @@ class Checkpoint:
         """Read a file, and go on with it.
 
         Raises:
-            PoolError: it cannot be read, or is none of this version.
+            PoolError: it cannot be read, is none of this version, or is in use.
         """
         self = cls(missing)
-        try:
-            with path.open("rb") as file:
+        with contextlib.ExitStack() as stack:
+            try:
+                file = stack.enter_context(path.open("r+b"))
+                _lock(file, path)
                 line = file.readline(len(MAGIC) + 16)
                 if line.startswith(MAGIC) and line != HEAD:
                     found = line[len(MAGIC) :].strip().decode(errors="replace")
                     raise ValueError(f"it is of version {found}, and this package reads {VERSION}")
                 if line != HEAD:
                     raise ValueError("it is no checkpoint of a pool")
-                self.state, self._kept = pickle.load(file)
+                self.state, self._kept = pickle.load(file), pickle.load(file)
                 end = file.tell()
                 with contextlib.suppress(EOFError, pickle.UnpicklingError):  # a kill may leave a part of a record
                     while True:
                         self._take(*pickle.load(file))
                         end = file.tell()
-        except Exception as error:
-            raise PoolError(f"the checkpoint {path} cannot be read: {type(error).__name__}: {error}") from error
-        self._file = path.open("r+b")
-        self._file.truncate(end)
-        self._file.seek(end)
+            except PoolError:
+                raise
+            except Exception as error:
+                raise PoolError(f"the checkpoint {path} cannot be read: {type(error).__name__}: {error}") from error
+            file.truncate(end)
+            file.seek(end)
+            stack.pop_all()
+        self._file, self._path = file, path
         return self
 
     def save(self, path: Path, state: Any) -> None:
         """Write the present state to a file, in place of what it has.
 
         Raises:
-            PoolError: something in it cannot be pickled.
+            PoolError: something in it cannot be pickled, or another script uses the file.
             OSError: the file cannot be written.
         """
         for each in self._open.values():
@@ -158,20 +176,33 @@ class Checkpoint:
         with self._lock:
             kept = [each for each in self._kept if not each.ended]
             new = path.with_name(path.name + ".new")
-            body = HEAD + _pickled((state, kept), "the state of a play")
+            body = HEAD + _pickled(state, "the state") + _pickled(kept, "a play")
+            if path.exists() and not self._has(path):
+                with path.open("rb") as other:
+                    _lock(other, path)
             file = os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb")
+            _lock(file, path)
             file.write(body)
             file.flush()
             os.fsync(file.fileno())
             new.replace(path)
             self.close()
             self._next -= sum(each.ended for each in self._kept[: self._next])
-            self.state, self._kept, self._file = state, kept, file
+            self.state, self._kept, self._file, self._path, self._full = state, kept, file, path, None
+
+    def _has(self, path: Path) -> bool:
+        """Return True if its own file is the one at a path."""
+        return (
+            self._file is not None
+            and not self._file.closed
+            and os.path.samestat(os.fstat(self._file.fileno()), path.stat())
+        )
 
     def close(self) -> None:
         """Close the file."""
         if self._file is not None:
-            self._file.close()
+            with contextlib.suppress(OSError):  # of a record that could not be written
+                self._file.close()
 
     def play(self, about: dict[str, Any], source: Any) -> PlayLog:
         """Return the log of a play that begins: that of the next one in the file, if there is one.
@@ -187,8 +218,8 @@ class Checkpoint:
             )
         if self._next < len(self._kept):
             kept = self._kept[self._next]
-            if kept.about != about:
-                names = [name for name in about if kept.about[name] != about[name]]
+            names = [name for name in about if kept.about.get(name, about[name]) != about[name]]
+            if names:
                 raise PoolError(
                     "this play is another one than that in the checkpoint: "
                     + ", ".join(f"{name} is {about[name]!r}, and was {kept.about[name]!r}" for name in names)
@@ -204,7 +235,7 @@ class Checkpoint:
 
     def end(self, kept: KeptPlay) -> None:
         """Take that a play is over. Until the next `save` it stays in the file."""
-        kept.ended = True
+        kept.ended, kept.shares = True, {}
         self._open.pop(id(kept), None)
 
     def add(self, what: str, *values: Any, play: KeptPlay | None = None) -> None:
@@ -213,8 +244,14 @@ class Checkpoint:
             at = None if play is None else next(i for i, each in enumerate(self._kept) if each is play)
             record = _pickled((what, at, *values), "an episode")
             if self._file is not None and not self._file.closed:
-                self._file.write(record)
-                self._file.flush()
+                try:
+                    if self._full is not None:
+                        raise self._full  # a part of a record may be the last there is
+                    self._file.write(record)
+                    self._file.flush()
+                except OSError as error:
+                    self._full = error
+                    raise JournalError(f"the checkpoint {self._path} cannot be written: {error}") from error
             self._take(what, at, *values)
 
     def _take(self, what: str, play: int | None, *values: Any) -> None:
@@ -235,7 +272,6 @@ class PlayLog:
         self.checkpoint, self.kept = checkpoint, kept
         self._source = source
         self._journals: dict[int, ShareJournal] = {}
-        self.restored = {number for number, each in kept.shares.items() if each.credential is not None}
         self.settle: Callable[[], int] = lambda: 0
 
     def save(self) -> None:
@@ -277,9 +313,20 @@ class PlayLog:
         """Return the journal of a share."""
         number = share[0].number
         if number not in self._journals:
-            kept = self.kept.shares.get(number) or KeptShare(share)
-            self._journals[number] = ShareJournal(self, kept, number in self.restored)
+            self._journals[number] = ShareJournal(self, self.kept.shares.get(number) or KeptShare(share))
         return self._journals[number]
+
+    def forget(self, share: Share) -> None:
+        """Let the next attempt begin a share again."""
+        self.journal(share).forget()
+
+    def version(self, share: Share, now: int | None) -> int | None:
+        """Return the version of the weights with which the session of a share began, or begins now."""
+        kept = self.kept.shares.get(share[0].number)
+        if kept is None or kept.credential is None:
+            self.add("version", share[0].number, now)
+            return now
+        return kept.version
 
     async def played(self, share: Share, play: Callable[[], Awaitable[list[Outcome]]]) -> list[Outcome]:
         """Return the outcomes of a share, which is played unless they are known."""
@@ -289,7 +336,7 @@ class PlayLog:
             return [each for each in known if played_of(each).assignment.number not in kept.out]
         outcomes = await play()
         if any(isinstance(each, PolicyFailed) for each in outcomes):
-            self.add("opened", number, "", None)  # another try begins it again
+            self.forget(share)
         else:
             self.add("played", number, _pickled(outcomes, "the value of a policy"))
         return outcomes
@@ -307,28 +354,21 @@ class ShareJournal:
     Args:
         log: the log of the play.
         kept: what is known of the share.
-        restored: True if its session was begun by another process.
+
+    Attributes:
+        restored: True if another process began its session.
+        url: the server of its session.
     """
 
-    def __init__(self, log: PlayLog, kept: KeptShare, restored: bool) -> None:
+    def __init__(self, log: PlayLog, kept: KeptShare) -> None:
         self._log, self._kept = log, kept
-        self._goes_on = self._restored = restored
-        self._left = set(kept.replies)
+        self.restored = kept.credential is not None
+        self._found: set[str] = set()
+        self._failed: JournalError | None = None
         self._wrote: list[tuple[Any, ...]] = []
         self.url = kept.url
-
-    def attempt(self) -> None:
-        """Take that an attempt begins. Only the first one after a restart goes on with a session."""
-        if not self._goes_on:
-            self._restored = False
-            self.refused()
-        self._goes_on = False
-
-    def refused(self) -> None:
-        """Forget the session, unless it was begun by another process: its server had no room for it."""
-        if not self._restored and self._kept.credential is not None:
-            self._add("opened", "", None)
-            self._left, self._wrote = set(), []
+        if any(_end_of(text) == POLICY_ERROR for text in kept.texts.values()):
+            self.forget()
 
     def _add(self, what: str, *values: Any) -> None:
         self._log.add(what, self._kept.share[0].number, *values)
@@ -339,56 +379,75 @@ class ShareJournal:
         return self._kept.credential
 
     @property
-    def repeating(self) -> bool:
-        """True while messages are expected that the journal answers."""
-        return bool(self._left)
+    def out_of_time(self) -> bool:
+        """True if the next message before the restart was the end at the time limit."""
+        if not self.restored:
+            return False
+        text = next((text for key, text in self._kept.texts.items() if key not in self._found), None)
+        return text is not None and _end_of(text) == TIMEOUT
 
-    def opened(self, credential: Credential) -> None:
+    def forget(self) -> None:
+        """Forget the session, so that the share begins again in a new one."""
+        self.opened(None)
+
+    def opened(self, credential: Credential | None) -> None:
         """Keep the credential of a session that is about to begin."""
-        self._left, self._restored = set(), False
         self._add("opened", self.url, credential)
+        self.restored, self._failed, self._wrote = False, None, []
+        self._found.clear()
 
     def find(
         self, request_id: str, kind: FrameType, data: dict[str, Any]
-    ) -> tuple[str | None, Reply | ExecutionError | None]:
-        """Return the text of a message and its reply, as far as they are known.
+    ) -> tuple[str | None, Reply | WireError | None]:
+        """Return the text of a message and its reply or refusal, as far as they are known.
+
+        A refusal, which changed nothing, is final only if the policy went on after it.
 
         Raises:
-            PoolError: the policy had sent another message.
+            JournalError: the policy had sent another message.
         """
-        text, reply = self._kept.texts.get(request_id), self._kept.replies.get(request_id)
+        if self._failed is not None:
+            raise self._failed  # the policy may have caught it
+        key = _key(request_id)
+        self._found.add(key)
+        text, reply = self._kept.texts.get(key), self._kept.replies.get(key)
         if text is not None:
             was, now = decode(text), decode(encode_frame(kind, data))
             if (was["type"], was.get("data")) != (now["type"], now.get("data")):
-                raise PoolError(
+                raise self._failure(
                     f"episode {self._kept.share[0].number} cannot go on: its policy made another call than before the "
                     f"restart ({_shown(now)}, before {_shown(was)}). A policy runs again from its beginning. Let it "
-                    "make the same calls, or let a model play by episode.chat(), which goes on where it was"
+                    "make the same calls, or let a model play by episode.chat(), which goes on where it was. "
+                    'restore(..., missing="again") begins such episodes again'
                 )
-        self._left.discard(request_id)
-        return text, None if reply is None else pickle.loads(reply)
+        known = None if reply is None else pickle.loads(reply)
+        if isinstance(known, WireError) and known.status is None and key == next(reversed(self._kept.texts), key):
+            known = None
+        return text, known
 
     def sent(self, request_id: str, text: str) -> None:
         """Keep a message that is about to be sent."""
-        self._add("texts", request_id, text)
+        self._add("texts", _key(request_id), text)
 
-    def answered(self, request_id: str, reply: Reply | ExecutionError) -> None:
-        """Keep a reply."""
-        self._add("replies", request_id, _pickled(reply, "a reply"))
+    def answered(self, request_id: str, reply: Reply | WireError) -> None:
+        """Keep a reply, or a refusal."""
+        self._add("replies", _key(request_id), _pickled(reply, "a reply"))
 
-    def lost(self, error: SessionLost) -> None:
-        """Take that no server has the session.
+    def lost(self, error: WireError | ConnectionFailed) -> None:
+        """Take that no server has the session, which another process began.
 
         Raises:
-            PoolError: its episode had begun.
+            JournalError: always. Nothing is lost if the episode had not begun: it begins again.
         """
-        if self._restored and self._kept.replies and self._log.checkpoint.missing == "raise":
-            raise PoolError(
-                f"episode {self._kept.share[0].number} cannot go on at these servers: {error.message}. It was "
-                "discarded there, or they are others than those of the checkpoint, which is unchanged. "
-                'restore(..., missing="again") begins such episodes again'
-            ) from error
-        self._add("opened", "", None)
+        raise self._failure(
+            f"episode {self._kept.share[0].number} cannot go on at these servers: {error}. The checkpoint is "
+            'unchanged; restore(..., missing="again") begins such episodes again',
+            again=not self._kept.replies,
+        ) from error
+
+    def _failure(self, message: str, again: bool = False) -> JournalError:
+        self._failed = JournalError(message, again or self._log.checkpoint.missing == "again")
+        return self._failed
 
     # -- the chat of its policy
 
@@ -406,11 +465,44 @@ class ShareJournal:
         return [(message, wrote) for episode, message, wrote in self._kept.said if episode == number]
 
 
+def described(rows: Any) -> str:
+    """Return the number of rows in a list, and their digest; of another source its type."""
+    if not isinstance(rows, list | tuple):
+        return type(rows).__name__
+    text = to_json(rows, bytes_mode="base64", fallback=lambda value: type(value).__name__)
+    return f"{len(rows)} with the digest {hashlib.sha256(text).hexdigest()[:12]}"
+
+
 def _pickled(value: Any, what: str) -> bytes:
     try:
         return pickle.dumps(value)
-    except (pickle.PicklingError, TypeError, AttributeError) as error:
-        raise PoolError(f"{what} cannot be kept in a checkpoint, because it cannot be pickled: {error}") from error
+    except Exception as error:
+        why = f"it cannot be pickled: {type(error).__name__}: {error}"
+        raise JournalError(f"{what} cannot be kept in a checkpoint, because {why}") from error
+
+
+def _lock(file: BinaryIO, path: Path) -> None:
+    """Lock a file until it is closed, where the system can.
+
+    Raises:
+        PoolError: another one has locked it.
+    """
+    try:
+        if fcntl is not None:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise PoolError(f"another script, or pool, uses the checkpoint {path}. Give each a file of its own") from error
+
+
+def _key(request_id: str) -> str:
+    """Return the number of a request: it counts the messages of all types, so that no call more or less is missed."""
+    return request_id.rpartition("-")[2]
+
+
+def _end_of(text: str) -> str | None:
+    """Return the reason for which a message ends an episode; None if it ends none, or has no reason."""
+    frame = decode(text)
+    return (frame.get("data") or {}).get("reason") if frame["type"] == FrameType.END.value else None
 
 
 def _shown(frame: Mapping[str, Any]) -> str:

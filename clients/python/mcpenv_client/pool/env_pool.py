@@ -17,7 +17,7 @@ from mcpenv_client.types.tasks import Task
 from .assignment import Assignment, Limits, Played, PlayError
 from .backend import Backend, PoolError, Rollout
 from .blocking import SyncEnvPool
-from .checkpoint import Checkpoint, PlayLog
+from .checkpoint import Checkpoint, PlayLog, described
 from .division import Division
 from .episode import Begin, Policy
 from .instances import Target
@@ -266,18 +266,24 @@ class EnvPool(Plays):
                 raise ValueError("starts have their tasks and seeds; leave tasks and seed out")
             tasks = [*starts]
         given = [*unfinished]
-        about: dict[str, Any] = {"n": n, "group": group, "forks": forks, "seed": seed}
-        about["tasks"] = len(tasks) if isinstance(tasks, list | tuple) else type(tasks).__name__
         plan = Plan(tasks, n=n, group=group, seed=seed, forks=forks, unfinished=given)
-        log = None if self._checkpoint is None else self._checkpoint.play(about, tasks)
-        if log is not None:
-            plan.keep(log)
         options: dict[str, Any] = {"limits": limits, "retries": retries, "policy_errors": policy_errors}
         options |= {"trajectories": trajectories, "mask_failed_steps": mask_failed_steps}
-        part = self.part(plan, policy, log=log, **options)
+        part = self.part(plan, policy, **options)
         told, bar = getattr(tasks, "record", None), bar_of(plan.total) if progress else None
-        if told is not None and log is not None:
-            told = functools.partial(log.tell, told)
+        log = None
+        if self._checkpoint is not None:  # last, because it keeps a play that only the stream ends
+            about: dict[str, Any] = {"n": n, "group": group, "forks": forks, "seed": seed, "limits": limits or Limits()}
+            about |= {"trajectories": trajectories, "mask_failed_steps": mask_failed_steps}
+            about |= {"tasks": described(tasks), "unfinished": described(given)}
+            log = self._checkpoint.play(about, tasks)
+            try:
+                plan.keep(log)
+            except PoolError:
+                log.end()
+                raise
+            part = self.part(plan, policy, log=log, **options)
+            told = None if told is None else functools.partial(log.tell, told)
         return Stream(lambda left: episodes_of([part], plan.close, told, bar, left), given, log)
 
     def part(
@@ -342,8 +348,8 @@ class EnvPool(Plays):
             state: data of the caller's own, such as the number of its step. `restore` returns it.
 
         Raises:
-            PoolError: the pool does not play on servers, plays run that began without a checkpoint, or something
-                cannot be pickled.
+            PoolError: the pool does not play on servers, plays run that began without a checkpoint, something cannot be
+                pickled, or another script uses the file.
             OSError: the file cannot be written.
         """
         self._check_can_be_kept()
@@ -361,8 +367,8 @@ class EnvPool(Plays):
 
         Args:
             path: the file. If there is none, it is made, and the state is None.
-            missing: "raise" to end a play by a `PoolError` if no server has an episode any more that had begun; the
-                file stays as it is. "again" to begin it again.
+            missing: "raise" to end a play by a `PoolError` if no server has an episode any more that had begun, or its
+                policy makes another call than before; the file stays as it is. "again" to begin it again.
 
         Raises:
             PoolError: as `checkpoint`, or the file cannot be read.

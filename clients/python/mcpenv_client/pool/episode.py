@@ -107,6 +107,7 @@ class RunningEpisode:
     failed: Status | None = None
     conversation: Conversation | None = None
     journal: ShareJournal | None = None
+    _keeps_chat = False
 
     def __init__(self, assignment: Assignment, first: StepResult[Any], limits: Limits, clock: Clock) -> None:
         self.assignment = assignment
@@ -156,7 +157,7 @@ class RunningEpisode:
         sampled = _numbers("ids", ids, operator.index)
         known = None if logprobs is None else _numbers("logprobs", logprobs, float)
         self.turns.append(SampledTurn(prompt, sampled, known, [], len(self.turns), policy_version))
-        if self.journal is not None and self.conversation is not None:
+        if self.journal is not None and self._keeps_chat:
             self.journal.wrote(prompt, sampled, known, policy_version)
 
     @property
@@ -166,8 +167,15 @@ class RunningEpisode:
 
     @property
     def left_s(self) -> float:
-        """The seconds until the time limit; 0 after it."""
-        return max(self.deadline - self._clock.now(), 0.0)
+        """The seconds until the time limit; 0 after it, also if it had passed before a restart."""
+        return 0.0 if self._over else max(self.deadline - self._clock.now(), 0.0)
+
+    @property
+    def _over(self) -> bool:
+        return self.journal is not None and self.journal.out_of_time
+
+    def _late(self) -> OutOfTime:
+        return OutOfTime(f"the episode has reached its limit of {self._limits.episode_timeout_s:g} s")
 
     def _timeout(self, given: float | None) -> float | None:
         """Return the deadline of a call.
@@ -179,7 +187,7 @@ class RunningEpisode:
         if self.done:
             raise EpisodeDone("the episode is over; return from the policy")
         if self.left_s == 0.0:
-            raise OutOfTime(f"the episode has reached its limit of {self._limits.episode_timeout_s:g} s")
+            raise self._late()
         asked = given if given is not None else self._limits.step_timeout_s
         return None if asked is None else min(asked, self.left_s + LATE_S)
 
@@ -249,6 +257,8 @@ class Episode(RunningEpisode):
 
     async def list_tools(self) -> list[Tool]:
         """Return the tools. Listing is not a step."""
+        if self._over:
+            raise self._late()
         return await self._whole(self.session.list_tools())
 
     async def chat(self, **options: Any) -> Conversation:
@@ -262,13 +272,13 @@ class Episode(RunningEpisode):
         conversation.join(self.prompt, await self.list_tools(), images, info=self.first.info)
         if self.start is not None:
             conversation.follow(self.start.trajectory.steps)
-        journal, self.journal = self.journal, None  # what it has is not kept again
-        if journal is not None:
-            for message, wrote in journal.said(self.assignment.number):
+        if self.journal is not None:
+            for message, wrote in self.journal.said(self.assignment.number):
                 for prompt_ids, ids, logprobs, version in wrote:
                     self.wrote(prompt_ids, ids, logprobs, policy_version=version)
                 await conversation.act(message)
-            self.journal, conversation.says = journal, functools.partial(journal.says, self.assignment.number)
+            conversation.says = functools.partial(self.journal.says, self.assignment.number)
+            self._keeps_chat = True  # what the journal has is not kept again
         return conversation
 
     async def _taken(self, call: Awaitable[StepResult[Any]]) -> StepResult[Any]:
@@ -368,6 +378,8 @@ class BlockingEpisode(RunningEpisode):
 
     def list_tools(self) -> list[Tool]:
         """Return the tools. Listing is not a step."""
+        if self._over:
+            raise self._late()
         return self.session.list_tools()
 
 

@@ -27,7 +27,7 @@ from mcpenv_client.types.starts import Start
 from mcpenv_client.types.status import COMPLETED, Status, StatusCode
 
 from .assignment import Assignment, Played, Share
-from .backend import PoolError
+from .backend import JournalError, PoolError
 from .clock import Clock
 from .episode import (
     AsyncPolicy,
@@ -247,7 +247,7 @@ async def _play(
                 if not first.done:
                     try:
                         value = await run(episode)
-                    except (WireError, ConnectionFailed, PoolError):
+                    except (WireError, ConnectionFailed, JournalError):
                         raise
                     except asyncio.CancelledError:
                         await episode.stop()

@@ -137,7 +137,9 @@ class Plays(ABC):
         options["unfinished"] = [*options.get("unfinished", ())]
         groups = self.groups(policy, tasks, group=group, **{"mask_failed_steps": True, **options})
         log = groups.take_log()
-        return Stream(lambda left: self._samples(groups, made, max_staleness, left, log), options["unfinished"])
+        return Stream(
+            lambda left: self._samples(groups, made, max_staleness, left, log), options["unfinished"], log, hands=False
+        )
 
     async def _samples(
         self,

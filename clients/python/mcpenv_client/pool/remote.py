@@ -15,7 +15,7 @@ from mcpenv_client.errors import CapacityReached, ConnectionFailed, WireError
 from mcpenv_client.types.records import StepResult
 
 from .assignment import Share
-from .backend import LOST, DirectRollout, PoolError, Rollout, lost_result, step_failed
+from .backend import LOST, DirectRollout, JournalError, PoolError, Rollout, lost_result, step_failed
 from .clock import Clock
 from .episode import LATE_S, Begin, Outcome
 from .playing import are_fit, changed, is_lost, play, play_blocking, played_of
@@ -99,26 +99,27 @@ class RemoteBackend:
             return self._servers.wait_s - waited_s
 
         journal = None if begin.log is None else begin.log.journal(share)
-        if journal is not None:
-            journal.attempt()
+        at = None if journal is None or journal.credential is None else journal.url
         while True:
-            at = None if journal is None else journal.url
             server, client = await self._servers.take(left_s, blocking=not begin.is_async, journal=journal, url=at)
-            outcomes: list[Outcome] | None = None
+            at, outcomes = None, cast("list[Outcome] | None", None)
             self._playing += 1
             try:
                 if journal is not None:
                     journal.url = server.url
-                    if not server.durable and server.name is None:
-                        await self._servers.look(server)  # it may have been too slow to describe itself
                     if not server.durable:
                         raise PoolError(f"{without_password(server.url)}: {NOT_DURABLE}")
                 outcomes = await self._play(begin, client, share)
                 self._played_at = self._clock.now()
             except CapacityReached:
                 self._servers.full(server)
-                if journal is not None:
-                    journal.refused()
+                if journal is not None and not journal.restored:
+                    journal.forget()
+                continue
+            except JournalError as error:
+                if journal is None or not error.again:
+                    raise
+                journal.forget()
                 continue
             finally:
                 self._playing -= 1

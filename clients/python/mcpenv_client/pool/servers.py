@@ -235,7 +235,7 @@ class Servers:
             left_s: returns the seconds for which it may still wait, of `wait_s`.
             blocking: True for a client whose blocking form is used.
             journal: keeps the messages of a new session; None for a session of any client.
-            url: the server to take if it is free.
+            url: the server to take if it answers, though it may be full: it has the session to go on with.
 
         Raises:
             PoolError: no server has had free capacity in that time, or the pool is closed.
@@ -248,7 +248,7 @@ class Servers:
                 await self._read_again()
             old = [server for server in self.all if now - server.looked_at > CHECK_S]
             await asyncio.gather(*(self.look(server) for server in old))
-            free = [server for server in self.all if server.free]
+            free = [each for each in self.all if each.free or (each.url == url and each.error is None)]
             if free:
                 server = min(free, key=lambda each: (each.url != url, each.sessions / each.weight, random.random()))
                 server.sessions += 1
@@ -268,12 +268,14 @@ class Servers:
         if own is not None and journal is None:
             server.idle.remove(own)
             return own
-        if server.idle:
-            try:
+        try:
+            if server.idle:
                 await server.idle.pop().close()
-            except BaseException:
-                server.sessions -= 1
-                raise
+            if journal is not None and server.name is None:
+                await self.look(server)  # it may have been too slow to describe itself
+        except BaseException:
+            server.sessions -= 1
+            raise
         client = self._connect(server.url)
         at = client.base_url
         if server.durable:

@@ -61,6 +61,8 @@ class Repeats:
         attempts = 0
         for attempt in range(1, self.retries + 2):
             version = self.policy_version()
+            if self.log is not None:
+                version = self.log.version(share, version)
             outcomes = await rollout.play(share)
             if self.policy_errors == "raise" and any(isinstance(each, PolicyFailed) for each in outcomes):
                 return [
@@ -75,6 +77,8 @@ class Repeats:
             for each in bad:
                 text = each.error or each.status.code
                 logger.warning("pool: episode %d is begun again: %s", each.assignment.number, text)
+            if self.log is not None:
+                self.log.forget(share)
             # Other episodes of a lost server return at the same moment.
             await asyncio.sleep(random.uniform(0.0, min(0.1 * 2**attempt, 2.0)))
         return [dataclasses.replace(each, attempts=attempts, pool_version=version) for each in played]
@@ -195,7 +199,8 @@ class Stream(Generic[T]):
         begin: returns the iterator, which adds to a list, when it is closed, what is unfinished. It must not refer to
             the stream: the event loop closes it when the last reference to the stream is lost.
         given: the unfinished episodes of an earlier play, which are those of this one if it is closed before it began.
-        log: told what is handed out, for the pool's checkpoint; None without one.
+        log: told what is handed out, for the pool's checkpoint, and the end if the play never began; None without one.
+        hands: False if the iterator itself tells the log what is handed out.
 
     Attributes:
         unfinished: the episodes that the play read and did not yield, once it is closed. A group, and its samples,
@@ -208,23 +213,26 @@ class Stream(Generic[T]):
         begin: Callable[[list[Assignment]], AsyncGenerator[T, None]],
         given: Iterable[Assignment] = (),
         log: PlayLog | None = None,
+        *,
+        hands: bool = True,
     ) -> None:
         self.unfinished: list[Assignment] = []
         self._items = begin(self.unfinished)
         self._given: list[Assignment] = [*given]
-        self._log = log
+        self._log, self._hands, self._began = log, hands, False
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> T:
         self._given.clear()  # the iterator has them from now on
+        self._began = True
         try:
             item = await anext(self._items)
         except PlayError as error:
             error.unfinished = self.unfinished
             raise
-        if self._log is not None:
+        if self._log is not None and self._hands:
             handed: Any = item
             self._log.handed(handed)
         return item
@@ -237,6 +245,8 @@ class Stream(Generic[T]):
     async def aclose(self) -> None:
         """End the play. Running episodes are stopped. Safe to call twice."""
         await self._items.aclose()
+        if self._log is not None and not self._began:
+            self._log.end()
         self.unfinished += self._given
         self._given.clear()
 
