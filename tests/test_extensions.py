@@ -180,12 +180,11 @@ def test_the_kernel_s_tests_pass_without_any_extension(tmp_path: Path) -> None:
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     for name in ("clients", "docs", "envs", "examples"):
         (tmp_path / name).symlink_to(ROOT / name)
-    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["pytest"]["ini_options"]
-    folders = [path for path in settings["testpaths"] if "*" not in path]
-    again = "--ignore=tests/execution/test_model.py"  # random steps, a tenth of the time: no seam is among them
-    ran = run(tmp_path, "-m", "pytest", "-n", "auto", "-rfE", "--tb=short", again, *folders, timeout_s=1100)
+    # Where settings, entry points and records are. Steps, tools and the client know no extension.
+    folders = [f"tests/{name}" for name in ("cli", "interaction", "server", "targets", "trajectories")]
+    ran = run(tmp_path, "-m", "pytest", "-n", "auto", "-rfE", "--tb=short", *folders, timeout_s=1100)
     passed = re.search(r"(\d+) passed", ran)
-    assert passed is not None and int(passed[1]) > 2000, ran
+    assert passed is not None and int(passed[1]) > 1000, ran
 
 
 def test_extensions_that_need_others_are_found() -> None:

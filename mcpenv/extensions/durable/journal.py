@@ -21,7 +21,7 @@ from mcpenv.extensions.records.replay import answer_step, cut_off
 from mcpenv.server.sessions.idempotency import REQUEST
 from mcpenv.server.sessions.session import Session
 from mcpenv.trajectories.recorder import own_observation
-from mcpenv_client.errors import ErrorCode, SessionLost, WireError
+from mcpenv_client.errors import ErrorCode, NotSupported, SessionLost, WireError
 from mcpenv_client.types.json_types import plain, writer_of_class
 from mcpenv_client.types.observations import Observation
 from mcpenv_client.types.records import StepRecord, ToolCall, ToolCalled, ToolOutcome, Trajectory, call_data
@@ -202,6 +202,11 @@ class EpisodeJournal:
             trajectory = replace(snapshot.episode.trajectory, steps=[])
             held = replace(snapshot.episode, trajectory=trajectory, spilled=None)
             return [Entry(SNAPSHOT, pickle.dumps(replace(snapshot, episode=held), protocol=5))]
+        except NotSupported as error:
+            # A class that has not said "export" is found to be one whose episodes are played again.
+            self.exports = type(self._execution.env).DURABILITY == "export"
+            logger.log(logging.WARNING if self.exports else logging.INFO, "an episode cannot be saved: %s", error)
+            return []
         except (WireError, pickle.PicklingError, TypeError) as error:
             # What follows the last snapshot is played again.
             logger.warning("the state of an episode could not be saved: %s", error)

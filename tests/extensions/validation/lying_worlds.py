@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mcpenv import MCPEnvironment, TaskSet
+from mcpenv_client import NotSupported
 
 
 class Walk(MCPEnvironment):
@@ -105,6 +106,14 @@ class Outside(Walk):
             file.write("a step\n")
             file.seek(0)
             return len(file.readlines())
+
+
+class Refusing(Walk):
+    """Say nothing of durability, and refuse to be saved: it is played again."""
+
+    def save_state(self) -> dict[str, Any]:
+        """Refuse."""
+        raise NotSupported("a server of ours has the state")
 
 
 class Process(Walk):

@@ -72,7 +72,7 @@ def test_an_environment_that_lies_is_named_with_the_first_difference(
 
 
 @pytest.mark.process
-@pytest.mark.parametrize(("name", "way"), [("Walk", "rerun"), ("Saved", "export")])
+@pytest.mark.parametrize(("name", "way"), [("Walk", "rerun"), ("Saved", "export"), ("Refusing", "rerun")])
 def test_an_honest_environment_is_stopped_after_each_step(name: str, way: str, cli: Cli) -> None:
     part = judged(cli, f"{WORLDS}:{name}")
     assert part["verdict"] == "ok" and part["facts"] == {"class": way, "stops": {"the oracle of go": [1, 2, 3, 4]}}

@@ -145,7 +145,9 @@ class _Stage:
             journal = run(begin_journal(store, stop.id, env._execution, observation))
             for name, arguments in _calls(stop.script)[: stop.step]:
                 env.call_tool(name, arguments)
-            if journal.exports and not any(entry.number == SNAPSHOT for entry in run(store.entries(stop.id))):
+            if not journal.exports:
+                self._way = self._into.facts["class"] = "rerun"
+            elif not any(entry.number == SNAPSHOT for entry in run(store.entries(stop.id))):
                 env.snapshot()  # raises, and names what cannot be saved
             return journal.goes_on
 
