@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import tempfile
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -212,6 +213,7 @@ class Fleet(RuleBasedStateMachine):
         reply = f"{request} by {journal.kept.fence}"
         if request.startswith("reset"):
             first = [Entry(0, None, request, b"d", reply)]
+            journal.kept = replace(journal.kept, steps=0)
             await journal._written(lambda: server.store.begin(journal.kept, first, new=False))
             server.steps = 0
         else:
