@@ -23,7 +23,9 @@ from mcpenv_client.fingerprint import digest_of
 from mcpenv_client.pool import EnvPool, Episode, Limits, MixedPool, Played, PoolError
 from mcpenv_client.pool.assignment import Assignment
 from mcpenv_client.pool.backend import JournalError
-from mcpenv_client.pool.checkpoint import Checkpoint, KeptShare, PlayLog, ShareJournal
+from mcpenv_client.pool.checkpoint import Checkpoint, PlayLog
+from mcpenv_client.pool.kept import KeptShare
+from mcpenv_client.pool.share_journal import ShareJournal
 from mcpenv_client.pool.stream import Repeats
 from mcpenv_client.wire.protocol import FrameType, Reply, encode_frame
 

@@ -7,22 +7,18 @@ import hashlib
 import os
 import pickle
 import threading
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from pydantic_core import to_json
 
-from mcpenv_client.connection.handshake import Credential
-from mcpenv_client.errors import ConnectionFailed, WireError
-from mcpenv_client.types.values import decode
-from mcpenv_client.wire.protocol import FrameType, Reply, encode_frame
-
 from .assignment import Assignment, Played, Share
 from .backend import JournalError, PoolError
 from .episode import Outcome, PolicyFailed
-from .playing import POLICY_ERROR, TIMEOUT, played_of
+from .kept import KeptPlay, KeptShare, pickled
+from .playing import played_of
+from .share_journal import ShareJournal
 
 try:
     import fcntl
@@ -32,85 +28,6 @@ except ImportError:  # Windows
 MAGIC = b"mcpenv pool checkpoint "
 VERSION = 2
 HEAD = MAGIC + b"%d\n" % VERSION
-
-
-@dataclass
-class KeptShare:
-    """What is known of a share that was not handed out.
-
-    Attributes:
-        share: its episodes.
-        url: the server of its session.
-        credential: of its session; None before the first.
-        texts: the messages of the session, by request id.
-        replies: the pickled replies, by request id.
-        said: the model's messages in its chats: the number of the episode, the message, and the tokens that the policy
-            kept before it.
-        outcomes: its pickled outcomes; None until it is over.
-        told: the numbers of its episodes that the source of tasks was told.
-        out: the numbers of its episodes that were handed out.
-        version: of the pool's weights when its session began.
-    """
-
-    share: Share
-    url: str = ""
-    credential: Credential | None = None
-    texts: dict[str, str] = field(default_factory=dict)
-    replies: dict[str, bytes] = field(default_factory=dict)
-    said: list[tuple[Any, ...]] = field(default_factory=list)
-    outcomes: bytes | None = None
-    told: set[int] = field(default_factory=set)
-    out: set[int] = field(default_factory=set)
-    version: int | None = None
-
-    def take(self, what: str, *values: Any) -> None:
-        """Take what happened."""
-        if what == "opened":
-            self.url, self.credential = values
-            self.texts, self.replies, self.said = {}, {}, []
-        elif what == "said":
-            self.said.append(values)
-        elif what == "version":
-            (self.version,) = values
-        elif what == "played":
-            (self.outcomes,) = values
-            self.texts, self.replies, self.said = {}, {}, []
-        else:
-            getattr(self, what)[values[0]] = values[1]
-
-
-@dataclass(eq=False)
-class KeptPlay:
-    """What is known of a play.
-
-    Attributes:
-        about: the arguments that decide which episodes it has.
-        source: the state of its source of tasks; None if that has none, and is read again from its beginning.
-        rows: the number of rows that were read since that state.
-        shares: those that were not handed out, by their first number, in the order in which they were read.
-        number, groups: the numbers of the next episode and group.
-        ended: True if it is over for the script.
-    """
-
-    about: dict[str, Any]
-    source: Any = None
-    rows: int = 0
-    shares: dict[int, KeptShare] = field(default_factory=dict)
-    number: int = 0
-    groups: int = 0
-    ended: bool = False
-
-    def take(self, what: str, *values: Any) -> None:
-        """Take what happened."""
-        if what == "read":
-            shares, rows = values
-            self.rows += rows
-            for share in shares:
-                self.shares[share[0].number] = KeptShare(share)
-                self.number = max(self.number, *(each.number + 1 for each in share))
-                self.groups = max(self.groups, *(each.group + 1 for each in share))
-        elif values[0] in self.shares:  # of another one nothing is needed any more: its group went on without it
-            self.shares[values[0]].take(what, *values[1:])
 
 
 class Checkpoint:
@@ -176,7 +93,7 @@ class Checkpoint:
         with self._lock:
             kept = [each for each in self._kept if not each.ended]
             new = path.with_name(path.name + ".new")
-            body = HEAD + _pickled(state, "the state") + _pickled(kept, "a play")
+            body = HEAD + pickled(state, "the state") + pickled(kept, "a play")
             if path.exists() and not self._has(path):
                 with path.open("rb") as other:
                     _lock(other, path)
@@ -242,7 +159,7 @@ class Checkpoint:
         """Write what happened, and take it."""
         with self._lock:
             at = None if play is None else next(i for i, each in enumerate(self._kept) if each is play)
-            record = _pickled((what, at, *values), "an episode")
+            record = pickled((what, at, *values), "an episode")
             if self._file is not None and not self._file.closed:
                 try:
                     if self._full is not None:
@@ -338,7 +255,7 @@ class PlayLog:
         if any(isinstance(each, PolicyFailed) for each in outcomes):
             self.forget(share)
         else:
-            self.add("played", number, _pickled(outcomes, "the value of a policy"))
+            self.add("played", number, pickled(outcomes, "the value of a policy"))
         return outcomes
 
     def _of(self, assignment: Assignment) -> KeptShare | None:
@@ -348,137 +265,12 @@ class PlayLog:
         return found
 
 
-class ShareJournal:
-    """The journal of a share's session.
-
-    Args:
-        log: the log of the play.
-        kept: what is known of the share.
-
-    Attributes:
-        restored: True if another process began its session.
-        url: the server of its session.
-    """
-
-    def __init__(self, log: PlayLog, kept: KeptShare) -> None:
-        self._log, self._kept = log, kept
-        self.restored = kept.credential is not None
-        self._found: set[str] = set()
-        self._failed: JournalError | None = None
-        self._wrote: list[tuple[Any, ...]] = []
-        self.url = kept.url
-        if any(_end_of(text) == POLICY_ERROR for text in kept.texts.values()):
-            self.forget()
-
-    def _add(self, what: str, *values: Any) -> None:
-        self._log.add(what, self._kept.share[0].number, *values)
-
-    @property
-    def credential(self) -> Credential | None:
-        """The credential of the session to go on with; None to begin a new one."""
-        return self._kept.credential
-
-    @property
-    def out_of_time(self) -> bool:
-        """True if the next message before the restart was the end at the time limit."""
-        if not self.restored:
-            return False
-        text = next((text for key, text in self._kept.texts.items() if key not in self._found), None)
-        return text is not None and _end_of(text) == TIMEOUT
-
-    def forget(self) -> None:
-        """Forget the session, so that the share begins again in a new one."""
-        self.opened(None)
-
-    def opened(self, credential: Credential | None) -> None:
-        """Keep the credential of a session that is about to begin."""
-        self._add("opened", self.url, credential)
-        self.restored, self._failed, self._wrote = False, None, []
-        self._found.clear()
-
-    def find(
-        self, request_id: str, kind: FrameType, data: dict[str, Any]
-    ) -> tuple[str | None, Reply | WireError | None]:
-        """Return the text of a message and its reply or refusal, as far as they are known.
-
-        A refusal, which changed nothing, is final only if the policy went on after it.
-
-        Raises:
-            JournalError: the policy had sent another message.
-        """
-        if self._failed is not None:
-            raise self._failed  # the policy may have caught it
-        key = _key(request_id)
-        self._found.add(key)
-        text, reply = self._kept.texts.get(key), self._kept.replies.get(key)
-        if text is not None:
-            was, now = decode(text), decode(encode_frame(kind, data))
-            if (was["type"], was.get("data")) != (now["type"], now.get("data")):
-                raise self._failure(
-                    f"episode {self._kept.share[0].number} cannot go on: its policy made another call than before the "
-                    f"restart ({_shown(now)}, before {_shown(was)}). A policy runs again from its beginning. Let it "
-                    "make the same calls, or let a model play by episode.chat(), which goes on where it was. "
-                    'restore(..., missing="again") begins such episodes again'
-                )
-        known = None if reply is None else pickle.loads(reply)
-        if isinstance(known, WireError) and known.status is None and key == next(reversed(self._kept.texts), key):
-            known = None
-        return text, known
-
-    def sent(self, request_id: str, text: str) -> None:
-        """Keep a message that is about to be sent."""
-        self._add("texts", _key(request_id), text)
-
-    def answered(self, request_id: str, reply: Reply | WireError) -> None:
-        """Keep a reply, or a refusal."""
-        self._add("replies", _key(request_id), _pickled(reply, "a reply"))
-
-    def lost(self, error: WireError | ConnectionFailed) -> None:
-        """Take that no server has the session, which another process began.
-
-        Raises:
-            JournalError: always. Nothing is lost if the episode had not begun: it begins again.
-        """
-        raise self._failure(
-            f"episode {self._kept.share[0].number} cannot go on at these servers: {error}. The checkpoint is "
-            'unchanged; restore(..., missing="again") begins such episodes again',
-            again=not self._kept.replies,
-        ) from error
-
-    def _failure(self, message: str, again: bool = False) -> JournalError:
-        self._failed = JournalError(message, again or self._log.checkpoint.missing == "again")
-        return self._failed
-
-    # -- the chat of its policy
-
-    def wrote(self, *tokens: Any) -> None:
-        """Keep the tokens of the model's next message."""
-        self._wrote.append(tokens)
-
-    def says(self, number: int, message: Mapping[str, Any] | str) -> None:
-        """Keep a message of the model in an episode, before its calls are made."""
-        wrote, self._wrote = self._wrote, []
-        self._add("said", number, message, wrote)
-
-    def said(self, number: int) -> list[tuple[Any, list[tuple[Any, ...]]]]:
-        """Return the model's messages in an episode, each with its tokens."""
-        return [(message, wrote) for episode, message, wrote in self._kept.said if episode == number]
-
-
 def described(rows: Any) -> str:
     """Return the number of rows in a list, and their digest; of another source its type."""
     if not isinstance(rows, list | tuple):
         return type(rows).__name__
     text = to_json(rows, bytes_mode="base64", fallback=lambda value: type(value).__name__)
     return f"{len(rows)} with the digest {hashlib.sha256(text).hexdigest()[:12]}"
-
-
-def _pickled(value: Any, what: str) -> bytes:
-    try:
-        return pickle.dumps(value)
-    except Exception as error:
-        why = f"it cannot be pickled: {type(error).__name__}: {error}"
-        raise JournalError(f"{what} cannot be kept in a checkpoint, because {why}") from error
 
 
 def _lock(file: BinaryIO, path: Path) -> None:
@@ -492,19 +284,3 @@ def _lock(file: BinaryIO, path: Path) -> None:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         raise PoolError(f"another script, or pool, uses the checkpoint {path}. Give each a file of its own") from error
-
-
-def _key(request_id: str) -> str:
-    """Return the number of a request: it counts the messages of all types, so that no call more or less is missed."""
-    return request_id.rpartition("-")[2]
-
-
-def _end_of(text: str) -> str | None:
-    """Return the reason for which a message ends an episode; None if it ends none, or has no reason."""
-    frame = decode(text)
-    return (frame.get("data") or {}).get("reason") if frame["type"] == FrameType.END.value else None
-
-
-def _shown(frame: Mapping[str, Any]) -> str:
-    text = f"{frame['type']} {frame.get('data')}"
-    return text if len(text) <= 120 else text[:120] + "..."

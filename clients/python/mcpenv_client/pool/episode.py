@@ -27,7 +27,8 @@ from .remote_errors import arrived_error, pickled_error
 from .sessions import BlockingSession, Session
 
 if TYPE_CHECKING:
-    from .checkpoint import PlayLog, ShareJournal
+    from .checkpoint import PlayLog
+    from .share_journal import ShareJournal
 
 T = TypeVar("T")
 

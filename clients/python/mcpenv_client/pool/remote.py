@@ -102,7 +102,8 @@ class RemoteBackend:
         at = None if journal is None or journal.credential is None else journal.url
         while True:
             server, client = await self._servers.take(left_s, blocking=not begin.is_async, journal=journal, url=at)
-            at, outcomes = None, cast("list[Outcome] | None", None)
+            outcomes: list[Outcome] | None = None
+            at = None
             self._playing += 1
             try:
                 if journal is not None:
