@@ -291,6 +291,8 @@ class Execution(Instance):
         if self.episode.state is not EpisodeState.DONE:
             async with self._operation(Event.END):
                 await end(self, truncated, reason)
+                if self.journal is not None:
+                    await self.journal.ended(self.episode.latest())
         return self.episode.latest()
 
     async def snapshot(self, *, timeout_s: float | None = None) -> Snapshot:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from mcpenv.tools.outputs import Output
+from mcpenv_client.types.observations import Observation
 from mcpenv_client.types.records import StepRecord, ToolCall, Trajectory
 from mcpenv_client.types.tools import Mode
 
@@ -88,6 +89,17 @@ class StepJournal(Protocol):
 
         Raises:
             SessionLost: it cannot be written, or another server continues the episode.
+        """
+        ...
+
+    async def ended(self, observation: Observation) -> None:
+        """Write that the orchestrator has ended the episode.
+
+        Args:
+            observation: the answer.
+
+        Raises:
+            SessionLost: as above.
         """
         ...
 

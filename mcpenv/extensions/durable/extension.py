@@ -19,7 +19,7 @@ from mcpenv.server.security.host_check import is_loopback
 from mcpenv.server.serve import address_of
 from mcpenv.server.sessions.credential import Credential
 from mcpenv.server.sessions.idempotency import REQUEST
-from mcpenv.server.sessions.operations import End, Operation
+from mcpenv.server.sessions.operations import Fork, Forked, Operation
 from mcpenv.server.sessions.session import Origin, Session
 from mcpenv_client.errors import CapacityReached, SessionLost, Unauthorized
 from mcpenv_client.types.observations import Observation
@@ -79,10 +79,10 @@ class Durable(Extension):
         except StoreError as error:
             raise ConfigurationError(f"--durable {shown(self._settings.place)}: {error}") from error
         self._pool.durability = self
-        self._pool.operations[End.frame] = _WrittenEnd
         branch = self._pool.operations.get(FrameType.BRANCH)
         if branch is not None:
             self._pool.operations[FrameType.BRANCH] = self._begun_anew(branch)
+        self._pool.operations[Fork.frame] = self._forked_once()
         self._beating = asyncio.create_task(self._beat(), name="mcpenv-durable")
 
     async def stop(self) -> None:
@@ -145,6 +145,8 @@ class Durable(Extension):
             session.execution.journal = journal = self._journal(session, kept)
             if unknown is not None:
                 await journal.answer_unknown(session, unknown)
+            if kept.over:
+                journal.note_recorded()
         except BaseException:
             session.execution.episode.handed_over = True
             await self._pool.close(session, "moved")
@@ -163,6 +165,7 @@ class Durable(Extension):
         self._closing.add(session.id)
         try:
             await journal.flush()
+            await journal.noted(wait=not session.execution.busy)
             if reason == "closed" and not self._pool.ending:
                 await self.store.discard(session.id, journal.kept.fence)
                 return
@@ -298,6 +301,22 @@ class Durable(Extension):
 
         return BegunAnew
 
+    def _forked_once(self) -> type[Operation]:
+        """Return the operation of a fork that finds the session which the same request opened at another server."""
+        durable = self
+
+        class ForkedOnce(Fork):
+            __slots__ = ()
+
+            async def run(self, session: Session) -> Forked:
+                if self.credential is not None and durable._pool.peek(self.credential.session_id) is None:
+                    forked = await durable._pool.revived(self.credential.session_id, self.credential)
+                    if forked is not None:
+                        return Forked(forked.id, forked.execution.episode.id, forked.mcp_url)
+                return await Fork.run(self, session)
+
+        return ForkedOnce
+
     def _journal(self, session: Session, kept: KeptSession) -> EpisodeJournal:
         def give_up(why: str) -> None:
             logger.warning("session %s ends here: %s", session.label, why)
@@ -311,16 +330,3 @@ def _goes_on(session: Session) -> bool:
     """Return True if another server can continue a session."""
     journal = session.execution.journal
     return isinstance(journal, EpisodeJournal) and journal.goes_on
-
-
-class _WrittenEnd(End):
-    """An end by the orchestrator that is written before it is answered."""
-
-    __slots__ = ()
-
-    async def run(self, session: Session) -> Observation:
-        """End the episode; return its last observation."""
-        observation = await End.run(self, session)
-        if isinstance(session.execution.journal, EpisodeJournal):
-            await session.execution.journal.ended(observation)
-        return observation

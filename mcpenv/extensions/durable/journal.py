@@ -17,6 +17,7 @@ from pydantic_core import to_json
 from mcpenv.environment import MCPEnvironment
 from mcpenv.execution.execution import Execution
 from mcpenv.execution.restore import take_snapshot
+from mcpenv.execution.sink import EpisodeSink
 from mcpenv.extensions.records.replay import answer_step, cut_off
 from mcpenv.server.sessions.idempotency import REQUEST
 from mcpenv.server.sessions.session import Session
@@ -29,7 +30,7 @@ from mcpenv_client.types.status import StatusCode
 from mcpenv_client.types.tools import ToolErrorType, ToolFailure
 from mcpenv_client.wire.protocol import MAX_BEHIND, encode_reply, observation_data
 
-from .store import SNAPSHOT, Entry, Fenced, KeptSession, Settings, Store, StoreError
+from .store import RECORDED, SNAPSHOT, Entry, Fenced, KeptSession, Settings, Store, StoreError
 
 logger = logging.getLogger("mcpenv")
 
@@ -71,6 +72,8 @@ class EpisodeJournal:
         self._keeps_requests = True
         self._waiting: list[tuple[list[Entry], bytes | None]] = []
         self._flushing: asyncio.Task[None] | None = None
+        self._noting: asyncio.Task[None] | None = None
+        self._is_noted = False
 
     async def begin(
         self,
@@ -93,6 +96,7 @@ class EpisodeJournal:
             SessionLost: it cannot be written.
         """
         await self.flush()
+        await self.noted(wait=False)
         self._execution, self.goes_on = execution, True
         self._outside = Outside(execution)
         trajectory = _trajectory_of(execution)
@@ -110,6 +114,8 @@ class EpisodeJournal:
             self.kept, handle=handle, header=header_of(trajectory), over=trajectory.done, steps=len(steps)
         )
         await self._written(lambda: self._store.begin(self.kept, [*first, *steps, *saved], new=new))
+        if trajectory.done:
+            self.note_recorded()
 
     async def step_begun(self, call: ToolCall) -> None:
         """Write that a call is about to run whose effects are outside: it must not run a second time.
@@ -185,6 +191,37 @@ class EpisodeJournal:
         if self.lost is not None:
             raise SessionLost(self.lost)
 
+    def note_recorded(self) -> None:
+        """Once the record has the episode, which is over, write so: no server that continues it records it again."""
+        if self._execution.sink is not None and self._noting is None:
+            noting = self._note_recorded(self._execution.sink, _trajectory_of(self._execution).episode_id)
+            self._noting = asyncio.ensure_future(noting)
+
+    async def _note_recorded(self, sink: EpisodeSink, episode_id: str) -> None:
+        await self._execution.wait_idle()  # then the sink has the episode
+        await sink.written(episode_id)
+        self._is_noted = True
+        try:
+            await self.flush()
+            entry = Entry(RECORDED, b"1")
+            await self._written(lambda: self._store.append(self.kept.id, self.kept.fence, [entry], None))
+        except SessionLost as lost:
+            logger.warning("an episode may be recorded twice: %s", lost)
+
+    async def noted(self, *, wait: bool) -> None:
+        """Return once `note_recorded` is over.
+
+        Args:
+            wait: False if the record has the episode already: cut short what has not begun to write.
+        """
+        noting, self._noting = self._noting, None
+        if noting is None:
+            return
+        if not (wait or self._is_noted):
+            noting.cancel()
+        await asyncio.wait({noting})
+        self._is_noted = False
+
     def _asked(self, entry: Entry) -> Entry:
         """Return an entry with the request that runs in this task, if it has an id.
 
@@ -213,6 +250,8 @@ class EpisodeJournal:
             return []
 
     async def _write(self, entries: list[Entry], header: bytes | None) -> None:
+        if header is not None:
+            self.note_recorded()
         # An agent's call has no id by which its client could ask for it again, and a fork's client keeps no messages.
         if self._settings.writes == "strict" or entries[0].request_id is None or not self._keeps_requests:
             await self.flush()

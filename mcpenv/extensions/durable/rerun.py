@@ -17,7 +17,7 @@ from mcpenv_client.errors import McpenvError, SessionLost
 from mcpenv_client.types.records import StepRecord, Trajectory, summed
 
 from .journal import Outside, environment_of
-from .store import SNAPSHOT, Claimant, Entry, KeptSession, Store
+from .store import RECORDED, SNAPSHOT, Claimant, Entry, KeptSession, Store
 
 _HEADER = TypeAdapter(Trajectory)
 _BODY = TypeAdapter(tuple[StepRecord, object])
@@ -56,7 +56,7 @@ async def continue_kept(execution: Execution, kept: KeptSession, entries: Sequen
     observer, execution.observer = execution.observer, None
     sink = execution.sink
     if kept.over:
-        execution.sink = None  # the server that ended it has recorded it
+        execution.sink = None  # it is recorded as it was, if at all
     try:
         after = await _loaded(execution, recorded, entries)
         result = await replayed(execution, episode, Outside(execution).names, after)
@@ -73,6 +73,9 @@ async def continue_kept(execution: Execution, kept: KeptSession, entries: Sequen
     if now.steps:
         now.steps[:] = recorded.steps[-len(now.steps) :]  # with the times at which they were taken
     if kept.over:
+        if sink is not None and all(entry.number != RECORDED for entry in entries):
+            # The server that ended it was lost before.
+            sink.episode_over(recorded, execution.episode.outputs.all())
         execution.episode.handed_over = True
     return next((each for each in entries if each.number < SNAPSHOT and each.body and not each.is_step), None)
 

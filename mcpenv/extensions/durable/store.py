@@ -39,6 +39,9 @@ class OtherEnvironment(Exception):
 SNAPSHOT = 1 << 40
 """The number of the entry that has the last snapshot of an episode: its body is one, and it has no reply."""
 
+RECORDED = SNAPSHOT + 1
+"""The number of the entry that says that the record has the episode, which is over. It has no reply."""
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:

@@ -15,6 +15,7 @@ from durable_worlds import Walk
 from mcpenv.extensions.durable import sqlite_store
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.serve import serving
+from mcpenv.trajectories import read_episodes
 from mcpenv_client import EnvClient
 
 Mend = Callable[[], object]
@@ -55,8 +56,8 @@ def databases(monkeypatch: pytest.MonkeyPatch) -> list[sqlite3.Connection]:
     return opened
 
 
-def until_it_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    while "steps wait for it" not in caplog.text:
+def until_it_is_told(caplog: pytest.LogCaptureFixture, what: str = "steps wait for it") -> None:
+    while what not in caplog.text:
         time.sleep(0.01)
 
 
@@ -84,6 +85,24 @@ def test_a_step_waits_for_a_store_that_fails_for_a_while(
         assert client.state().step_count == 2
         client.call_tool("arrive")
         assert len(client.trajectory().steps) == 3
+
+
+def test_an_end_that_the_store_did_not_take_is_recorded_where_it_is_asked_for_again(
+    databases: list[sqlite3.Connection], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = tmp_path / "store"
+    config = ServerConfig(durable=f"{store}?patience_s=0.2&lease_s=60", record=tmp_path / "record")
+    with serving(Walk, config) as url, EnvClient(url, resume=True, max_resumes=60).sync() as client:
+        with ThreadPoolExecutor(1) as thread:
+            client.reset(seed=1)
+            client.call_tool("walk")
+            mend = locked(databases[0], store)
+            ending = thread.submit(client.end, reason="enough")
+            until_it_is_told(caplog, "did not take a step")
+            mend()
+            assert ending.result().info["reason"] == "enough"
+        assert client.trajectory().reason == "enough"
+    assert [episode.trajectory.reason for episode in read_episodes(tmp_path / "record")] == ["enough"]
 
 
 @pytest.mark.world

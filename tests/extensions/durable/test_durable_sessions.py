@@ -31,7 +31,7 @@ def serve(tmp_path: Path) -> Serve:
     """Serve at a store and a record that all servers of the test share."""
 
     def at(cls: type[MCPEnvironment] = Walk, durable: str = "store?lease_s=5", **settings: Any) -> Any:
-        config = ServerConfig(durable=str(tmp_path / durable), record=tmp_path / "record", **settings)
+        config = ServerConfig(**{"durable": str(tmp_path / durable), "record": tmp_path / "record", **settings})
         return serving(cls, config, max_concurrent_envs=8)
 
     return at
@@ -161,6 +161,25 @@ def test_an_episode_that_ended_is_recorded_once(serve: Serve, stack: ExitStack, 
     client.reset(seed=3)
     client.close()
     assert sorted(episode.ending for episode in read_episodes(tmp_path / "record")) == ["closed", "terminated"]
+
+
+def test_an_episode_whose_server_was_lost_before_it_was_recorded_is_recorded_by_the_next(
+    serve: Serve, stack: ExitStack, tmp_path: Path
+) -> None:
+    first, second = serve(record=None), serve()  # the first one never records it
+    urls = [first.__enter__(), second.__enter__(), stack.enter_context(serve())]
+    client = stack.enter_context(EnvClient(urls).sync())
+    client.reset(seed=2)
+    played(client, 2)
+    client.call_tool("arrive")
+    ended = client.trajectory()
+    for server in (first, second):
+        server.__exit__(None, None, None)
+        assert client.trajectory().done
+    client.reset(seed=3)  # the record has the last episode then
+    (episode,) = read_episodes(tmp_path / "record")
+    assert [step.started_at for step in episode.trajectory.steps] == [step.started_at for step in ended.steps]
+    assert (episode.trajectory.total_reward, episode.ending) == (ended.total_reward, "terminated")
 
 
 def test_an_environment_that_is_not_deterministic_is_named_with_the_first_difference(
@@ -401,6 +420,22 @@ def test_a_branch_is_continued_with_its_origin(serve: Serve, stack: ExitStack, t
     assert trajectory.forked_from is not None
     assert (trajectory.forked_from.episode_id, trajectory.forked_from.step) == (origin, 2)
     assert len(trajectory.steps) == 3
+
+
+def test_a_fork_whose_answer_was_lost_with_its_server_is_found(serve: Serve, stack: ExitStack, tmp_path: Path) -> None:
+    first = serve()
+    client = EnvClient([first.__enter__(), stack.enter_context(serve())])
+    blocking = stack.enter_context(client.sync())
+    blocking.reset(seed=1)
+    played(blocking, 2)
+    credential = client._session.new_credential()
+    client._session.new_credential = lambda: credential  # type: ignore[method-assign]
+    lost = blocking.fork()
+    episode_id = lost.trajectory().episode_id
+    first.__exit__(None, None, None)
+    again = stack.enter_context(blocking.fork())  # which asks for the same session
+    assert again.trajectory().episode_id == episode_id
+    assert played(again, 1) == played(blocking, 1)
 
 
 def test_a_full_server_sends_its_clients_to_the_next(serve: Serve, stack: ExitStack, tmp_path: Path) -> None:
