@@ -17,7 +17,6 @@ from pydantic_core import to_json
 from mcpenv.environment import MCPEnvironment
 from mcpenv.execution.execution import Execution
 from mcpenv.execution.restore import take_snapshot
-from mcpenv.execution.sink import EpisodeSink
 from mcpenv.extensions.records.replay import answer_step, cut_off
 from mcpenv.server.sessions.idempotency import REQUEST
 from mcpenv.server.sessions.session import Session
@@ -193,13 +192,13 @@ class EpisodeJournal:
 
     def note_recorded(self) -> None:
         """Once the record has the episode, which is over, write so: no server that continues it records it again."""
-        if self._execution.sink is not None and self._noting is None:
-            noting = self._note_recorded(self._execution.sink, _trajectory_of(self._execution).episode_id)
-            self._noting = asyncio.ensure_future(noting)
+        sink, episode_id = self._execution.sink, _trajectory_of(self._execution).episode_id
+        if sink is not None and self._noting is None:
+            self._noting = asyncio.ensure_future(self._note_recorded(lambda: sink.written(episode_id)))
 
-    async def _note_recorded(self, sink: EpisodeSink, episode_id: str) -> None:
+    async def _note_recorded(self, written: Callable[[], Awaitable[None]]) -> None:
         await self._execution.wait_idle()  # then the sink has the episode
-        await sink.written(episode_id)
+        await written()
         self._is_noted = True
         try:
             await self.flush()
