@@ -145,6 +145,32 @@ class Errands(MCPEnvironment):
         return self.paid / 100
 
 
+class Noted(Walk):
+    """Walk, and note the results of all instances in one list, which is no state of theirs."""
+
+    noted: ClassVar[list[int]] = []
+
+    def walk(self, by: int = 1) -> int:
+        """Walk."""
+        self.noted.append(super().walk(by))
+        return self.at
+
+
+class Hidden(MCPEnvironment):
+    """Count in a variable that no snapshot can have."""
+
+    SUPPORTS_CONCURRENT_SESSIONS = True
+
+    def __init__(self) -> None:
+        counted: list[int] = []
+
+        @self.tool
+        def count() -> int:
+            """Count."""
+            counted.append(1)
+            return len(counted)
+
+
 class Clock(MCPEnvironment):
     """Tell the time, which no server can tell again."""
 

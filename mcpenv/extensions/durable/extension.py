@@ -26,8 +26,9 @@ from mcpenv_client.types.observations import Observation
 from mcpenv_client.wire.protocol import FrameType
 
 from .agents import AgentsElsewhere
-from .journal import EpisodeJournal, environment_of, way_of
+from .journal import EpisodeJournal, environment_of
 from .rerun import rerun
+from .snapshots import way_of
 from .store import Claimant, KeptSession, OtherEnvironment, Owned, Settings, Store, StoreError, open_store, shown
 
 logger = logging.getLogger("mcpenv")
@@ -56,6 +57,7 @@ class Durable(Extension):
         self._tasks: set[asyncio.Task[Any]] = set()
         self._reviving: dict[str, asyncio.Task[Session | None]] = {}
         self._closing: set[str] = set()
+        self._cannot_be_saved: set[str] = set()
         self._store: Store | None = None
         self._reached_at: tuple[str, int] | None = None
         self.agent_middleware = [partial(AgentsElsewhere, durable=self, max_body_bytes=server.config.max_message_bytes)]
@@ -323,7 +325,7 @@ class Durable(Extension):
             session.evict(why)
             self._begin(self._pool.close(session, "moved"))
 
-        return EpisodeJournal(self.store, self._settings, session.execution, kept, give_up)
+        return EpisodeJournal(self.store, self._settings, session.execution, kept, give_up, self._cannot_be_saved)
 
 
 def _goes_on(session: Session) -> bool:

@@ -6,7 +6,6 @@ import asyncio
 import functools
 import json
 import logging
-import pickle
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
@@ -16,12 +15,11 @@ from pydantic_core import to_json
 
 from mcpenv.environment import MCPEnvironment
 from mcpenv.execution.execution import Execution
-from mcpenv.execution.restore import take_snapshot
 from mcpenv.extensions.records.replay import answer_step, cut_off
 from mcpenv.server.sessions.idempotency import REQUEST
 from mcpenv.server.sessions.session import Session
 from mcpenv.trajectories.recorder import own_observation
-from mcpenv_client.errors import ErrorCode, NotSupported, SessionLost, WireError
+from mcpenv_client.errors import ErrorCode, SessionLost
 from mcpenv_client.types.json_types import plain, writer_of_class
 from mcpenv_client.types.observations import Observation
 from mcpenv_client.types.records import StepRecord, ToolCall, ToolCalled, ToolOutcome, Trajectory, call_data
@@ -29,7 +27,8 @@ from mcpenv_client.types.status import StatusCode
 from mcpenv_client.types.tools import ToolErrorType, ToolFailure
 from mcpenv_client.wire.protocol import MAX_BEHIND, encode_reply, observation_data
 
-from .store import RECORDED, SNAPSHOT, Entry, Fenced, KeptSession, Settings, Store, StoreError
+from .snapshots import JournalSnapshots
+from .store import RECORDED, Entry, Fenced, KeptSession, Settings, Store, StoreError
 
 logger = logging.getLogger("mcpenv")
 
@@ -46,20 +45,27 @@ class EpisodeJournal:
         store: where it is written.
         kept: the session as the store has it.
         give_up: called once, with the reason, when this server can no longer continue the session.
+        told: as `JournalSnapshots` has it, of all sessions of the server.
 
     Attributes:
         kept: the session as it was written last.
-        exports: True if the state of the world is saved after each step.
-        goes_on: False after a step that was cut off, which cannot be played again.
+        snapshots: of its episodes.
+        goes_on: False after a step that was cut off, which cannot be played again, until the state is saved.
         lost: why this server does not continue it; None while it does.
     """
 
     def __init__(
-        self, store: Store, settings: Settings, execution: Execution, kept: KeptSession, give_up: Callable[[str], None]
+        self,
+        store: Store,
+        settings: Settings,
+        execution: Execution,
+        kept: KeptSession,
+        give_up: Callable[[str], None],
+        told: set[str] | None = None,
     ) -> None:
         self.kept = kept
         self.lost: str | None = None
-        self.exports = way_of(execution) == "export"
+        self.snapshots = JournalSnapshots(settings, execution, set() if told is None else told)
         self.goes_on = True
         self._outside = Outside(execution)
         self._episode_id: str | None = None
@@ -108,7 +114,8 @@ class EpisodeJournal:
         if request is not None and observation is not None:
             first = [Entry(0, None, *request, _observed(observation, request[0]))]
         self._begun_by, self._keeps_requests = request, request is not None
-        saved = await self._saved()
+        self.snapshots.begin(execution)
+        saved = await self.snapshots.taken(at_once=self.snapshots.exports)
         self.kept = replace(
             self.kept, handle=handle, header=header_of(trajectory), over=trajectory.done, steps=len(steps)
         )
@@ -143,13 +150,14 @@ class EpisodeJournal:
             raise SessionLost(self.lost)
         if execution.closing and record.status.code is StatusCode.CANCELLED:
             return  # it was not answered: the client asks for it again, and it runs where the session continues
-        if not self.exports and cut_off(record) and record.call.name not in await self._outside.names():
-            self.goes_on = False
         entry = self._asked(Entry(record.call.step, body_of(record)))
         if entry.request_id is not None:
             entry = replace(entry, reply=self.reply_to(record, entry.request_id))
         trajectory = _trajectory_of(execution)
-        await self._write([entry, *await self._saved()], header_of(trajectory) if trajectory.done else None)
+        cut = cut_off(record) and record.call.name not in await self._outside.names()
+        saved = await self.snapshots.taken(at_once=cut or trajectory.done)
+        self.goes_on = bool(saved) or (self.goes_on and not cut)
+        await self._write([entry, *saved], header_of(trajectory) if trajectory.done else None)
 
     async def ended(self, observation: Observation) -> None:
         """Write that the orchestrator has ended the episode.
@@ -163,7 +171,8 @@ class EpisodeJournal:
         entry = self._asked(Entry(self._execution.episode.step_count + 1, None))
         if entry.request_id is not None:
             entry = replace(entry, reply=_observed(observation, entry.request_id))
-        await self._write([entry, *await self._saved()], header_of(_trajectory_of(self._execution)))
+        saved = await self.snapshots.taken(at_once=True)
+        await self._write([entry, *saved], header_of(_trajectory_of(self._execution)))
 
     async def answer_unknown(self, session: Session, entry: Entry) -> None:
         """Take a step for a call of which a server was lost: it may have run, and is not run again."""
@@ -228,25 +237,6 @@ class EpisodeJournal:
         """
         request = REQUEST.get()
         return entry if request in (None, self._begun_by) else replace(entry, request_id=request[0], digest=request[1])
-
-    async def _saved(self) -> list[Entry]:
-        """Return the entry of a snapshot, if the class has its state saved. Its steps are in the journal already."""
-        if not self.exports:
-            return []
-        try:
-            snapshot = await take_snapshot(self._execution, None)
-            trajectory = replace(snapshot.episode.trajectory, steps=[])
-            held = replace(snapshot.episode, trajectory=trajectory, spilled=None)
-            return [Entry(SNAPSHOT, pickle.dumps(replace(snapshot, episode=held), protocol=5))]
-        except NotSupported as error:
-            # A class that has not said "export" is found to be one whose episodes are played again.
-            self.exports = type(self._execution.env).DURABILITY == "export"
-            logger.log(logging.WARNING if self.exports else logging.INFO, "an episode cannot be saved: %s", error)
-            return []
-        except (WireError, pickle.PicklingError, TypeError) as error:
-            # What follows the last snapshot is played again.
-            logger.warning("the state of an episode could not be saved: %s", error)
-            return []
 
     async def _write(self, entries: list[Entry], header: bytes | None) -> None:
         if header is not None:
@@ -350,11 +340,6 @@ async def begin_journal(
 def environment_of(cls: type[MCPEnvironment]) -> str:
     """Return name and version of an environment, as the store has them."""
     return json.dumps([cls.exposed_name(), cls.VERSION])
-
-
-def way_of(execution: Execution) -> str:
-    """Return how the episodes of an environment are continued: ``export``, ``rerun`` or ``restart``."""
-    return type(execution.env).DURABILITY or ("export" if execution.hooks.saves_state else "rerun")
 
 
 class Outside:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import pickle
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -17,7 +18,10 @@ from mcpenv_client.errors import McpenvError, SessionLost
 from mcpenv_client.types.records import StepRecord, Trajectory, summed
 
 from .journal import Outside, environment_of
+from .snapshots import way_of
 from .store import RECORDED, SNAPSHOT, Claimant, Entry, KeptSession, Store
+
+logger = logging.getLogger("mcpenv")
 
 _HEADER = TypeAdapter(Trajectory)
 _BODY = TypeAdapter(tuple[StepRecord, object])
@@ -92,11 +96,15 @@ async def continue_from(store: Store, session_id: str, execution: Execution) -> 
     await continue_kept(execution, kept, await store.entries(session_id))
 
 
-async def _loaded(execution: Execution, recorded: Trajectory, entries: Sequence[Entry]) -> int:
-    """Load the last snapshot into the instance; return the number of its steps, 0 if there is none."""
+async def _loaded(execution: Execution, recorded: Trajectory, entries: Sequence[Entry]) -> int | None:
+    """Load the last snapshot into the instance; return the number of its steps, None if all of them are played.
+
+    Raises:
+        SessionLost: the class has its state saved, and it cannot be loaded.
+    """
     body = next((entry.body for entry in entries if entry.number == SNAPSHOT), None)
     if body is None:
-        return 0
+        return None
     # The store belongs to the operator of these servers, who alone can write there.
     snapshot: Snapshot = pickle.loads(body)
     trajectory = replace(snapshot.episode.trajectory, steps=recorded.steps[: snapshot.step])
@@ -104,7 +112,10 @@ async def _loaded(execution: Execution, recorded: Trajectory, entries: Sequence[
     try:
         await execution.restore(replace(snapshot, episode=held), same=True)
     except McpenvError as error:
-        raise SessionLost(f"the episode cannot be continued here: its state cannot be loaded: {error}") from error
+        if way_of(execution) == "export":
+            raise SessionLost(f"the episode cannot be continued here: its state cannot be loaded: {error}") from error
+        logger.warning("an episode is played again as a whole: its snapshot cannot be loaded: %s", error)
+        return None
     return snapshot.step
 
 

@@ -196,6 +196,9 @@ class Settings:
         patience_s: seconds that a step waits for a store that does not answer, before its session is given up here.
         idle_s: seconds without use after which a session is put away, also if its client is connected.
         keep_s: seconds for which a session is kept that nobody continues.
+        snapshot_steps: steps between two snapshots of an episode. None: 1 if the class has its state saved and there
+            is no ``snapshot_s``, else none are taken for their number.
+        snapshot_s: seconds after which the next step has a snapshot.
         address: the address of this server, for the others; None: the one at which it is reached.
     """
 
@@ -205,6 +208,8 @@ class Settings:
     patience_s: float = 30.0
     idle_s: float = math.inf
     keep_s: float = 86_400.0
+    snapshot_steps: int | None = None
+    snapshot_s: float = math.inf
     address: str | None = None
 
     @classmethod
@@ -221,8 +226,10 @@ class Settings:
             ((name, value),) = parse_qsl(part, keep_blank_values=True)
             if name == "writes" and value in ("strict", "behind"):
                 given[name] = value
-            elif name in ("lease_s", "patience_s", "idle_s", "keep_s"):
+            elif name in ("lease_s", "patience_s", "idle_s", "keep_s", "snapshot_s"):
                 given[name] = _seconds(name, value)
+            elif name in ("snapshot_steps",):
+                given[name] = _number(name, value)
             elif name == "address" and re.fullmatch(r"https?://[^/\s@?#]+", value):
                 given[name] = value
             elif "://" in place and name not in ("writes", "address"):
@@ -230,7 +237,7 @@ class Settings:
             else:
                 raise ConfigurationError(
                     f"--durable: {name}={value} is no setting; there are writes=strict or behind, lease_s, patience_s, "
-                    "idle_s, keep_s and address=http://HOST:PORT"
+                    "idle_s, keep_s, snapshot_steps, snapshot_s and address=http://HOST:PORT"
                 )
         if not place:
             raise ConfigurationError("--durable needs a folder, or the URL of a store")
@@ -245,6 +252,12 @@ def _seconds(name: str, value: str) -> float:
     if not 0 < seconds < 1e9:
         raise ConfigurationError(f"--durable: {name}={value} is no number of seconds above 0")
     return seconds
+
+
+def _number(name: str, value: str) -> int:
+    if not re.fullmatch(r"0*[1-9]\d{0,17}", value, re.ASCII):
+        raise ConfigurationError(f"--durable: {name}={value} is no whole number above 0")
+    return int(value)
 
 
 def shown(place: str) -> str:

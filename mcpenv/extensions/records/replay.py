@@ -120,13 +120,13 @@ def replay(env: MCPEnvironment, episode: RecordedEpisode) -> Replayed:
 
 
 async def replayed(
-    execution: Execution, episode: RecordedEpisode, answered: Answered | None = None, after: int = 0
+    execution: Execution, episode: RecordedEpisode, answered: Answered | None = None, after: int | None = None
 ) -> Replayed:
     """Do the same as `replay` on the event loop of the caller.
 
     Args:
         answered: returns the tools that are not run again: their steps have the recorded results.
-        after: the number of steps that the instance's episode has already; 0: it is reset.
+        after: the number of steps that the instance's episode has already; None: it is reset.
     """
     return await _Replay(execution, episode, answered=answered).run(after)
 
@@ -307,12 +307,12 @@ class _Replay:
         self._steps = 0
         self._hashes = hashlib.sha256(), hashlib.sha256()
 
-    async def run(self, after: int = 0) -> Replayed:
+    async def run(self, after: int | None = None) -> Replayed:
         difference, why = None, None
         try:
-            if not after:
+            if after is None:
                 await self._reset()
-            for step in self._recorded.steps[after:]:
+            for step in self._recorded.steps[after or 0 :]:
                 await self._step(step)
                 self._steps += 1
             await self._end()

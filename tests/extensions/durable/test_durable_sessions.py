@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 
 import httpx
 import pytest
-from durable_worlds import Clock, Gated, Restarted, Saved, Submitted, Walk
+from durable_worlds import Clock, Gated, Hidden, Noted, Restarted, Saved, Submitted, Walk
 from fastmcp import Client
 
 from mcpenv import MCPEnvironment
@@ -262,11 +263,11 @@ def test_a_server_of_another_version_leaves_an_episode_to_the_one_that_has_it(se
     assert client.base_url == one
 
 
-@pytest.mark.parametrize("writes", ["strict", "behind"])
+@pytest.mark.parametrize("settings", ["writes=strict", "writes=behind", "snapshot_s=0.000001"])
 def test_a_saved_state_is_loaded_and_no_call_runs_again(
-    serve: Serve, stack: ExitStack, tmp_path: Path, writes: str
+    serve: Serve, stack: ExitStack, tmp_path: Path, settings: str
 ) -> None:
-    durable = f"store?writes={writes}"
+    durable = f"store?{settings}"
     first = serve(Saved, durable=durable)
     url = first.__enter__()
     second = stack.enter_context(serve(Saved, durable=durable))
@@ -284,6 +285,71 @@ def test_a_saved_state_is_loaded_and_no_call_runs_again(
     client.close()
     (episode,) = read_episodes(tmp_path / "record")
     assert [step.call.step for step in episode.trajectory.steps] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("settings", ["snapshot_steps=2", "snapshot_steps=2&writes=behind"])
+@pytest.mark.parametrize("durability", ["rerun", "export"])
+def test_only_what_came_after_the_last_snapshot_is_played_again(
+    serve: Serve, stack: ExitStack, tmp_path: Path, durability: str, settings: str
+) -> None:
+    world = type("Walk", (Noted,), {"DURABILITY": durability})
+    first = serve(world, durable=f"store?{settings}")
+    url = first.__enter__()
+    client = stack.enter_context(
+        EnvClient([url, stack.enter_context(serve(world, durable=f"store?{settings}"))]).sync()
+    )
+    client.reset(seed=5)
+    Noted.noted.clear()
+    before = played(client, 5)
+    first.__exit__(None, None, None)
+    after = played(client, 1)
+    assert Noted.noted == [int(at) for at in [*before, before[-1], *after]]
+    client.call_tool("arrive")
+    client.close()
+    (episode,) = read_episodes(tmp_path / "record")
+    assert digest_of(episode.trajectory) == undisturbed(tmp_path)
+
+
+def test_a_saved_reset_is_not_played_again(serve: Serve, stack: ExitStack) -> None:
+    begun: list[int] = []
+
+    class Begun(Saved):
+        def reset(self, seed: int | None = None) -> None:  # type: ignore[override]
+            begun.append(time.time_ns())
+            self.drawn.append(begun[-1])
+
+    first = serve(Begun, durable="store?snapshot_steps=9")
+    url = first.__enter__()
+    client = stack.enter_context(EnvClient([url, stack.enter_context(serve(Begun))]).sync())
+    client.reset(seed=1)
+    first.__exit__(None, None, None)
+    assert drawn(client)[0] == begun[0]
+
+
+def test_an_environment_that_cannot_be_saved_says_so_once_and_is_played_again(
+    serve: Serve, stack: ExitStack, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = serve(Hidden, durable="store?snapshot_steps=1")
+    url = first.__enter__()
+    second = stack.enter_context(serve(Hidden))
+    clients = [stack.enter_context(EnvClient([url, second]).sync()) for _ in range(2)]
+    for client in clients:
+        client.reset(seed=1)
+        client.call_tool("count")
+    (told,) = [each for each in caplog.records if "cannot be saved" in each.message]
+    assert (told.levelname, "keeps state in" in told.message) == ("WARNING", True)
+    first.__exit__(None, None, None)
+    assert [client.call_tool("count").text for client in clients] == ["2", "2"]
+
+
+def test_an_episode_is_kept_after_a_step_that_was_cut_off_if_its_state_is_saved(serve: Serve, stack: ExitStack) -> None:
+    first = serve(durable="store?snapshot_steps=9")
+    url = first.__enter__()
+    client = stack.enter_context(EnvClient([url, stack.enter_context(serve())]).sync())
+    client.reset(seed=1)
+    client.call_tool("linger", {"seconds": 60}, timeout_s=0.05)
+    first.__exit__(None, None, None)
+    assert (client.trajectory().reason, len(client.trajectory().steps)) == ("timeout", 1)
 
 
 def test_a_world_that_restarts_is_not_kept(serve: Serve, stack: ExitStack) -> None:
@@ -541,11 +607,12 @@ def test_a_client_that_stops_waiting_finds_its_episode_continued(serve: Serve, s
     assert len(Gated.passed) == 2  # once by its client, and played again once
 
 
+@pytest.mark.parametrize("durable", ["store", "store?snapshot_steps=1"])
 def test_a_call_to_the_outside_whose_tool_the_reset_made_and_that_ended_the_episode_is_not_repeated(
-    serve: Serve, stack: ExitStack
+    serve: Serve, stack: ExitStack, durable: str
 ) -> None:
     Submitted.submitted.clear()
-    first = serve(Submitted)
+    first = serve(Submitted, durable=durable)
     url = first.__enter__()
     client = stack.enter_context(EnvClient([url, stack.enter_context(serve(Submitted))]).sync())
     client.reset(seed=1)

@@ -14,7 +14,8 @@ from typing import Any
 
 from mcpenv.cli.output import number_of
 from mcpenv.extensions.contract.findings import ContractViolation
-from mcpenv.extensions.durable.journal import begin_journal, way_of
+from mcpenv.extensions.durable.journal import begin_journal
+from mcpenv.extensions.durable.snapshots import way_of
 from mcpenv.extensions.durable.sqlite_store import SqliteStore
 from mcpenv.extensions.durable.store import SNAPSHOT
 from mcpenv.extensions.records.replay import Difference
@@ -145,7 +146,7 @@ class _Stage:
             journal = run(begin_journal(store, stop.id, env._execution, observation))
             for name, arguments in _calls(stop.script)[: stop.step]:
                 env.call_tool(name, arguments)
-            if not journal.exports:
+            if not journal.snapshots.exports:
                 self._way = self._into.facts["class"] = "rerun"
             elif not any(entry.number == SNAPSHOT for entry in run(store.entries(stop.id))):
                 env.snapshot()  # raises, and names what cannot be saved
