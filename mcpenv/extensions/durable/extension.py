@@ -27,9 +27,22 @@ from mcpenv_client.wire.protocol import FrameType
 
 from .agents import AgentsElsewhere
 from .journal import EpisodeJournal, environment_of
-from .rerun import rerun
+from .rerun import episode_of, rerun
 from .snapshots import way_of
-from .store import Claimant, KeptSession, OtherEnvironment, Owned, Settings, Store, StoreError, open_store, shown
+from .store import (
+    RECORDED,
+    Claimant,
+    Entry,
+    Fenced,
+    KeptSession,
+    OtherEnvironment,
+    Owned,
+    Settings,
+    Store,
+    StoreError,
+    open_store,
+    shown,
+)
 
 logger = logging.getLogger("mcpenv")
 
@@ -243,10 +256,31 @@ class Durable(Extension):
         except StoreError as error:
             logger.warning("the store of durable sessions: %s", error)
 
+    async def _record_lost(self) -> None:
+        """Record the episodes whose servers were lost between their end and their record."""
+        source = self._server.source
+        if source.recorder is None:
+            return
+        try:
+            for session_id in await self.store.unrecorded(self._claimant().environment):
+                kept = await self.store.claim(session_id, self._claimant(), None)
+                if kept is None:
+                    continue
+                trajectory = episode_of(kept, await self.store.entries(session_id))
+                sink = source.recorder.sink_for(source.name, source.version, lambda: None, source.tasks)
+                sink.episode_over(trajectory)
+                await sink.written(trajectory.episode_id)
+                await self.store.append(session_id, kept.fence, [Entry(RECORDED, b"1")], None)
+                await self._let_go(kept)
+        except (Owned, Fenced):
+            return  # its client has come back, to this server or another one
+        except StoreError as error:
+            logger.warning("the store of durable sessions: %s", error)
+
     async def _beat(self) -> None:
         """Renew the lease, put away what other servers ask for, and delete what nobody continues."""
         period_s = min(self._settings.lease_s / 4, 1.0)
-        swept = 0.0
+        swept = looked = 0.0
         while True:
             await asyncio.sleep(period_s)
             try:
@@ -260,6 +294,9 @@ class Durable(Extension):
                 for session in self._pool.sessions():
                     if self._idles(session):
                         self._begin(self._put_away(session, "this session is put away until it is used"))
+                if time.monotonic() - looked > self._settings.lease_s:
+                    looked = time.monotonic()
+                    self._begin(self._record_lost())
                 if time.monotonic() - swept > self._settings.keep_s / 10:
                     swept = time.monotonic()
                     await self.store.sweep(time.time() - self._settings.keep_s)

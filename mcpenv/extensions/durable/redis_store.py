@@ -11,7 +11,18 @@ from typing import Any
 from mcpenv.errors import ConfigurationError
 
 from .sql_store import MAX_REPLIES
-from .store import SNAPSHOT, Claimant, Entry, Fenced, KeptSession, OtherEnvironment, Owned, StoreError, shown
+from .store import (
+    RECORDED,
+    SNAPSHOT,
+    Claimant,
+    Entry,
+    Fenced,
+    KeptSession,
+    OtherEnvironment,
+    Owned,
+    StoreError,
+    shown,
+)
 
 try:
     from redis.asyncio import BlockingConnectionPool, Redis
@@ -27,8 +38,8 @@ ANSWER_S = 10.0
 CONNECTIONS = 8
 
 # The keys: `owners` and `sessions` are sorted sets, with the end of the lease and the time of the last write; `handles`
-# leads to ids; `wanted` is a set of ids. Each session has three hashes: itself, the bodies and the replies of its
-# entries by number. A reply is a JSON list: text, id of the request, and its digest in hexadecimal.
+# leads to ids; `wanted` and `unrecorded` are sets of ids. Each session has three hashes: itself, the bodies and the
+# replies of its entries by number. A reply is a JSON list: text, id of the request, and its digest in hexadecimal.
 _COMMON = f"""
 local root = 'mcpenv:durable:'
 local function now_s()
@@ -58,6 +69,7 @@ local function write(id, from) -- entries from that argument on: number, body an
         local number = tonumber(ARGV[at])
         put(bodies_of(id), ARGV[at], ARGV[at + 1])
         put(replies_of(id), ARGV[at], ARGV[at + 2])
+        if number == {RECORDED} then redis.call('SREM', root .. 'unrecorded', id) end
         if number > {MAX_REPLIES} and number < {SNAPSHOT} then
             redis.call('HDEL', replies_of(id), string.format('%d', number - {MAX_REPLIES}))
         end
@@ -74,6 +86,11 @@ local function delete(id)
     redis.call('DEL', session_of(id), bodies_of(id), replies_of(id))
     redis.call('ZREM', root .. 'sessions', id)
     redis.call('SREM', root .. 'wanted', id)
+    redis.call('SREM', root .. 'unrecorded', id)
+end
+local function over(id, yes)
+    redis.call('HSET', session_of(id), 'over', yes)
+    redis.call(yes == '' and 'SREM' or 'SADD', root .. 'unrecorded', id)
 end
 local function read(id)
     local found = redis.call('HGETALL', session_of(id))
@@ -108,8 +125,9 @@ else
 end
 touched(id) -- first, because it is refused where memory is full
 unhandled(id)
-redis.call('HSET', session, 'environment', ARGV[6], 'handle', ARGV[7], 'address', ARGV[8], 'header', ARGV[9], 'over',
-    ARGV[10], 'steps', ARGV[11])
+redis.call('HSET', session, 'environment', ARGV[6], 'handle', ARGV[7], 'address', ARGV[8], 'header', ARGV[9], 'steps',
+    ARGV[11])
+over(id, ARGV[10])
 redis.call('HSET', root .. 'handles', ARGV[7], id)
 local found, replies, last = redis.call('HGETALL', replies_of(id)), {{}}, 0
 redis.call('DEL', bodies_of(id), replies_of(id))
@@ -137,7 +155,10 @@ local id, fence, steps, header = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
 if fenced(id, fence) then return 0 end
 local session = session_of(id)
 if tonumber(redis.call('HGET', session, 'steps')) < steps then redis.call('HSET', session, 'steps', ARGV[3]) end
-if header ~= '' then redis.call('HSET', session, 'header', header, 'over', '1') end
+if header ~= '' then
+    redis.call('HSET', session, 'header', header)
+    over(id, '1')
+end
 touched(id)
 write(id, 5)
 return 1
@@ -180,6 +201,15 @@ _ENTRIES = "return {redis.call('HGETALL', bodies_of(ARGV[1])), redis.call('HGETA
 _SESSIONS = """
 local found = {}
 for _, id in ipairs(redis.call('ZRANGE', root .. 'sessions', 0, -1)) do table.insert(found, {id, read(id)}) end
+return found
+"""
+
+_UNRECORDED = """
+local found = {}
+for _, id in ipairs(redis.call('SMEMBERS', root .. 'unrecorded')) do
+    local session = redis.call('HMGET', session_of(id), 'owner', 'environment')
+    if session[2] == ARGV[1] and not alive(session[1]) then table.insert(found, id) end
+end
 return found
 """
 
@@ -290,6 +320,10 @@ class RedisStore:
     async def sessions(self) -> Sequence[KeptSession]:
         """Return all sessions."""
         return [_kept(_text(id), found) for id, found in await self._run(_SESSIONS)]
+
+    async def unrecorded(self, environment: str) -> Sequence[str]:
+        """Return what no record has."""
+        return [_text(id) for id in await self._run(_UNRECORDED, environment)]
 
     async def sweep(self, before: float) -> int:
         """Delete what nobody continues."""

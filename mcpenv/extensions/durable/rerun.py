@@ -7,14 +7,16 @@ import pickle
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from pydantic import TypeAdapter
+from pydantic import ConfigDict, TypeAdapter
 
 from mcpenv.execution.execution import Execution
 from mcpenv.execution.snapshots import Snapshot
 from mcpenv.extensions.records.replay import Verdict, replayed
 from mcpenv.server.sessions.session import Session
 from mcpenv.trajectories.episode import OBSERVATIONS, RecordedEnvironment, RecordedEpisode
+from mcpenv.trajectories.recorder import own_observation
 from mcpenv_client.errors import McpenvError, SessionLost
+from mcpenv_client.types.observations import Observation
 from mcpenv_client.types.records import StepRecord, Trajectory, summed
 
 from .journal import Outside, environment_of
@@ -25,6 +27,12 @@ logger = logging.getLogger("mcpenv")
 
 _HEADER = TypeAdapter(Trajectory)
 _BODY = TypeAdapter(tuple[StepRecord, object])
+
+
+class _Seen(Observation):
+    """An environment's own observation, as it was written."""
+
+    model_config = ConfigDict(extra="allow")
 
 
 async def rerun(session: Session, kept: KeptSession, entries: Sequence[Entry]) -> Entry | None:
@@ -47,13 +55,9 @@ async def continue_kept(execution: Execution, kept: KeptSession, entries: Sequen
     Raises:
         SessionLost: a result differs, or a step cannot be repeated. The text names the first difference.
     """
-    recorded = _HEADER.validate_json(kept.header)
-    observations: dict[str, object] = {}
-    for step, observation in steps_of(entries):
-        recorded.steps.append(step)
-        if observation is not None:
-            observations[str(step.call.step)] = observation
-    recorded.dropped = 0  # the journal has all of them
+    recorded = episode_of(kept, entries)
+    seen = {str(step.call.step): own_observation(step) for step in recorded.steps}
+    observations = {number: observation for number, observation in seen.items() if observation is not None}
     if not kept.over:
         recorded.total_reward = summed(recorded.reward_values)
     episode = RecordedEpisode(recorded, RecordedEnvironment("", None), extra={OBSERVATIONS: observations})
@@ -82,6 +86,18 @@ async def continue_kept(execution: Execution, kept: KeptSession, entries: Sequen
             sink.episode_over(recorded, execution.episode.outputs.all())
         execution.episode.handed_over = True
     return next((each for each in entries if each.number < SNAPSHOT and each.body and not each.is_step), None)
+
+
+def episode_of(kept: KeptSession, entries: Sequence[Entry]) -> Trajectory:
+    """Return a kept episode with all of its steps."""
+    trajectory = _HEADER.validate_json(kept.header)
+    for step, observation in steps_of(entries):
+        if observation is not None:  # as the recorder looks for it
+            value = _Seen.model_validate(observation)
+            step = replace(step, outcome=replace(step.outcome, value=value))
+        trajectory.steps.append(step)
+    trajectory.dropped = 0  # the journal has all of them
+    return trajectory
 
 
 async def continue_from(store: Store, session_id: str, execution: Execution) -> None:

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from .store import SNAPSHOT, Claimant, Entry, Fenced, KeptSession, OtherEnvironment, Owned, StoreError
+from .store import RECORDED, SNAPSHOT, Claimant, Entry, Fenced, KeptSession, OtherEnvironment, Owned, StoreError
 
 T = TypeVar("T")
 
@@ -193,6 +193,20 @@ class SqlStore:
             with self._reading() as read:
                 rows = read(f"SELECT {_COLUMNS}, {_ALIVE} FROM sessions ORDER BY updated", ()).fetchall()
             return [_kept(row) for row in rows]
+
+        return await self._run(run)
+
+    async def unrecorded(self, environment: str) -> Sequence[str]:
+        """Return what no record has."""
+
+        def run() -> list[str]:
+            with self._reading() as read:
+                rows = read(
+                    f"SELECT id FROM sessions WHERE over AND environment = ? AND NOT {_ALIVE} AND NOT EXISTS "
+                    "(SELECT 1 FROM entries WHERE session = sessions.id AND number = ?)",
+                    (environment, RECORDED),
+                ).fetchall()
+            return [row[0] for row in rows]
 
         return await self._run(run)
 

@@ -175,6 +175,14 @@ class Store(Protocol):
         """Return all sessions, the oldest write first."""
         ...
 
+    async def unrecorded(self, environment: str) -> Sequence[str]:
+        """Return the ids of the sessions without an owner that are over, but have no entry `RECORDED`.
+
+        Args:
+            environment: theirs, as `KeptSession` has it.
+        """
+        ...
+
     async def sweep(self, before: float) -> int:
         """Delete the sessions that nobody owns and that were last written before then; return how many."""
         ...

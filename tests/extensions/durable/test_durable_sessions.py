@@ -14,6 +14,7 @@ import httpx
 import pytest
 from durable_worlds import Clock, Gated, Hidden, Noted, Restarted, Saved, Submitted, Walk
 from fastmcp import Client
+from record_worlds import Dice, Shout
 
 from mcpenv import MCPEnvironment
 from mcpenv.extensions.durable.store import KeptSession, open_store
@@ -181,6 +182,38 @@ def test_an_episode_whose_server_was_lost_before_it_was_recorded_is_recorded_by_
     (episode,) = read_episodes(tmp_path / "record")
     assert [step.started_at for step in episode.trajectory.steps] == [step.started_at for step in ended.steps]
     assert (episode.trajectory.total_reward, episode.ending) == (ended.total_reward, "terminated")
+
+
+def test_an_ended_episode_whose_server_and_client_were_lost_is_recorded(
+    serve: Serve, stack: ExitStack, tmp_path: Path
+) -> None:
+    first = serve(Dice, durable="store?lease_s=0.4", record=None)
+    client = stack.enter_context(EnvClient(first.__enter__(), resume=True).sync())
+    client.reset(seed=2)
+    client.step(Shout(text="hello"))
+    client.end(reason="enough")
+    first.__exit__(None, None, None)
+    stack.enter_context(serve(Dice, durable="store?lease_s=0.4"))
+    while not (found := list(read_episodes(tmp_path / "record"))):
+        time.sleep(0.02)
+    (episode,) = found
+    assert (episode.trajectory.reason, episode.environment.name) == ("enough", "Dice")
+    assert episode.extra["observations"]["1"]["echo"] == "hello (0)"
+
+
+def test_observations_of_own_actions_are_in_the_record_of_the_server_where_it_ends(
+    serve: Serve, stack: ExitStack, tmp_path: Path
+) -> None:
+    first = serve(Dice)
+    client = stack.enter_context(EnvClient([first.__enter__(), stack.enter_context(serve(Dice))]).sync())
+    client.reset(seed=2)
+    client.step(Shout(text="one"))
+    first.__exit__(None, None, None)
+    client.step(Shout(text="two"))
+    client.end()
+    client.reset()
+    (episode,) = read_episodes(tmp_path / "record")
+    assert [episode.extra["observations"][number]["echo"] for number in "12"] == ["one (0)", "two (0)"]
 
 
 def test_an_environment_that_is_not_deterministic_is_named_with_the_first_difference(

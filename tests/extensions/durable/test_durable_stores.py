@@ -13,6 +13,7 @@ import pytest
 from mcpenv.errors import ConfigurationError
 from mcpenv.extensions.durable.sql_store import MAX_REPLIES
 from mcpenv.extensions.durable.store import (
+    RECORDED,
     Claimant,
     Entry,
     Fenced,
@@ -173,6 +174,24 @@ async def test_what_nobody_continues_is_deleted(store: Store) -> None:
     assert await store.sweep(1e12) == 1
     assert await store.sessions() == []
     assert await store.entries(ID) == []
+
+
+@with_store
+async def test_what_has_ended_without_a_record_is_found_once_its_owner_is_gone(store: Store) -> None:
+    session = await begun(store)
+    assert await store.unrecorded(session.environment) == []
+    await store.append(ID, 1, [Entry(1, b"one")], b"ended")
+    assert await store.unrecorded(session.environment) == []  # its owner records it
+    await store.release(ID, 1)
+    assert await store.unrecorded("another") == []
+    assert await store.unrecorded(session.environment) == [ID]
+    await store.append(ID, 1, [Entry(RECORDED, b"1")], None)
+    assert await store.unrecorded(session.environment) == []
+    await store.begin(session, [], new=False)
+    await store.append(ID, 1, [], b"ended")
+    assert await store.unrecorded(session.environment) == [ID]  # which is the next episode
+    await store.discard(ID, None)
+    assert await store.unrecorded(session.environment) == []
 
 
 @with_store
