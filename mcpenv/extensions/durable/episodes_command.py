@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import sys
 import time
 from collections.abc import Awaitable, Callable
@@ -21,7 +22,7 @@ from mcpenv_client.errors import ConnectionFailed
 from mcpenv_client.types.records import Trajectory
 
 from .rerun import steps_of
-from .store import KeptSession, Settings, Store, StoreError, open_store, shown
+from .store import OBJECT, KeptSession, Settings, Store, StoreError, open_with_snapshots, shown
 
 T = TypeVar("T")
 
@@ -147,8 +148,14 @@ def discard_episodes(
         for session in chosen:
             if session.alive and not force:
                 raise ConfigurationError(f"a server has {_row(session)['episode_id']}; --force deletes it")
+        before = -math.inf if older_than_s is None else time.time() - older_than_s
+        for session in [*chosen, *(each for each in kept if not each.alive and each.updated < before)]:
+            if any((entry.body or b"").startswith(OBJECT) for entry in await store.entries(session.id)):
+                raise ConfigurationError(
+                    "their snapshots are elsewhere: give the whole address of the servers, with snapshots="
+                )
         deleted = sum([await store.discard(session.id, None) for session in chosen])
-        return deleted if older_than_s is None else deleted + await store.sweep(time.time() - older_than_s)
+        return deleted if older_than_s is None else deleted + len(await store.sweep(before))
 
     deleted = _with(place, run)
     if as_json:
@@ -160,7 +167,7 @@ def discard_episodes(
 
 def _with(place: str, work: Callable[[Store], Awaitable[T]]) -> T:
     async def run() -> T:
-        store = open_store(Settings.parse(place).place, make=False)
+        store = open_with_snapshots(Settings.parse(place), make=False)
         try:
             return await work(store)
         except StoreError as error:

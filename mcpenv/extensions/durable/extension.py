@@ -40,7 +40,7 @@ from .store import (
     Settings,
     Store,
     StoreError,
-    open_store,
+    open_with_snapshots,
     shown,
 )
 
@@ -88,7 +88,7 @@ class Durable(Extension):
 
     async def start(self) -> None:
         """Open the store, and begin to renew the lease."""
-        self._store = open_store(self._settings.place)
+        self._store = open_with_snapshots(self._settings)
         try:
             await self._store.beat(self._owner, self._settings.lease_s)
         except StoreError as error:
@@ -151,8 +151,10 @@ class Durable(Extension):
         try:
             entries = await self.store.entries(session_id)
             session = await self._pool.open(Origin.SOCKET, Credential(session_id, kept.digest))
-        except BaseException:
+        except BaseException as error:
             await self._let_go(kept)
+            if isinstance(error, StoreError):
+                raise _not_now(error) from error
             raise
         session.held, session.base_url = False, kept.address
         try:
@@ -245,7 +247,7 @@ class Durable(Extension):
             except PermissionError:
                 raise Unauthorized("this session cannot be resumed with that token") from None
             except StoreError as error:
-                raise CapacityReached(f"the store of durable sessions does not answer: {error}; try again") from error
+                raise _not_now(error) from error
             await asyncio.sleep(LOOK_S)
 
     async def _let_go(self, kept: KeptSession | None) -> None:
@@ -363,6 +365,10 @@ class Durable(Extension):
             self._begin(self._pool.close(session, "moved"))
 
         return EpisodeJournal(self.store, self._settings, session.execution, kept, give_up, self._cannot_be_saved)
+
+
+def _not_now(error: StoreError) -> CapacityReached:
+    return CapacityReached(f"the store of durable sessions does not answer: {error}; try again")
 
 
 def _goes_on(session: Session) -> bool:

@@ -214,11 +214,11 @@ return found
 """
 
 _SWEEP = """
-local deleted = 0
+local deleted = {}
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', root .. 'sessions', '-inf', '(' .. ARGV[1])) do
     if not alive(redis.call('HGET', session_of(id), 'owner')) then
         delete(id)
-        deleted = deleted + 1
+        table.insert(deleted, id)
     end
 end
 return deleted
@@ -325,9 +325,9 @@ class RedisStore:
         """Return what no record has."""
         return [_text(id) for id in await self._run(_UNRECORDED, environment)]
 
-    async def sweep(self, before: float) -> int:
+    async def sweep(self, before: float) -> Sequence[str]:
         """Delete what nobody continues."""
-        return int(await self._run(_SWEEP, f"{before:.6f}"))
+        return [_text(id) for id in await self._run(_SWEEP, f"{before:.6f}")]
 
     async def close(self) -> None:
         """End the leases of this process, and release the connections."""

@@ -21,7 +21,7 @@ from mcpenv_client.types.records import StepRecord, Trajectory, summed
 
 from .journal import Outside, environment_of
 from .snapshots import way_of
-from .store import RECORDED, SNAPSHOT, Claimant, Entry, KeptSession, Store
+from .store import OBJECT, RECORDED, SNAPSHOT, Claimant, Entry, KeptSession, Store
 
 logger = logging.getLogger("mcpenv")
 
@@ -119,6 +119,11 @@ async def _loaded(execution: Execution, recorded: Trajectory, entries: Sequence[
         SessionLost: the class has its state saved, and it cannot be loaded.
     """
     body = next((entry.body for entry in entries if entry.number == SNAPSHOT), None)
+    if body is not None and body.startswith(OBJECT):
+        logger.warning(
+            "an episode is played again as a whole: its snapshot is elsewhere, and there is no snapshots=URL"
+        )
+        body = None
     if body is None:
         return None
     # The store belongs to the operator of these servers, who alone can write there.

@@ -210,17 +210,17 @@ class SqlStore:
 
         return await self._run(run)
 
-    async def sweep(self, before: float) -> int:
+    async def sweep(self, before: float) -> Sequence[str]:
         """Delete what nobody continues."""
 
-        def run() -> int:
+        def run() -> list[str]:
             with self._changing() as change:
                 asked = f"SELECT id FROM sessions WHERE updated < ? AND NOT {_ALIVE}{self.LOCK}"
                 ids = change(asked, (before,)).fetchall()
                 for row in ids:
                     change("DELETE FROM sessions WHERE id = ?", tuple(row))
                     change("DELETE FROM entries WHERE session = ?", tuple(row))
-            return len(ids)
+            return [row[0] for row in ids]
 
         return await self._run(run)
 

@@ -39,6 +39,9 @@ class OtherEnvironment(Exception):
 SNAPSHOT = 1 << 40
 """The number of the entry that has the last snapshot of an episode: its body is one, and it has no reply."""
 
+OBJECT = b"object:"
+"""The beginning of the body of a snapshot that is in another storage. The rest is its name there."""
+
 RECORDED = SNAPSHOT + 1
 """The number of the entry that says that the record has the episode, which is over. It has no reply."""
 
@@ -183,13 +186,17 @@ class Store(Protocol):
         """
         ...
 
-    async def sweep(self, before: float) -> int:
-        """Delete the sessions that nobody owns and that were last written before then; return how many."""
+    async def sweep(self, before: float) -> Sequence[str]:
+        """Delete the sessions that nobody owns and that were last written before then; return their ids."""
         ...
 
     async def close(self) -> None:
         """Release the connection, after a last beat that ends the leases of this process."""
         ...
+
+
+_ADDRESSES = {"address": r"https?://[^/\s@?#]+", "snapshots": r"[a-z][\w+.:-]*://\S+"}
+"""The settings that are addresses, and their syntax."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +214,7 @@ class Settings:
         snapshot_steps: steps between two snapshots of an episode. None: 1 if the class has its state saved and there
             is no ``snapshot_s``, else none are taken for their number.
         snapshot_s: seconds after which the next step has a snapshot.
+        snapshots: the URL of a folder for snapshots, as fsspec reads it; None: they are in the store.
         address: the address of this server, for the others; None: the one at which it is reached.
     """
 
@@ -218,6 +226,7 @@ class Settings:
     keep_s: float = 86_400.0
     snapshot_steps: int | None = None
     snapshot_s: float = math.inf
+    snapshots: str | None = None
     address: str | None = None
 
     @classmethod
@@ -236,16 +245,16 @@ class Settings:
                 given[name] = value
             elif name in ("lease_s", "patience_s", "idle_s", "keep_s", "snapshot_s"):
                 given[name] = _seconds(name, value)
-            elif name in ("snapshot_steps",):
+            elif name == "snapshot_steps":
                 given[name] = _number(name, value)
-            elif name == "address" and re.fullmatch(r"https?://[^/\s@?#]+", value):
+            elif name in _ADDRESSES and re.fullmatch(_ADDRESSES[name], value):
                 given[name] = value
-            elif "://" in place and name not in ("writes", "address"):
+            elif "://" in place and name not in ("writes", *_ADDRESSES):
                 others.append(part)
             else:
                 raise ConfigurationError(
                     f"--durable: {name}={value} is no setting; there are writes=strict or behind, lease_s, patience_s, "
-                    "idle_s, keep_s, snapshot_steps, snapshot_s and address=http://HOST:PORT"
+                    "idle_s, keep_s, snapshot_steps, snapshot_s, snapshots=URL and address=http://HOST:PORT"
                 )
         if not place:
             raise ConfigurationError("--durable needs a folder, or the URL of a store")
@@ -288,6 +297,15 @@ _STORES = {
     "rediss": "redis_store:RedisStore",
 }
 """The stores by the scheme of their URLs."""
+
+
+def open_with_snapshots(settings: Settings, *, make: bool = True) -> Store:
+    """Open a store, and the storage of its snapshots. Args and errors are those of `open_store`."""
+    store = open_store(settings.place, make=make)
+    if settings.snapshots is None:
+        return store
+    objects: Store = import_module(".object_snapshots", __package__).ObjectSnapshots(store, settings.snapshots)
+    return objects
 
 
 def open_store(place: str, *, make: bool = True) -> Store:

@@ -306,7 +306,7 @@ class Fleet(RuleBasedStateMachine):
     @rule()
     def sweep(self) -> None:
         """What was used since is kept."""
-        assert self.did(self.servers[0].store.store.sweep(1.0)) == 0
+        assert self.did(self.servers[0].store.store.sweep(1.0)) == []
 
     # -- what must hold
 

@@ -296,11 +296,14 @@ def test_a_server_of_another_version_leaves_an_episode_to_the_one_that_has_it(se
     assert client.base_url == one
 
 
-@pytest.mark.parametrize("settings", ["writes=strict", "writes=behind", "snapshot_s=0.000001"])
+@pytest.mark.parametrize(
+    "settings", ["writes=strict", "writes=behind", "snapshot_s=0.000001", "snapshots=file:%2F%2F{}"]
+)
 def test_a_saved_state_is_loaded_and_no_call_runs_again(
     serve: Serve, stack: ExitStack, tmp_path: Path, settings: str
 ) -> None:
-    durable = f"store?{settings}"
+    objects = tmp_path / "objects"
+    durable = f"store?{settings.format(objects)}"
     first = serve(Saved, durable=durable)
     url = first.__enter__()
     second = stack.enter_context(serve(Saved, durable=durable))
@@ -318,6 +321,8 @@ def test_a_saved_state_is_loaded_and_no_call_runs_again(
     client.close()
     (episode,) = read_episodes(tmp_path / "record")
     assert [step.call.step for step in episode.trajectory.steps] == [1, 2, 3, 4]
+    stack.close()
+    assert [*objects.rglob("*")] == []  # with the session, its snapshots
 
 
 @pytest.mark.parametrize("settings", ["snapshot_steps=2", "snapshot_steps=2&writes=behind"])

@@ -168,10 +168,10 @@ async def test_the_next_episode_takes_the_place_of_the_last_and_leaves_its_repli
 @with_store
 async def test_what_nobody_continues_is_deleted(store: Store) -> None:
     await begun(store)
-    assert await store.sweep(1e12) == 0  # its owner lives
+    assert await store.sweep(1e12) == []  # its owner lives
     await store.release(ID, 1)
-    assert await store.sweep(0.0) == 0
-    assert await store.sweep(1e12) == 1
+    assert await store.sweep(0.0) == []
+    assert await store.sweep(1e12) == [ID]
     assert await store.sessions() == []
     assert await store.entries(ID) == []
 
@@ -247,11 +247,21 @@ def test_settings_are_read_from_the_address() -> None:
     assert Settings.parse("runs/store") == Settings("runs/store")
     assert Settings.parse("s?writes=behind&lease_s=3") == Settings("s", "behind", 3.0)
     assert Settings.parse("s?address=http://pod-1:80").address == "http://pod-1:80"
-    for wrong in ("s?lease_s=0", "s?lease_s=x", "s?writes=never", "s?unknown=1", "", "?lease_s=1"):
+    for wrong in (
+        "s?lease_s=0",
+        "s?lease_s=x",
+        "s?writes=never",
+        "s?unknown=1",
+        "",
+        "?lease_s=1",
+        "s?snapshot_steps=0",
+        "s?snapshots=x",
+    ):
         with pytest.raises(ConfigurationError):
             Settings.parse(wrong)
     with pytest.raises(ConfigurationError, match="no store for nothing://"):
         open_store("nothing://host")
+    assert Settings.parse("s?snapshots=s3%3A%2F%2Fa%2Fb").snapshots == "s3://a/b"
     url = "postgres://u:p@h/d?sslmode=require&writes=behind&target=a%20b"
     assert Settings.parse(url) == Settings("postgres://u:p@h/d?sslmode=require&target=a%20b", "behind")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from command_line import Cli, command_lines
-from durable_worlds import Clock, Walk
+from durable_worlds import Clock, Saved, Walk
 
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.serve import serving
@@ -78,6 +78,21 @@ def test_an_episode_that_cannot_be_continued_is_said_to_be_lost(cli: Cli, tmp_pa
     with serving(Clock, config) as url:
         failed = cli("episodes", "resume", store, "of", "--at", url)
         assert (failed.status, "does not continue it, and its log says why" in failed.err) == (2, True)
+    client.close()
+
+
+def test_snapshots_elsewhere_are_deleted_with_their_episode(cli: Cli, tmp_path: Path) -> None:
+    store, objects = str(tmp_path / "store"), tmp_path / "objects"
+    with serving(Saved, ServerConfig(durable=f"{store}?snapshots=file://{objects}")) as url:
+        client = EnvClient(url, resume=True).sync()
+        client.__enter__()
+        client.reset(episode_id="of-a-test")
+    for which in (["of-a"], ["--older-than-s", "0"]):
+        refused = cli("episodes", "discard", store, *which)
+        assert (refused.status, "with snapshots=" in refused.err) == (2, True)
+    assert len([*objects.glob("*/*")]) == 1
+    assert cli("episodes", "discard", f"{store}?snapshots=file://{objects}", "of-a").out == "deleted 1 episode\n"
+    assert [*objects.glob("*")] == []
     client.close()
 
 
