@@ -23,6 +23,7 @@ from mcpenv.server.sessions.operations import Fork, Forked, Operation
 from mcpenv.server.sessions.session import Origin, Session
 from mcpenv_client.errors import CapacityReached, SessionLost, Unauthorized
 from mcpenv_client.types.observations import Observation
+from mcpenv_client.types.records import Trajectory, summed
 from mcpenv_client.wire.protocol import FrameType
 
 from .agents import AgentsElsewhere
@@ -67,6 +68,7 @@ class Durable(Extension):
         self._settings = Settings.parse(server.config.durable)
         self._owner = f"{socket.gethostname()}-{secrets.token_hex(6)}"
         self._beating: asyncio.Task[None] | None = None
+        self._cleaning: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._reviving: dict[str, asyncio.Task[Session | None]] = {}
         self._closing: set[str] = set()
@@ -258,31 +260,52 @@ class Durable(Extension):
         except StoreError as error:
             logger.warning("the store of durable sessions: %s", error)
 
-    async def _record_lost(self) -> None:
-        """Record the episodes whose servers were lost between their end and their record."""
+    async def _clean(self, *, sweeps: bool) -> None:
+        """Record the episodes that are lost otherwise.
+
+        Args:
+            sweeps: delete what nobody continues, too.
+        """
+        before = time.time() - self._settings.keep_s
+        try:
+            await self._record_lost(before)
+            if sweeps:
+                await self.store.sweep(before)
+        except StoreError as error:
+            logger.warning("the store of durable sessions: %s", error)
+        finally:
+            self._cleaning = None
+
+    async def _record_lost(self, before: float) -> None:
+        """Record the episodes whose servers were lost between their end and their record, and those of lost clients.
+
+        Args:
+            before: clients are lost whose sessions were last written before then.
+        """
         source = self._server.source
         if source.recorder is None:
             return
         try:
-            for session_id in await self.store.unrecorded(self._claimant().environment):
+            for session_id in await self.store.unrecorded(self._claimant().environment, before):
                 kept = await self.store.claim(session_id, self._claimant(), None)
                 if kept is None:
                     continue
                 trajectory = episode_of(kept, await self.store.entries(session_id))
                 sink = source.recorder.sink_for(source.name, source.version, lambda: None, source.tasks)
-                sink.episode_over(trajectory)
+                sink.episode_over(trajectory if kept.over else _abandoned(trajectory, kept.updated))
                 await sink.written(trajectory.episode_id)
-                await self.store.append(session_id, kept.fence, [Entry(RECORDED, b"1")], None)
-                await self._let_go(kept)
+                if kept.over:
+                    await self.store.append(session_id, kept.fence, [Entry(RECORDED, b"1")], None)
+                    await self._let_go(kept)
+                else:
+                    await self.store.discard(session_id, kept.fence)
         except (Owned, Fenced):
             return  # its client has come back, to this server or another one
-        except StoreError as error:
-            logger.warning("the store of durable sessions: %s", error)
 
     async def _beat(self) -> None:
         """Renew the lease, put away what other servers ask for, and delete what nobody continues."""
         period_s = min(self._settings.lease_s / 4, 1.0)
-        swept = looked = 0.0
+        swept = cleaned = 0.0
         while True:
             await asyncio.sleep(period_s)
             try:
@@ -296,12 +319,11 @@ class Durable(Extension):
                 for session in self._pool.sessions():
                     if self._idles(session):
                         self._begin(self._put_away(session, "this session is put away until it is used"))
-                if time.monotonic() - looked > self._settings.lease_s:
-                    looked = time.monotonic()
-                    self._begin(self._record_lost())
-                if time.monotonic() - swept > self._settings.keep_s / 10:
-                    swept = time.monotonic()
-                    await self.store.sweep(time.time() - self._settings.keep_s)
+                if self._cleaning is None and time.monotonic() - cleaned > self._settings.lease_s:
+                    cleaned = time.monotonic()
+                    sweeps = cleaned - swept > self._settings.keep_s / 10
+                    swept = cleaned if sweeps else swept
+                    self._cleaning = self._begin(self._clean(sweeps=sweeps))
             except Owned:
                 logger.warning("the lease of this server has run out, and others continue its sessions")
             except StoreError as error:
@@ -375,3 +397,15 @@ def _goes_on(session: Session) -> bool:
     """Return True if another server can continue a session."""
     journal = session.execution.journal
     return isinstance(journal, EpisodeJournal) and journal.goes_on
+
+
+def _abandoned(trajectory: Trajectory, at: float) -> Trajectory:
+    """Return the trajectory of an episode for which no client came back.
+
+    Args:
+        at: the time of its last write, in seconds since the epoch.
+    """
+    trajectory.total_reward = summed(trajectory.reward_values)
+    trajectory.ended_at, trajectory.reason = at, "disconnected"
+    trajectory.status = trajectory.status or trajectory.ending_status()
+    return trajectory

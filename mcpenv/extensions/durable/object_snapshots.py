@@ -130,9 +130,9 @@ class ObjectSnapshots:
         """Return all sessions."""
         return await self._store.sessions()
 
-    async def unrecorded(self, environment: str) -> Sequence[str]:
+    async def unrecorded(self, environment: str, before: float) -> Sequence[str]:
         """Return what no record has."""
-        return await self._store.unrecorded(environment)
+        return await self._store.unrecorded(environment, before)
 
     # -- inside
 

@@ -36,7 +36,8 @@ CREATE TABLE IF NOT EXISTS {SCHEMA}.sessions (
 );
 CREATE INDEX IF NOT EXISTS by_handle ON {SCHEMA}.sessions (handle);
 CREATE INDEX IF NOT EXISTS by_owner ON {SCHEMA}.sessions (owner);
-CREATE INDEX IF NOT EXISTS by_end ON {SCHEMA}.sessions (id) WHERE over;
+CREATE INDEX IF NOT EXISTS by_end ON {SCHEMA}.sessions (over) WHERE over;
+CREATE INDEX IF NOT EXISTS by_time ON {SCHEMA}.sessions (updated);
 CREATE TABLE IF NOT EXISTS {SCHEMA}.entries (
     session TEXT NOT NULL, number BIGINT NOT NULL, body BYTEA, request_id TEXT, digest BYTEA, reply TEXT,
     PRIMARY KEY (session, number)

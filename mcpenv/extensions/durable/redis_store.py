@@ -206,9 +206,13 @@ return found
 
 _UNRECORDED = """
 local found = {}
-for _, id in ipairs(redis.call('SMEMBERS', root .. 'unrecorded')) do
+local function look(id)
     local session = redis.call('HMGET', session_of(id), 'owner', 'environment')
     if session[2] == ARGV[1] and not alive(session[1]) then table.insert(found, id) end
+end
+for _, id in ipairs(redis.call('SMEMBERS', root .. 'unrecorded')) do look(id) end
+for _, id in ipairs(redis.call('ZRANGEBYSCORE', root .. 'sessions', '-inf', '(' .. ARGV[2])) do
+    if redis.call('HGET', session_of(id), 'over') == '' then look(id) end
 end
 return found
 """
@@ -321,9 +325,9 @@ class RedisStore:
         """Return all sessions."""
         return [_kept(_text(id), found) for id, found in await self._run(_SESSIONS)]
 
-    async def unrecorded(self, environment: str) -> Sequence[str]:
+    async def unrecorded(self, environment: str, before: float) -> Sequence[str]:
         """Return what no record has."""
-        return [_text(id) for id in await self._run(_UNRECORDED, environment)]
+        return [_text(id) for id in await self._run(_UNRECORDED, environment, f"{before:.6f}")]
 
     async def sweep(self, before: float) -> Sequence[str]:
         """Delete what nobody continues."""

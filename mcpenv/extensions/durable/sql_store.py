@@ -196,15 +196,15 @@ class SqlStore:
 
         return await self._run(run)
 
-    async def unrecorded(self, environment: str) -> Sequence[str]:
+    async def unrecorded(self, environment: str, before: float) -> Sequence[str]:
         """Return what no record has."""
 
         def run() -> list[str]:
             with self._reading() as read:
                 rows = read(
-                    f"SELECT id FROM sessions WHERE over AND environment = ? AND NOT {_ALIVE} AND NOT EXISTS "
-                    "(SELECT 1 FROM entries WHERE session = sessions.id AND number = ?)",
-                    (environment, RECORDED),
+                    f"SELECT id FROM sessions WHERE (over OR updated < ?) AND environment = ? AND NOT {_ALIVE} "
+                    "AND NOT EXISTS (SELECT 1 FROM entries WHERE session = sessions.id AND number = ?)",
+                    (before, environment, RECORDED),
                 ).fetchall()
             return [row[0] for row in rows]
 

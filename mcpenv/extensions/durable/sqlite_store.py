@@ -27,7 +27,8 @@ CREATE TABLE IF NOT EXISTS sessions (
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS by_handle ON sessions (handle);
 CREATE INDEX IF NOT EXISTS by_owner ON sessions (owner);
-CREATE INDEX IF NOT EXISTS by_end ON sessions (id) WHERE over;
+CREATE INDEX IF NOT EXISTS by_end ON sessions (over) WHERE over;
+CREATE INDEX IF NOT EXISTS by_time ON sessions (updated);
 CREATE TABLE IF NOT EXISTS entries (
     session TEXT NOT NULL, number INTEGER NOT NULL, body BLOB, request_id TEXT, digest BLOB, reply TEXT,
     PRIMARY KEY (session, number)

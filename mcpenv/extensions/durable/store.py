@@ -178,11 +178,12 @@ class Store(Protocol):
         """Return all sessions, the oldest write first."""
         ...
 
-    async def unrecorded(self, environment: str) -> Sequence[str]:
+    async def unrecorded(self, environment: str, before: float) -> Sequence[str]:
         """Return the ids of the sessions without an owner that are over, but have no entry `RECORDED`.
 
         Args:
             environment: theirs, as `KeptSession` has it.
+            before: also those that are not over, and were last written before then.
         """
         ...
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
@@ -199,6 +199,22 @@ def test_an_ended_episode_whose_server_and_client_were_lost_is_recorded(
     (episode,) = found
     assert (episode.trajectory.reason, episode.environment.name) == ("enough", "Dice")
     assert episode.extra["observations"]["1"]["echo"] == "hello (0)"
+
+
+def test_an_episode_whose_client_was_lost_is_recorded_before_it_is_deleted(
+    serve: Serve, stack: ExitStack, tmp_path: Path
+) -> None:
+    first = serve()
+    client = stack.enter_context(EnvClient(first.__enter__(), resume=True).sync())
+    client.reset(seed=2)
+    played(client, 2)
+    first.__exit__(None, None, None)
+    assert list(read_episodes(tmp_path / "record")) == []
+    stack.enter_context(serve(durable="store?lease_s=0.4&keep_s=0.1"))
+    while asyncio.run(kept_sessions(tmp_path / "store")):
+        time.sleep(0.02)
+    (episode,) = read_episodes(tmp_path / "record")
+    assert (episode.ending, len(episode.trajectory.steps)) == ("disconnected", 2)
 
 
 def test_observations_of_own_actions_are_in_the_record_of_the_server_where_it_ends(
@@ -591,13 +607,17 @@ def test_a_call_that_was_forwarded_and_lost_does_not_run_again(serve: Serve, sta
     assert len(asked) == 1
 
 
-async def kept_in(store: Path) -> KeptSession:
+async def kept_sessions(store: Path) -> Sequence[KeptSession]:
     opened = open_store(str(store))
     try:
-        (session,) = await opened.sessions()
-        return session
+        return await opened.sessions()
     finally:
         await opened.close()
+
+
+async def kept_in(store: Path) -> KeptSession:
+    (session,) = await kept_sessions(store)
+    return session
 
 
 def test_an_agent_behind_a_load_balancer_is_forwarded_to_the_server_that_has_the_episode(

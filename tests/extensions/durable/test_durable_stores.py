@@ -179,19 +179,22 @@ async def test_what_nobody_continues_is_deleted(store: Store) -> None:
 @with_store
 async def test_what_has_ended_without_a_record_is_found_once_its_owner_is_gone(store: Store) -> None:
     session = await begun(store)
-    assert await store.unrecorded(session.environment) == []
+    assert await store.unrecorded(session.environment, 0) == []
     await store.append(ID, 1, [Entry(1, b"one")], b"ended")
-    assert await store.unrecorded(session.environment) == []  # its owner records it
+    assert await store.unrecorded(session.environment, 0) == []  # its owner records it
     await store.release(ID, 1)
-    assert await store.unrecorded("another") == []
-    assert await store.unrecorded(session.environment) == [ID]
+    assert await store.unrecorded("another", 1e12) == []
+    assert await store.unrecorded(session.environment, 0) == [ID]
     await store.append(ID, 1, [Entry(RECORDED, b"1")], None)
-    assert await store.unrecorded(session.environment) == []
+    assert await store.unrecorded(session.environment, 0) == []
     await store.begin(session, [], new=False)
     await store.append(ID, 1, [], b"ended")
-    assert await store.unrecorded(session.environment) == [ID]  # which is the next episode
+    assert await store.unrecorded(session.environment, 0) == [ID]  # which is the next episode
+    await store.begin(session, [], new=False)
+    assert await store.unrecorded(session.environment, 0) == []
+    assert await store.unrecorded(session.environment, 1e12) == [ID]  # its client is lost
     await store.discard(ID, None)
-    assert await store.unrecorded(session.environment) == []
+    assert await store.unrecorded(session.environment, 0) == []
 
 
 @with_store
