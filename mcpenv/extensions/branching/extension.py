@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from mcpenv.extensions.records.record_index import RecordIndex
-from mcpenv.extensions.records.replay import CannotBranch, continue_played, open_start
+from mcpenv.extensions.records.replay import CannotBranch, open_start
 from mcpenv.server.app import EnvServer
 from mcpenv.server.extension import Extension
 from mcpenv.server.sessions.operations import Operation
@@ -29,7 +29,6 @@ class Branch(Operation):
     """Begin an episode that continues a recorded one.
 
     Attributes:
-        played: True if the running episode is to be the branch: the recorded calls were made in it one by one.
         index, blobs: the server's own record; None if it does not record.
     """
 
@@ -39,14 +38,12 @@ class Branch(Operation):
     blobs: ClassVar[Blobs | None] = None
 
     start: Start
-    played: bool = False
     timeout_s: float | None = None
 
     @classmethod
     def from_wire(cls, data: Mapping[str, Any], session: Session, timeout_s: float | None = None) -> Branch:
         """Decode a branch."""
-        rest = {name: value for name, value in data.items() if name != "played"}
-        return cls(Start.from_wire(rest), data.get("played") is True, timeout_s)
+        return cls(Start.from_wire(data), timeout_s)
 
     async def run(self, session: Session) -> Observation:
         """Reset the session, and run the recorded calls up to the step. Return the observation of that step."""
@@ -56,9 +53,6 @@ class Branch(Operation):
             if sink is not None and own.id == start.record and own.done:
                 await sink.written(start.record)
             start = await asyncio.to_thread(self._read, start.record, start.step)
-        if self.played:
-            continue_played(session.execution, start)
-            return session.execution.episode.latest()
 
         async def reset(seed: int | None, episode_id: str | None, wanted: Any) -> Any:
             await session.reset(seed, episode_id, wanted, self.timeout_s)

@@ -51,6 +51,7 @@ class Console(Extension):
             ServerRoute("/console/api/sign-out", sign_in.sign_out, Access.GUARDED, ("POST",)),
             ServerRoute("/console/api/sessions", self._sessions.open, Access.CONTROLLED, ("POST",)),
             ServerRoute("/console/api/code", self._calls.code, Access.CONTROLLED, ("POST",)),
+            ServerRoute("/console/api/evidence", self._calls.evidence, Access.CONTROLLED, ("POST",)),
             ServerRoute("/console/api/task", self._calls.task, Access.CONTROLLED, ("POST",)),
             ServerRoute("/console/api/play", self.play, Access.CONTROLLED),
             *self._moves,

@@ -8,12 +8,15 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any
 
 from starlette.requests import Request
+from starlette.responses import Response
 
+from mcpenv.extensions.exports.page.evidence import evidence_element
+from mcpenv.extensions.exports.page.markup import plain_of
 from mcpenv.extensions.records.chat import failed
 from mcpenv.server.app import EnvServer
-from mcpenv.server.control.http import answered
+from mcpenv.server.control.http import answered, plain_json
 from mcpenv_client.errors import InvalidMessage
-from mcpenv_client.types.records import Plane
+from mcpenv_client.types.records import Plane, Trajectory
 from mcpenv_client.types.values import to_plain
 
 TOKEN = "MCPENV_CONTROL_TOKEN"
@@ -81,6 +84,18 @@ class PlayedCalls:
             made |= {"tags": ["bug"], "metadata": {"expected": body.get("expected"), "seen": seen}}
         oracle = [{"tool_name": call.name, "arguments": call.arguments} for call in calls]
         return {**{name: value for name, value in made.items() if value is not None}, "oracle": oracle}
+
+    @answered
+    async def evidence(self, request: Request) -> dict[str, Any] | Response:
+        """Answer why an episode has its reward, drawn for the page; null without evidence.
+
+        The body is its trajectory. Of its steps only the rewards count.
+        """
+        try:
+            found = evidence_element(Trajectory.from_plain(await self._control.body(request)))
+        except ValueError as error:
+            raise InvalidMessage(f"the body is no trajectory: {error}") from error
+        return plain_json(None if found is None else plain_of(found))
 
     @answered
     async def code(self, request: Request) -> dict[str, Any]:

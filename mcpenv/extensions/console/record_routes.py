@@ -16,6 +16,9 @@ from starlette.responses import Response
 
 from mcpenv.errors import DamagedRecord
 from mcpenv.extensions.exports.page import episode_page, policy
+from mcpenv.extensions.exports.page.episode import facts_element
+from mcpenv.extensions.exports.page.evidence import evidence_element
+from mcpenv.extensions.exports.page.markup import plain_of
 from mcpenv.extensions.live.extension import media
 from mcpenv.extensions.records.alignment import aligned
 from mcpenv.extensions.records.overview import GROUP_KEYS, GROUPED_BY, groups_of, overview_of
@@ -286,7 +289,12 @@ class RecordRoutes:
             return None
         line, episode = found
         answer = {"episode": decode(line), "hashes": _hashes(episode), "transcript": transcript_of(episode)}
-        return plain_json({**answer, "reviews": self._reviews(episode.id)})
+        evidence = evidence_element(episode.trajectory)
+        drawings = {
+            "summary": plain_of(facts_element(episode)),
+            "evidence": None if evidence is None else plain_of(evidence),
+        }
+        return plain_json({**answer, "reviews": self._reviews(episode.id), "drawings": drawings})
 
 
 def _hashes(episode: RecordedEpisode) -> dict[str, Any]:
@@ -446,7 +454,12 @@ _ROLLOUTS = Doc(
 )
 _EPISODE = Doc(
     "One recorded episode",
-    object_of({"episode": _OBJECT, "hashes": _OBJECT, **dict.fromkeys(("transcript", "reviews"), _OBJECTS)}),
+    object_of(
+        {
+            **dict.fromkeys(("episode", "hashes", "drawings"), _OBJECT),
+            **dict.fromkeys(("transcript", "reviews"), _OBJECTS),
+        }
+    ),
     errors=_NO_EPISODE,
 )
 _NAME = {"type": ["string", "null"]}

@@ -298,6 +298,8 @@ interface Kept {
   id: string;
   name: string;
   reset: Plain;
+  address: string;
+  origin: Origin | null;
   first: Observed;
   last: Observed;
   history: Played[];
@@ -323,11 +325,37 @@ interface Waiting {
   text: string;
 }
 
-/** An episode that is to be played again: its reset, and its calls with what each returned, if that is known. */
+/** An episode that is to be played again: its reset and its calls. */
 interface Replay {
   reset: Plain;
-  calls: (Call & { expected?: unknown })[];
+  calls: Call[];
 }
+
+/** A recorded episode, and the steps that another one has in common with it. */
+interface Origin {
+  id: string;
+  step: number;
+}
+
+/** The step of a recorded episode that another one continues. */
+interface RecordedStart extends Origin {
+  reset: Plain;
+  /** The step that was asked for; one less is `step` if the episode is over after it. */
+  wanted: number;
+  /** That last step of the episode. */
+  over: Step | null;
+  /** All steps of the recorded episode, and what its reset returned. */
+  steps: Step[];
+  observation: Record<string, any>;
+}
+
+/** Says why a recorded episode cannot be continued. */
+type StartRefuser = (start: RecordedStart, error: import("./static/api.js").ApiError) => void;
+
+type PlayedReader = (step: Step) => Played;
+
+/** Makes the link that opens a step of a recorded episode in Play; 0: its reset. */
+type BranchLinker = (id: string, number: number) => HTMLElement;
 
 /** A value of a step, or of the reset (0). */
 interface Earlier {
@@ -338,14 +366,20 @@ interface Earlier {
 /** Makes the card of one call of a history. A server that is `guarded` wants a token. */
 type PlayedCardMaker = (history: Played[], index: number, reset: Plain) => HTMLElement;
 
-/** Reads the reset and at most `count` calls of a recorded episode. */
-type CallsReader = (id: string, count: number, signal: AbortSignal) => Promise<Replay>;
+/** Reads a recorded episode, to continue it after the step `wanted`; 0: after its reset. */
+type StartReader = (id: string, wanted: number, signal: AbortSignal) => Promise<RecordedStart>;
 
 /** Reads the recorded episode at a path. */
 type RecordReader = (
   path: string,
   signal: AbortSignal,
-) => Promise<{ episode: Episode; hashes: Hashes; transcript: Said[]; reviews?: Review[] }>;
+) => Promise<{ episode: Episode; hashes: Hashes; transcript: Said[]; reviews?: Review[]; drawings: Drawings }>;
+
+/** What the server draws of an episode. */
+interface Drawings {
+  summary: Drawn;
+  evidence: Drawn | null;
+}
 
 /** What a person says of an episode. */
 interface Review {
@@ -462,27 +496,10 @@ interface Trajectory {
   /** Seconds that scoring the end took, before `ended_at`; 0 if a step ended the episode. */
   end_scoring_s: number;
   verified: Reward | null;
-  /** Missing in records of older versions, as `changes` is. */
-  problems?: string[];
-  changes?: string[];
-  evidence?: CheckedChange[];
   fault: string | null;
   forked_from: { episode_id: string; step: number } | null;
   status: Status | null;
   steps: Step[];
-}
-
-/** A change of the world beside the values that would have been right there. */
-interface CheckedChange {
-  where: string;
-  kind: "added" | "removed" | "changed" | "missing";
-  before: unknown;
-  after: unknown;
-  expected: unknown[];
-  /** null: nothing compared it. */
-  passed: boolean | null;
-  /** A value is a part of its text. */
-  cut: boolean;
 }
 
 /** A row of `GET /sessions`. */
@@ -841,7 +858,7 @@ type Drawn = [string, Record<string, string>, ...(string | Drawn)[]];
 
 /** A chart of the server: an SVG and its caption. */
 type DrawnFigure = [string, Record<string, string>, Drawn, Drawn];
-type Drawer = (element: Drawn) => SVGElement;
+type Drawer = (element: Drawn, within?: boolean) => Element;
 type DrawingMaker = (figure: DrawnFigure) => HTMLElement;
 
 type ShapeMaker = (tag: string, attributes: Record<string, string | number>) => SVGElement;
@@ -871,17 +888,9 @@ type CopyMaker = (text: string, name: string) => HTMLButtonElement;
 /** Makes tables with their headings. `base` is the path of the record; that of the list, if episodes name their evaluation. */
 type TablesMaker = (tables: RunTable[], base: string) => Child[];
 
-/** Makes the bars of the parts of a reward. `range` is that of the task. */
-type PartsMaker = (parts: Map<string, number>, range: number[] | undefined) => Child;
-
-type EvidenceRow = (change: CheckedChange) => Child[];
-
-/** Makes a value; of an object each key, those marked that are not as expected. */
-type ValueMaker = (value: unknown, expected: unknown) => HTMLElement;
+type EvidenceReader = (trajectory: Trajectory) => Promise<Element | null>;
 
 type Comparison = (one: unknown, other: unknown) => boolean;
-
-type MarkTest = (value: unknown, name: string) => boolean;
 
 /** Sets a member, also one named `__proto__`. */
 type Setter = (object: Plain, name: string, value: unknown) => void;
@@ -955,7 +964,7 @@ type AloneDoer = (
 type ResultWriter = (title: string, ...children: Child[]) => void;
 
 /** Says why the episode is another one, and offers its calls. */
-type Offer = (why: string, calls: Call[]) => void;
+type Offer = (why: string, calls: Call[], about?: Child) => void;
 
 /** Shows the form of a tool, the first one if there is none of that name. `chosen` is true if the visitor chose it. */
 type ToolSelector = (name: string, values?: Plain, chosen?: boolean) => void;
@@ -968,8 +977,6 @@ type PlayedStep = (played: Played, number: number) => Step;
 
 /** Returns the steps of an episode, with the observations of own actions. */
 type StepsReader = (episode: Episode) => Step[];
-
-type FactsMaker = (episode: Episode, base: string) => HTMLElement;
 
 /** Applies the filters, and what is changed. */
 type Applier = (change?: { where?: string; sort?: string }) => void;

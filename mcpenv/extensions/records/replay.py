@@ -194,16 +194,6 @@ def _refusing(recorded: Trajectory, step: int) -> Iterator[None]:
         raise CannotBranch(f"{_where(recorded, step)}: {found}. {why}", found) from None
 
 
-def continue_played(execution: Execution, start: Start) -> None:
-    """Make the running episode a branch, if somebody has made the recorded calls in it: compare its steps.
-
-    Raises:
-        CannotBranch: they are not the recorded ones.
-    """
-    with _refusing(start.trajectory, start.step):
-        _Replay(execution, _recorded(start)).has_played(start.step)
-
-
 async def open_start(execution: Execution, start: Start, reset: Reset | None = None) -> Execution:
     """Open the episode of a `Start` with a trajectory, as `open_at`. Raises as that, and ValueError without one."""
     return await open_at(execution, _recorded(start), start.step, reset)
@@ -351,16 +341,6 @@ class _Replay:
                 episode.handed_over = False
             else:
                 episode.cut_short("not_opened")
-
-    def has_played(self, number: int) -> None:
-        """Compare the steps of the running episode, and let it be a branch."""
-        recorded, now = self._recorded, self._now
-        if (len(now.steps), now.dropped, now.done, now.seed) != (number, 0, False, recorded.seed):
-            raise _Stops(f"the running episode has {len(now.steps)} steps and the seed {now.seed}")
-        self._compare(0, facts_of_reset(recorded), facts_of_reset(now))
-        for one, other in zip(recorded.steps, now.steps, strict=False):
-            self._compare_step(one, other)
-        now.forked_from = Fork(recorded.episode_id, number)
 
     async def _reset_here(self, seed: int | None, episode_id: str | None, wanted: Wanted) -> Execution:
         assert wanted.assigned is not None

@@ -20,10 +20,8 @@ from mcpenv.trajectories import RecordedEpisode, Recorder, read_episodes
 from mcpenv_client import EnvClient
 from mcpenv_client.errors import EpisodeDone, InvalidMessage
 from mcpenv_client.fingerprint import facts_of_step
-from mcpenv_client.portal import PORTAL
 from mcpenv_client.types.records import Fork, Trajectory
 from mcpenv_client.types.starts import Start
-from mcpenv_client.wire.protocol import FrameType
 
 
 def recorded(folder: Path, seed: int = 3) -> RecordedEpisode:
@@ -179,30 +177,6 @@ def test_a_server_refuses_a_changed_record_and_the_session_goes_on(served: str, 
         client.call_tool("roll")
     (episode,) = read_episodes(tmp_path / "own")
     assert episode.trajectory.seed == 1
-
-
-def test_an_episode_in_which_the_recorded_calls_were_made_becomes_a_branch(served: str) -> None:
-    with EnvClient(served).sync() as client:
-        play(client, 5)
-        parent = client.trajectory()
-        client.reset(seed=5, sides=8, target=30)
-        rest(client, dataclasses.replace(parent, steps=parent.steps[:6]), 0)
-        name = client.trajectory().episode_id
-
-        async def ask(step: int) -> None:
-            data = {"episode_id": parent.episode_id, "step": step, "played": True}
-            await client._client._session.exchange(FrameType.BRANCH, data, "observation")
-
-        with pytest.raises(InvalidMessage, match="the running episode has 6 steps and the seed 5"):
-            PORTAL.call(lambda: ask(7))
-        assert client.trajectory().forked_from is None
-        PORTAL.call(lambda: ask(6))
-        assert client.trajectory().forked_from == Fork(parent.episode_id, 6)
-        assert client.trajectory().episode_id == name and not client.call_tool("roll").done
-        client.reset(seed=6, sides=8, target=30)
-        rest(client, dataclasses.replace(parent, steps=parent.steps[:6], seed=6), 0)
-        with pytest.raises(InvalidMessage, match="and the seed 6"):
-            PORTAL.call(lambda: ask(6))
 
 
 @pytest.mark.parametrize(

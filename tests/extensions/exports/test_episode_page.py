@@ -29,9 +29,9 @@ from mcpenv_client.types.records import StepRecord, ToolCall, ToolOutcome, Traje
 
 TAGS = {"html", "head", "meta", "title", "style", "body", "main", "article", "section", "h1", "h2", "h3", "p", "a"}
 TAGS |= {"dl", "dt", "dd", "div", "span", "code", "pre", "details", "summary", "ul", "li", "img", "audio"}
-TAGS |= {"table", "thead", "tbody", "tr", "th", "td", "meter"}
+TAGS |= {"table", "thead", "tbody", "tr", "th", "td", "meter", "time"}
 ATTRIBUTES = {"lang", "charset", "name", "content", "http-equiv", "class", "id", "href", "src", "alt", "loading"}
-ATTRIBUTES |= {"controls", "open", "scope", "tabindex", "role", "aria-label", "value", "min", "max"}
+ATTRIBUTES |= {"controls", "open", "scope", "tabindex", "role", "aria-label", "value", "min", "max", "datetime"}
 SOURCE = re.compile(r"data:(image/(png|svg\+xml)|audio/wav);base64,[A-Za-z0-9+/]*={0,2}")
 
 

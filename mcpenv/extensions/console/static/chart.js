@@ -1,7 +1,7 @@
 /** Charts of one episode, as SVG, each with a table: the return, the parts of the reward, the time. */
 
 import { add, el, fill, foldedLater, muted, tableOf } from "./dom.js";
-import { countText, durationText, listText, numberText } from "./format.js";
+import { countText, durationText, listText, momentText, numberText } from "./format.js";
 
 const WIDTH = 600;
 const HEIGHT = 120;
@@ -221,10 +221,11 @@ export function shape(tag, attributes) {
 /** Return a chart that the server drew. @type {DrawingMaker} */
 export const drawingOf = ([, , svg, [, , caption]]) => el("figure.drawing", drawn(svg), el("figcaption.muted", String(caption)));
 
-/** @type {Drawer} */
-function drawn([tag, attributes, ...children]) {
-	const element = shape(tag, attributes);
-	element.append(...children.map((child) => (typeof child === "string" ? child : drawn(child))));
+/** Return what the server drew; its moments in the reader's time zone. @type {Drawer} */
+export function drawn([tag, attributes, ...children], within = tag === "svg") {
+	const element = within ? shape(tag, attributes) : el(/** @type {Tag} */ (tag), attributes);
+	element.append(...children.map((child) => (typeof child === "string" ? child : drawn(child, within || child[0] === "svg"))));
+	if (tag === "time") element.textContent = momentText(Date.parse(attributes.datetime ?? "") / 1000);
 	return element;
 }
 

@@ -6,15 +6,15 @@ import { add, button, cardOf, el, fill, link, muted } from "./dom.js";
 import { countText, returnText } from "./format.js";
 import { onKeys } from "./frame.js";
 import { stepsOf } from "./record.js";
-import { addStepBody, changeTable, stepHead } from "./step.js";
+import { addStepBody, branchLink, changeTable, stepHead } from "./step.js";
 import { LazyRows } from "./rows.js";
 
 /** @type {ComparisonPage} */
-export async function showComparison(id, other, { root, base }, signal) {
+export async function showComparison(id, other, { root, base, session }, signal) {
 	const sides = await Promise.all([id, other].map(async (name) => {
 		const { episode, hashes } = await recorded(recordPath(name, base), signal);
 		const { trajectory } = episode;
-		return { path: recordPath(name, base), name: trajectory.episode_id, steps: stepsOf(episode), hashes, trajectory };
+		return { path: recordPath(name, base), place: name, playable: session.mode === "simulation" && !trajectory.dropped, name: trajectory.episode_id, steps: stepsOf(episode), hashes, trajectory };
 	}));
 	/** @type {{pairs: StepPair[]}} */
 	const { pairs } = await ask(`${base}/alignment`, { query: { one: id, other }, signal });
@@ -46,9 +46,11 @@ export async function showComparison(id, other, { root, base }, signal) {
 		},
 		(row, index) => {
 			row.querySelectorAll(":scope > div").forEach((group, place) => {
-				const { path, steps } = place ? two : one;
-				const [step] = stepAt(steps, index, place);
-				if (step) addStepBody(group, step, `${path}/blobs/`);
+				const { path, place: id, playable, steps } = place ? two : one;
+				const [step, number] = stepAt(steps, index, place);
+				if (!step) return;
+				addStepBody(group, step, `${path}/blobs/`);
+				add(group, playable && branchLink(id, number));
 			});
 			const [left, right] = sides.map(({ steps }, side) => stepAt(steps, index, side)[0]);
 			const found = verdicts[index] && left && right ? changes(factsOf(left), factsOf(right)) : [];

@@ -1,22 +1,22 @@
 /** The page that plays an episode in a session of the visitor's own. */
 
-import { ApiError, BASE, ask } from "./api.js";
+import { ApiError, BASE, ask, recordPath } from "./api.js";
 import { actionOf, callBy } from "./calls.js";
 import { changes } from "./changes.js";
 import { jsonOf } from "./content.js";
-import { alertOf, button, cardOf, copyButton, el, fill, listOf, messageOf, muted, notify, refill, region } from "./dom.js";
+import { alertOf, button, cardOf, copyButton, el, fill, link, listOf, messageOf, muted, notify, refill, region } from "./dom.js";
 import { evidenceOf } from "./evidence.js";
 import { countText, endText, listText, numberText, returnText } from "./format.js";
 import * as keeping from "./kept.js";
 import { written } from "./numbers.js";
 import { modelCard } from "./models.js";
-import { playedCard, stepOf } from "./played.js";
-import { recordedCalls } from "./record.js";
+import { playedCard, playedOf } from "./played.js";
+import { recordedStart } from "./record.js";
 import { showRunning } from "./running.js";
 import { saveCard } from "./save.js";
 import { setupForm } from "./setup.js";
 import { Session } from "./socket.js";
-import { answerOf } from "./step.js";
+import { changeTable } from "./step.js";
 import { toolCard } from "./tool.js";
 import { ToolList } from "./tool_list.js";
 import { AppView, readView } from "./view.js";
@@ -44,6 +44,7 @@ function drop() {
 
 /** @type {Page} */
 export async function page({ root, query, session }, signal) {
+	const { hash } = location;
 	let record = query.get("record");
 	if (!kept) {
 		const [metadata, offered] = await Promise.all(["metadata", "console/api/play"].map((path) => ask(path, { signal })));
@@ -51,15 +52,15 @@ export async function page({ root, query, session }, signal) {
 		kept = new Play(metadata, offered, session.records);
 		const before = keeping.load();
 		if (before && before.name === metadata.name) {
-			if (record && replaceable(before)) kept.joined(before.id).close();
+			if (record && before.address !== hash && replaceable(before)) kept.joined(before.id).close();
 			else {
 				record = null;
 				void kept.takeUp(before);
 			}
 		}
-	} else if (record && !replaceable(kept)) record = null;
-	if (query.has("record")) history.replaceState(null, "", "#/play"); // Coming back later does not play it again.
+	} else if (record && (kept.address === hash || !replaceable(kept))) record = null;
 	const play = kept;
+	if (!record) history.replaceState(null, "", play.address); // That of a branch is where it is found again.
 	fill(root, play.element);
 	play.arrive();
 	signal.addEventListener("abort", () => play.leave());
@@ -68,7 +69,7 @@ export async function page({ root, query, session }, signal) {
 		carried = null;
 		if (await play.begin(reset)) play.offer(why, calls);
 	}
-	if (record) await play.replay(await recordedCalls(record, Number(query.get("steps") ?? Infinity), signal), record);
+	if (record) await play.branch(record, Number(query.get("steps")), signal);
 }
 
 /** Return true if an episode has nothing to lose, or the visitor gives it up. @type {EpisodeTest} */
@@ -79,6 +80,10 @@ class Play {
 	session = null;
 	/** @type {Plain} */
 	reset = {};
+	/** Where this episode is found again. */
+	address = "#/play";
+	/** The recorded episode that this one continues, and the steps in common. @type {Origin | null} */
+	origin = null;
 	/** @type {Played[]} */
 	history = [];
 	/** @type {(string | null)[]} */
@@ -183,11 +188,11 @@ class Play {
 	}
 
 	keep() {
-		const { session, first, last, name, reset, history, snapshots, why, state, over, mcpUrl, pending } = this;
+		const { session, first, last, name, reset, address, origin, history, snapshots, why, state, over, mcpUrl, pending } = this;
 		const drafts = { ...this.drafts };
 		for (const [tool, { card }] of this.cards) drafts[tool] = card.draft();
 		if (session && first && last) {
-			keeping.keep({ id: session.id, first, last, name, reset, history, snapshots, why, state, over, mcpUrl, pending,
+			keeping.keep({ id: session.id, first, last, name, reset, address, origin, history, snapshots, why, state, over, mcpUrl, pending,
 				drafts, recent: this.list.recent, open: this.open?.name ?? "" });
 		}
 	}
@@ -261,33 +266,58 @@ class Play {
 		return saveCard(() => ({ id: this.session?.id ?? "", prompt: this.prompt.textContent ?? "" }), (text) => { this.saved = text; });
 	}
 
-	/** @param {Plain} reset */
-	async begin(reset) {
+	/** @param {string} record @param {number} step @param {AbortSignal} signal */
+	async branch(record, step, signal) {
+		const start = await recordedStart(record, step, signal);
+		if (!(await this.begin(start.reset, start))) return;
+		const { over } = start;
+		if (over) this.select(over.call.name, over.call.arguments);
+		notify(over ? `The episode is over after step ${step}. This is the step before it, and the form has its call.`
+			: `${countText(start.step, "call")} came out as recorded. The episode goes on from there.`);
+	}
+
+	/** @param {Plain} reset @param {RecordedStart | null} [start] the step of a record that the episode continues */
+	async begin(reset, start = null) {
 		const begun = await this.alone("beginning an episode", async (session) => {
-			const answer = await session.ask("reset", reset);
+			const answer = await (start ? session.ask("branch", { episode_id: start.id, step: start.step }) : session.ask("reset", reset));
+			const steps = start ? (await session.ask("trajectory")).steps : [];
 			fill(this.lost);
 			this.reset = reset;
+			this.origin = start ? { id: start.id, step: start.step } : null;
+			this.address = start ? `#/play?record=${encodeURIComponent(start.id)}&steps=${start.wanted}` : "#/play";
+			if (this.element.isConnected) history.replaceState(null, "", this.address);
 			for (const snapshot of this.snapshots.splice(0)) {
 				if (snapshot) await session.ask("drop_snapshot", { snapshot_id: snapshot });
 			}
-			this.history = [];
+			this.history = steps.map((/** @type {Step} */ step, /** @type {number} */ at) => playedOf({ ...step, observation: start?.steps[at]?.observation }));
 			const saving = this.savingCard(); // What was typed is of the last episode.
 			this.saving.replaceWith(saving);
 			this.saving = saving;
 			this.why = null;
 			this.over = answer.done;
-			this.first = answer;
+			this.first = start ? { observation: start.observation, reward: null, done: false } : answer;
 			this.state = await session.ask("state");
 			await this.listTools(session);
-			this.showBegun(answer);
+			this.showBegun(this.first ?? answer);
 			if (this.tools.length) this.select(this.open?.name ?? "");
 			this.showEpisode(answer);
+			if (steps.length) this.showPlayed(steps.length - 1);
 		}, (error) => {
+			if (start) return this.refuse(start, error);
 			this.fold.open = true;
 			this.setup.refuse(error.message, error.body.errors);
 		});
 		if (begun) await this.showOwn();
 		return begun;
+	}
+
+	/** Say why a record cannot be continued: the first difference, if the environment has changed. @type {StartRefuser} */
+	refuse({ reset, steps }, { message, body }) {
+		const { loc: [, number, path] = [], recorded, replayed } = body.errors?.[0] ?? {};
+		this.reset = reset;
+		this.board.hidden = this.status.hidden = this.over = true;
+		this.offer(message, path ? steps.slice(0, number).map((step) => playedOf(step).call) : [],
+			path && changeTable([{ path, before: recorded, after: replayed }], ["Recorded", "Now"]));
 	}
 
 	/** @param {Session} session */
@@ -374,7 +404,7 @@ class Play {
 
 	undo() {
 		const snapshot = this.snapshots.at(-1);
-		if (!snapshot) return;
+		if (!snapshot) return this.origin && void this.branch(this.origin.id, this.origin.step - 1, this.signal);
 		void this.alone("undoing a step", async (session) => {
 			const answer = await session.ask("restore", { snapshot_id: snapshot });
 			this.snapshots.pop();
@@ -398,7 +428,7 @@ class Play {
 				this.state = await session.ask("state");
 				this.showEpisode(answer);
 				this.showView(this.view?.html ?? null);
-				this.show(`If it ended now: return ${returnText(trajectory)}`, evidenceOf(trajectory) ?? muted("Nothing scores the end of this episode."));
+				this.show(`If it ended now: return ${returnText(trajectory)}`, await evidenceOf(trajectory) ?? muted("Nothing scores the end of this episode."));
 			} catch (error) {
 				this.showEpisode({ ...ended, done: true });
 				throw error;
@@ -411,31 +441,23 @@ class Play {
 		return this.alone("ending the episode", async (session) => {
 			const answer = await session.ask("end", {});
 			this.showEpisode({ ...answer, done: true });
-			this.show("The episode is over", evidenceOf(await session.ask("trajectory")), jsonOf(answer.info ?? {}));
+			this.show("The episode is over", await evidenceOf(await session.ask("trajectory")), jsonOf(answer.info ?? {}));
 		}, (error) => notify(`Not ended: ${error.message}`));
 	}
 
-	/** @param {Replay} replay @param {string} [of] the recorded episode that this one then continues */
-	async replay({ reset, calls }, of) {
+	/** @param {Replay} replay */
+	async replay({ reset, calls }) {
 		if (!(await this.begin(reset))) return;
-		for (const { expected, ...call } of calls) {
-			if (this.over || !(await this.call(call))) break;
-			const played = this.history.at(-1);
-			if (played && expected !== undefined && changes(expected, answerOf(stepOf(played, 0))).length) {
-				notify(`Call ${this.history.length} came out differently than before. The calls after it were not made.`);
-				return;
-			}
-		}
-		if (of && !this.over) await this.session?.ask("branch", { episode_id: of, step: calls.length, played: true }).catch(() => undefined);
+		for (const call of calls) if (this.over || !(await this.call(call))) break;
 		notify(`${this.history.length} of ${countText(calls.length, "call")} were made again.`);
 	}
 
 	/** @type {Offer} */
-	offer(why, calls) {
+	offer(why, calls, about) {
 		const { reset } = this;
 		fill(this.lost, el("div.card.bar", el("p.warn", why),
 			button("Start again", () => this.begin(reset)),
-			calls.length > 0 && button(`Play ${countText(calls.length, "call")} again`, () => this.replay({ reset, calls }), { class: "primary" })));
+			calls.length > 0 && button(`Play ${countText(calls.length, "call")} again`, () => this.replay({ reset, calls }), { class: "primary" }), about));
 	}
 
 	showTools() {
@@ -499,9 +521,10 @@ class Play {
 				el("span", "Return ", el("strong", numberText(info.return))),
 				el("span", "Step ", el("strong", this.history.length)),
 				status && status !== "completed" && el("span.warn", status), info.reason && el("span", info.reason),
+				this.origin && link(`#/${recordPath(this.origin.id)}?step=${this.origin.step}`, `Branch of ${this.origin.id} after step ${this.origin.step}`),
 				el("span.muted.wide", "Episode ", el("code", info.episode_id))),
 			listOf(info.problems),
-			el("div.bar.end", button("Undo", () => this.undo(), { disabled: !this.snapshots.at(-1), title: this.why }),
+			el("div.bar.end", button("Undo", () => this.undo(), { disabled: !(this.snapshots.at(-1) ?? (!this.snapshots.length && this.origin?.step)), title: this.why }),
 				button("Score now", () => this.scoreNow(), { disabled: this.over || this.why !== null, title: this.why }),
 				button("End", () => this.end(), { disabled: this.over })),
 			this.why !== null && muted(`No undo: ${this.why}`));

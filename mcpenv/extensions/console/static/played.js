@@ -19,6 +19,14 @@ export function stepOf({ call, answer, took }, number) {
 	};
 }
 
+/** Return a step of a record that was made again as a call of the visitor's. @type {PlayedReader} */
+export function playedOf({ call: { name, arguments: given }, observation, outcome, reward, terminated, truncated, reason, status }) {
+	const { result, error, duration_s: took } = outcome;
+	return { call: { name, arguments: given, own: observation !== undefined }, took, before: null, after: null, answer: {
+		observation: /** @type {Plain} */ (observation) ?? { result, error }, reward: reward && reward.value, done: false,
+		terminated, truncated, info: { reward: reward?.components, reason, status } } };
+}
+
 /** @type {PlayedCardMaker} */
 export function playedCard(history, index, reset) {
 	const played = history[index];
@@ -29,9 +37,10 @@ export function playedCard(history, index, reset) {
 	const card = el("div.card", el("h2", stepHead(step, index + 1)));
 	if (played.dropped) add(card, muted("Its result was too large to be kept when the page was loaded anew."));
 	else addStepBody(card, step, "");
-	add(card, !played.dropped && el("h3", changed.length ? `What changed in the state (${changed.length})` : "The state is unchanged"),
+	const known = !played.dropped && played.after !== null; // A record has no states.
+	add(card, known && el("h3", changed.length ? `What changed in the state (${changed.length})` : "The state is unchanged"),
 		changed.length > 0 && changeTable(changed),
-		!played.dropped && folded("Whole state", jsonOf(played.after)),
+		known && folded("Whole state", jsonOf(played.after)),
 		foldedLater("details", el("summary", "The same as code"), () => [codesOf(reset, history.slice(0, index + 1).map(({ call }) => call))]));
 	return card;
 }

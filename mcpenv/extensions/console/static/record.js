@@ -1,26 +1,24 @@
 /** One recorded episode, step by step. */
 
 import { address, recordPath, recorded } from "./api.js";
-import { Charts } from "./chart.js";
+import { Charts, drawn } from "./chart.js";
 import { button, cardOf, el, fill, formOf, labelled, link } from "./dom.js";
-import { evidenceOf } from "./evidence.js";
-import { countText, durationText, endText, momentText, numberText, partsText, returnText, taskText } from "./format.js";
+import { countText, numberText } from "./format.js";
 import { onKeys } from "./frame.js";
 import { neighboursOf } from "./neighbours.js";
-import { written } from "./numbers.js";
 import { reviewOf } from "./review.js";
-import { StepList, answerOf, statusText } from "./step.js";
+import { StepList, branchLink } from "./step.js";
 import { messageOf, spokenOf } from "./transcript.js";
 import { turnsOf } from "./turns.js";
 
 /** @type {EpisodePage} */
 export async function showEpisode(id, { root, base, query, session }, signal) {
 	const path = recordPath(id, base);
-	const { episode, transcript, reviews } = await recorded(path, signal);
+	const { episode, transcript, reviews, drawings } = await recorded(path, signal);
 	if (signal.aborted) return;
 	const { trajectory, model_turns: turns } = episode;
 	const { before, rest } = spokenOf(transcript);
-	const { dropped } = trajectory;
+	const { dropped, forked_from: fork } = trajectory;
 	const steps = stepsOf(episode);
 	const playable = session.mode === "simulation" && dropped === 0;
 	const list = new StepList(`${path}/blobs/`, signal, { before, turns,
@@ -28,7 +26,7 @@ export async function showEpisode(id, { root, base, query, session }, signal) {
 			query.set("step", String(number));
 			history.replaceState(null, "", `#/${path}?${query}`);
 		},
-		beside: (number) => playable && el("p", link(`#/play?record=${encodeURIComponent(id)}&steps=${number}`, "Play on from here")) });
+		beside: (number) => playable && branchLink(id, number) });
 	list.begin(trajectory);
 	list.append(steps);
 	const charts = new Charts(true, (index) => list.select(index));
@@ -38,10 +36,11 @@ export async function showEpisode(id, { root, base, query, session }, signal) {
 	again.append("pick", id);
 	fill(root, el("h1", "Episode ", el("code", trajectory.episode_id)),
 		el("p.row", link(`#/${base}?${back}`, "All records"), link(`#/${base}?${again}`, "Compare with another"),
-			playable && link(`#/play?record=${encodeURIComponent(id)}`, "Play it again"), link(address(`${path}/page.html`).href, "Save as one HTML file"),
+			link(address(`${path}/page.html`).href, "Save as one HTML file"),
 			link(`#/${base}?where=${encodeURIComponent(`parent = ${JSON.stringify(trajectory.episode_id)}`)}`, "Its branches"),
+			fork && link(`#/${recordPath(fork.episode_id, base)}?step=${fork.step}`, `Continues ${fork.episode_id}`),
 			neighboursOf(id, base, query, signal)),
-		cardOf("Summary", factsOf(episode, base)), evidenceOf(trajectory), reviewOf(path, reviews ?? [], signal), charts.element,
+		cardOf("Summary", drawn(drawings.summary)), drawings.evidence && drawn(drawings.evidence), reviewOf(path, reviews ?? [], signal), charts.element,
 		finder(list, signal), el("h2", countText(dropped + steps.length, "step")),
 		el("div.outlined", outlineOf(list), el("div", list.element, ...rest.map((message) => el("div.card", messageOf(message, turns))))),
 		turnsOf(turns, (step) => list.select(step - dropped - 1)));
@@ -64,15 +63,17 @@ export function stepsOf(episode) {
 	return episode.trajectory.steps.map((step) => ({ ...step, observation: observations[String(step.call.step)] }));
 }
 
-/** @type {CallsReader} */
-export async function recordedCalls(id, count, signal) {
+/** @type {StartReader} */
+export async function recordedStart(id, wanted, signal) {
 	const { episode } = await recorded(recordPath(id), signal);
-	const { seed, options, task, dropped } = episode.trajectory;
-	if (dropped) throw new Error(`The first ${countText(dropped, "step")} of the episode are not in the record: it cannot be played again.`);
+	const { seed, options, task } = episode.trajectory;
+	const { reward, done, terminated, truncated, ...observation } = episode.trajectory.observation ?? {};
+	const steps = stepsOf(episode);
+	const last = steps[wanted - 1];
+	const over = last && (last.terminated || last.truncated) ? last : null;
 	return {
 		reset: { ...options, ...(seed === null ? {} : { seed }), ...(task ? { task: task.split ? task : task.id } : {}) },
-		calls: stepsOf(episode).slice(0, count).map((step) => ({ name: step.call.name, arguments: step.call.arguments,
-			own: step.observation !== undefined, expected: answerOf(step) })),
+		id, wanted, over, step: over ? wanted - 1 : wanted, steps, observation,
 	};
 }
 
@@ -92,29 +93,4 @@ export function finder(list, signal) {
 		n: () => go(1), N: () => go(-1) }, signal);
 	return formOf("form.row", { role: "search" }, () => go(1), labelled("Find in the steps", input),
 		button("Previous", () => go(-1)), el("button", "Next"), found);
-}
-
-/** @type {FactsMaker} */
-function factsOf({ trajectory, environment, agent }, base) {
-	const { task, forked_from: fork, status } = trajectory;
-	const ending = endText(trajectory, trajectory.reason ?? "unfinished");
-	const rewarded = (/** @type {Reward | null} */ reward) => reward && `${numberText(reward.value)} ${partsText(reward.components)}`;
-	/** @type {[string, Child][]} */
-	const facts = [
-		["Environment", `${environment.name} ${environment.version ?? ""}`],
-		["Task", taskText(task)],
-		["Seed", written(trajectory.seed ?? undefined)],
-		["Options", Object.keys(trajectory.options).length > 0 && written(trajectory.options)],
-		["Agent", agent && written(agent)],
-		["Status", status && statusText(status)],
-		["Ending", trajectory.reason && trajectory.reason !== ending ? `${ending}: ${trajectory.reason}` : ending],
-		["Sum of rewards", returnText(trajectory)],
-		["Verified", rewarded(trajectory.verified)],
-		["Reward of the end", rewarded(trajectory.end_reward)],
-		["Scoring failed", trajectory.fault],
-		["Started", momentText(trajectory.started_at)],
-		["Took", trajectory.ended_at && trajectory.started_at && durationText(trajectory.ended_at - trajectory.started_at)],
-		["Continues", fork && link(`#/${recordPath(fork.episode_id, base)}?step=${fork.step}`, `${fork.episode_id} after step ${fork.step}`)],
-	];
-	return el("dl.facts", ...facts.flatMap(([name, value]) => (value ? [el("dt", name), el("dd", value)] : [])));
 }

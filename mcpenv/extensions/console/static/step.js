@@ -2,7 +2,7 @@
 
 import { changes } from "./changes.js";
 import { contentOf, jsonOf, textOf } from "./content.js";
-import { add, el, fill, folded, muted, tableOf } from "./dom.js";
+import { add, el, fill, folded, link, muted, tableOf } from "./dom.js";
 import { countText, durationText, endText, listText, momentText, numberText, partsText } from "./format.js";
 import { read, written } from "./numbers.js";
 import { LazyRows } from "./rows.js";
@@ -87,9 +87,8 @@ export function changeTable(found, names = ["Before", "After"]) {
 /** Return what a step says about the world. @param {Step} step */
 const valueOf = (step) => step.observation ?? step.outcome.result?.structured_content ?? undefined;
 
-/** Return what must come out again if a step is made again, but for the bytes of media. @param {Step} step */
-export const answerOf = (step) => valueOf(step) ?? step.outcome.error?.error_type
-	?? step.outcome.result?.content.map(({ text, type }) => text ?? type);
+/** @type {BranchLinker} */
+export const branchLink = (id, number) => el("p", link(`#/play?record=${encodeURIComponent(id)}&steps=${number}`, "Branch here"));
 
 /** The steps of an episode as a list. A record has no states: a step is compared with the last one that asked the same. */
 export class StepList {
@@ -106,6 +105,7 @@ export class StepList {
 	/** `blobs` is the path of the record's. @param {string} blobs @param {AbortSignal} signal @param {StepListOptions} [options] */
 	constructor(blobs, signal, { onSelect, beside, before, turns } = {}) {
 		this.onSelect = onSelect;
+		this.beside = beside;
 		this.before = before;
 		this.rows = new LazyRows(
 			(index) => el("li.card.step", { tabindex: "-1", "data-step": this.number(index),
@@ -129,7 +129,7 @@ export class StepList {
 		this.#last = new Map(observation ? [["observation", { number: 0, value: observation }]] : []);
 		this.rows.clear();
 		fill(this.reset, dropped > 0 && muted(`The first ${countText(dropped, "step")} of the episode were not kept.`),
-			observation && el("details.card", el("summary", "Reset"), jsonOf(observation)));
+			observation && el("details.card", el("summary", "Reset"), jsonOf(observation)), this.beside?.(0));
 	}
 
 	/** @param {Step[]} steps */

@@ -162,7 +162,7 @@ export class Watcher {
 			} else if (event === "end" && episode === this.#episode) {
 				this.#trajectory = trajectory;
 				// The trajectory of the event has no steps.
-				fill(this.verification, evidenceOf({ ...trajectory, steps: [...this.steps.steps, ...steps] }));
+				void this.#order(async () => fill(this.verification, await evidenceOf({ ...trajectory, steps: [...this.steps.steps, ...steps] })));
 			}
 		}
 		if (steps.length) this.steps.append(steps);

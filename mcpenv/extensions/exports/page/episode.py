@@ -36,7 +36,7 @@ def episode_element(episode: RecordedEpisode, contents: Contents, fragment: str)
     return el(
         "article",
         el("h2", "Episode ", el("code", episode.id), id=fragment),
-        el("section", _facts(episode), class_="card", aria_label="Summary"),
+        el("section", facts_element(episode), class_="card", aria_label="Summary"),
         evidence_element(trajectory),
         _details("Reset", *contents.value(reset)) if reset else None,
         *(_details(name.replace("_", " "), json_of(value)) for name, value in episode.extra.items() if name in _EXTRA),
@@ -50,7 +50,8 @@ _EXTRA = frozenset({NOT_RECORDED, CONTEXT})
 """Further data that readers need. The observations are shown at their steps."""
 
 
-def _facts(episode: RecordedEpisode) -> Element:
+def facts_element(episode: RecordedEpisode) -> Element:
+    """Return the facts of an episode."""
     trajectory, environment = episode.trajectory, episode.environment
     earned, fork, parts = trajectory.earned, trajectory.forked_from, components_of(trajectory)
     reason = trajectory.reason if trajectory.reason != episode.ending else None
@@ -69,11 +70,16 @@ def _facts(episode: RecordedEpisode) -> Element:
         ("Scoring failed", fault_of(trajectory)),
         ("Status", None if trajectory.status is None else status_text(trajectory.status)),
         ("Ending", f"{episode.ending}: {reason}" if reason else episode.ending),
-        ("Started", time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(started)) if started else None),
+        ("Started", _moment(started) if started else None),
         ("Took", f"{ended - started:.2f} s" if ended and started else None),
         ("Continues", None if fork is None else f"{fork.episode_id} after step {fork.step}"),
     ]
     return facts(pairs)
+
+
+def _moment(seconds: float) -> Element:
+    at = time.gmtime(seconds)
+    return el("time", time.strftime("%Y-%m-%d %H:%M:%S UTC", at), datetime=time.strftime("%Y-%m-%dT%H:%M:%SZ", at))
 
 
 def _dropped(count: int) -> Element | None:

@@ -32,6 +32,7 @@ from visitor import WAIT_S, Visitor, visiting
 pytestmark = [pytest.mark.world, pytest.mark.timeout(300)]
 
 MANY = 10_000
+NOTICE = "//*[@id='notice']"
 
 
 class Reader:
@@ -171,23 +172,57 @@ def test_a_session_is_paused_and_goes_on_when_it_is_resumed(reader: Reader) -> N
         reader.see("1. roll")
 
 
-def test_a_recorded_episode_is_played_again_up_to_a_step(reader: Reader) -> None:
-    episode = played(reader.url, "one", "two", "three")
-    reader.open(f"records/{episode}?step=2")
-    reader.find("//li[@data-step='2']//a[.='Play on from here']").click()
-    reader.visitor.see("2. say")
-    reader.visitor.see("two")
-    history = reader.find("//section[@aria-label='History']").text
-    assert "2. say" in history and "3. say" not in history
-    reader.visitor.see("2 of 2 calls were made again.", "//*[@id='notice']")
-    (session,) = httpx.get(f"{reader.url}/sessions").json()["sessions"]
-    httpx.delete(f"{reader.url}/sessions/{session['session_id']}")
-    (branch,) = httpx.get(f"{reader.url}/records", params={"where": f'parent = "{episode}"'}).json()["rows"]
-    assert branch["parent_step"] == 2
+def test_a_person_and_the_address_branch_from_any_step_of_a_record(record: Path, reader: Reader) -> None:
+    def branch_at(page: str, step: int) -> str:
+        reader.open(page)
+        link = f"//a[.='Branch here'][contains(@href, 'steps={step}')]"
+        reader.browser.execute_script("arguments[0].click()", reader.find(link))
+        reader.visitor.until(lambda _: "play?record=" in reader.browser.current_url)
+        reader.see(f"after step {step}")
+        return str(reader.browser.execute_script("return location.hash"))
+
+    def history() -> list[str]:
+        return [each.text for each in reader.visitor.all("[aria-label=History] li > button:first-child") if each.text]
+
+    with EnvClient(reader.url).sync() as env:
+        episode = str(env.reset(seed=1, target=9).info["episode_id"])
+        env.call_tool("say", {"text": "one"})
+        env.step({"type": "shout", "text": "two"})
+        env.call_tool("picture")
+        while not env.call_tool("roll").done:
+            pass
+        last = len(env.trajectory().steps)
+    address = branch_at(f"records/{episode}", 3)
+    assert history() == ["1. say", "2. shout: 0.5", "3. picture: 0.5"]
+    reader.visitor.see("3 calls came out as recorded.", NOTICE)
+    assert len(reader.visitor.all("[aria-label=Result] img[src^='data:image/png']")) == 1
+    reader.press("roll")
+    reader.visitor.call()
+    reader.visitor.see("4. roll")
+    reader.browser.refresh()  # the episode goes on, and is not begun again
+    reader.visitor.see("The episode goes on where this page was left.", NOTICE)
+    assert reader.browser.execute_script("return location.hash") == address
+    for left in ("3. picture: 0.5", "2. shout: 0.5"):  # by a snapshot, then by the record
+        reader.press("Undo")
+        reader.visitor.until(lambda _, left=left: history()[-1] == left)
+    assert reader.browser.execute_script("return location.hash").endswith("steps=2")
+    reader.press("End")
+    reader.see("The episode is over")
+    reader.visitor.begin_anew(reader.url)
+    wanted = {"where": f'parent = "{episode}"', "sort": "parent_step"}
+    row, undone = httpx.get(f"{reader.url}/records", params=wanted).json()["rows"]
+    assert (row["parent_step"], undone["parent_step"]) == (2, 3)
+    branch_at(f"records/{row['place']}", 0)  # of a branch
+    assert history() == []
+    branch_at(f"records/{episode}?with={row['place']}", 1)
+    assert history() == ["1. say"]
     reader.open(f"records/{episode}")
-    reader.find("//a[.='Its branches']").click()
-    reader.visitor.until(lambda browser: "where=parent" in browser.current_url)
-    reader.see("Hidden: 1 played in the console.")
+    reader.find(f"//li[@data-step='{last}']//a[.='Branch here']").click()
+    told = f"The episode is over after step {last}. This is the step before it, and the form has its call."
+    reader.visitor.see(told, NOTICE)
+    reader.visitor.call()
+    reader.visitor.see(f"{last}. roll")
+    reader.see("terminated")
 
 
 class Moody(Dice):
@@ -212,7 +247,7 @@ class Moody(Dice):
         return Heard(echo=f"{action.text} {self.mood}")
 
 
-def test_playing_again_stops_at_the_first_call_that_comes_out_differently(record: Path, browser: Visitor) -> None:
+def test_a_branch_is_refused_with_the_first_difference_and_plays_up_to_it(record: Path, browser: Visitor) -> None:
     def record_of(*steps: Any) -> str:
         with EnvClient(url).sync() as env:
             episode = str(env.reset(seed=2**60, target=1000).info["episode_id"])
@@ -220,17 +255,12 @@ def test_playing_again_stops_at_the_first_call_that_comes_out_differently(record
                 env.step(step)
         return episode
 
-    def play_again(episode: str) -> str:
-        browser.open(url, f"play?record={episode}")
-        said: str = browser.until(lambda page: page.find_element(By.ID, "notice").text)
-        browser.press("Close")
-        return said
-
     call = {"type": "call_tool", "arguments": {}}
     same = [call | {"tool_name": name} for name in ("roll", "refuse", "crash", "picture")]
     with serving(Moody, ServerConfig(record=record), max_concurrent_envs=4) as url:
         browser.offline(False)
-        assert play_again(record_of(*same)).startswith("4 of 4 calls were made again.")
+        browser.open(url, f"play?record={record_of(*same)}&steps=4")
+        browser.see("4 calls came out as recorded.", NOTICE)
         browser.find("//summary[.='The same as code']").click()
         for name in ("Python", "curl"):
             code = browser.find(f"//pre[@aria-label='{name}']").text
@@ -238,10 +268,12 @@ def test_playing_again_stops_at_the_first_call_that_comes_out_differently(record
         browser.press("End")
         browser.see("The episode is over")
         for differing in ({"type": "shout", "text": "x"}, call | {"tool_name": "ask"}):
-            said = play_again(record_of(same[0], differing, same[0]))
-            assert said.startswith("Call 2 came out differently than before. The calls after it were not made."), (
-                differing
-            )
+            browser.open(url, f"play?record={record_of(same[0], differing, same[0])}&steps=3")
+            browser.read("step 2 differs in")
+            table = browser.find("//*[@aria-label='Changes']//tbody/tr")
+            assert len({each.text for each in table.find_elements(By.CSS_SELECTOR, "td")}) == 2
+            browser.press("Play 2 calls again")
+            browser.see("2 of 2 calls were made again.", NOTICE)
             browser.press("End")
             browser.see("The episode is over")
 
@@ -495,7 +527,7 @@ def test_two_compared_episodes_have_their_ids_and_returns_above_their_steps(read
     assert reader.find("//table//th[2]").text == said
     reader.find(f"//a[.='{said}']").click()
     reader.see(f"Episode {said}")
-    assert reader.find("//dt[.='Sum of rewards']/following-sibling::dd").text == "\u2013"
+    assert reader.find("//dt[.='Return']/following-sibling::dd").text == "not scored"
 
 
 def test_the_reward_of_an_episode_is_explained_live_once_it_has_ended(reader: Reader) -> None:
