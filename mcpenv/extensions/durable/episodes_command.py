@@ -7,7 +7,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated, Any, TypeVar
 
 from cyclopts import Parameter
@@ -22,7 +22,7 @@ from mcpenv_client.errors import ConnectionFailed
 from mcpenv_client.types.records import Trajectory
 
 from .rerun import steps_of
-from .store import OBJECT, KeptSession, Settings, Store, StoreError, open_with_snapshots, shown
+from .store import OBJECT, KeptSession, Settings, Store, StoreError, Totals, open_with_snapshots, shown
 
 T = TypeVar("T")
 
@@ -38,14 +38,19 @@ def list_episodes(place: str, /, *, as_json: AsJson = False) -> int:
         place: Folder or URL that servers got as --durable.
         as_json: Print one JSON document.
     """
-    rows = [_row(kept) for kept in _with(place, lambda store: store.sessions())]
+
+    async def read(store: Store) -> tuple[Sequence[KeptSession], Totals]:
+        return await store.sessions(), await store.totals()
+
+    found, totals = _with(place, read)
+    rows = [_row(kept) for kept in found]
     if as_json:
-        print_json({"episodes": rows})
+        print_json({"episodes": rows, "sessions": totals.sessions, "bytes": totals.bytes})
         return 0
     page, names = Page(sys.stdout), ("episode_id", "environment", "steps", "state", "owner", "updated")
     headings = ("episode", "environment", "steps", "state", "owner", "last step")
     print_table(page, headings, [[printable(str(row[name] or "")) for name in names] for row in rows], right={"steps"})
-    page.line(number_of(len(rows), "episode"))
+    page.line(f"{number_of(totals.sessions, 'session')}, {totals.bytes:,} bytes")
     return 0
 
 

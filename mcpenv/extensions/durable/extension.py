@@ -19,7 +19,7 @@ from mcpenv.server.security.host_check import is_loopback
 from mcpenv.server.serve import address_of
 from mcpenv.server.sessions.credential import Credential
 from mcpenv.server.sessions.idempotency import REQUEST
-from mcpenv.server.sessions.operations import Fork, Forked, Operation
+from mcpenv.server.sessions.operations import Fork, Forked, Operation, Reset, Restore
 from mcpenv.server.sessions.session import Origin, Session
 from mcpenv_client.errors import CapacityReached, SessionLost, Unauthorized
 from mcpenv_client.types.observations import Observation
@@ -27,6 +27,7 @@ from mcpenv_client.types.records import Trajectory, summed
 from mcpenv_client.wire.protocol import FrameType
 
 from .agents import AgentsElsewhere
+from .bounds import Bounds
 from .journal import EpisodeJournal, environment_of
 from .rerun import episode_of, rerun
 from .snapshots import way_of
@@ -96,10 +97,12 @@ class Durable(Extension):
         except StoreError as error:
             raise ConfigurationError(f"--durable {shown(self._settings.place)}: {error}") from error
         self._pool.durability = self
-        branch = self._pool.operations.get(FrameType.BRANCH)
-        if branch is not None:
-            self._pool.operations[FrameType.BRANCH] = self._begun_anew(branch)
-        self._pool.operations[Fork.frame] = self._forked_once()
+        operations, bounds = self._pool.operations, Bounds(self._settings, self._store)
+        if FrameType.BRANCH in operations:
+            operations[FrameType.BRANCH] = bounds.around(self._begun_anew(operations[FrameType.BRANCH]))
+        for operation in (Reset, Restore):
+            operations[operation.frame] = bounds.around(operations[operation.frame])
+        operations[Fork.frame] = self._forked_once()
         self._beating = asyncio.create_task(self._beat(), name="mcpenv-durable")
 
     async def stop(self) -> None:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from mcpenv.errors import ConfigurationError
 
-from .store import OBJECT, SNAPSHOT, Claimant, Entry, Fenced, KeptSession, Store, StoreError, shown
+from .store import OBJECT, SNAPSHOT, Claimant, Entry, Fenced, KeptSession, Store, StoreError, Totals, shown
 
 try:
     from fsspec.core import url_to_fs
@@ -129,6 +129,10 @@ class ObjectSnapshots:
     async def sessions(self) -> Sequence[KeptSession]:
         """Return all sessions."""
         return await self._store.sessions()
+
+    async def totals(self) -> Totals:
+        """Return the sums, without those of the objects."""
+        return await self._store.totals()
 
     async def unrecorded(self, environment: str, before: float) -> Sequence[str]:
         """Return what no record has."""

@@ -32,8 +32,9 @@ CREATE TABLE IF NOT EXISTS {SCHEMA}.owners (id TEXT PRIMARY KEY, until DOUBLE PR
 CREATE TABLE IF NOT EXISTS {SCHEMA}.sessions (
     id TEXT PRIMARY KEY, digest TEXT NOT NULL, environment TEXT NOT NULL, handle TEXT NOT NULL, address TEXT NOT NULL,
     header BYTEA NOT NULL, over BOOLEAN NOT NULL, owner TEXT, fence BIGINT NOT NULL, steps BIGINT NOT NULL,
-    updated DOUBLE PRECISION NOT NULL, wanted BOOLEAN NOT NULL DEFAULT FALSE
+    updated DOUBLE PRECISION NOT NULL, wanted BOOLEAN NOT NULL DEFAULT FALSE, bytes BIGINT NOT NULL DEFAULT 0
 );
+ALTER TABLE {SCHEMA}.sessions ADD COLUMN IF NOT EXISTS bytes BIGINT NOT NULL DEFAULT 0;
 CREATE INDEX IF NOT EXISTS by_handle ON {SCHEMA}.sessions (handle);
 CREATE INDEX IF NOT EXISTS by_owner ON {SCHEMA}.sessions (owner);
 CREATE INDEX IF NOT EXISTS by_end ON {SCHEMA}.sessions (over) WHERE over;
@@ -45,7 +46,10 @@ CREATE TABLE IF NOT EXISTS {SCHEMA}.entries (
 COMMIT;
 """
 
-_EXISTS = f"SELECT to_regclass('{SCHEMA}.entries') IS NOT NULL"
+_EXISTS = (
+    "SELECT EXISTS (SELECT 1 FROM information_schema.columns "
+    f"WHERE table_schema = '{SCHEMA}' AND table_name = 'sessions' AND column_name = 'bytes')"
+)  # a table of an earlier version has no such column
 _NOW = "extract(epoch FROM clock_timestamp())::float8"
 
 # Of a server that does not answer any more. What the URL says has precedence.

@@ -21,6 +21,7 @@ from .store import (
     OtherEnvironment,
     Owned,
     StoreError,
+    Totals,
     shown,
 )
 
@@ -38,8 +39,9 @@ ANSWER_S = 10.0
 CONNECTIONS = 8
 
 # The keys: `owners` and `sessions` are sorted sets, with the end of the lease and the time of the last write; `handles`
-# leads to ids; `wanted` and `unrecorded` are sets of ids. Each session has three hashes: itself, the bodies and the
-# replies of its entries by number. A reply is a JSON list: text, id of the request, and its digest in hexadecimal.
+# leads to ids; `wanted` and `unrecorded` are sets of ids; `bytes` is a sum. Each session has three hashes: itself, the
+# bodies and the replies of its entries by number. A reply is a JSON list: text, id of the request, and its digest in
+# hexadecimal.
 _COMMON = f"""
 local root = 'mcpenv:durable:'
 local function now_s()
@@ -61,17 +63,22 @@ local function touched(id)
     redis.call('HSET', session_of(id), 'updated', at)
     redis.call('ZADD', root .. 'sessions', at, id)
 end
-local function put(key, name, value)
+local function more(id, bytes)
+    redis.call('HINCRBY', session_of(id), 'bytes', bytes)
+    redis.call('INCRBY', root .. 'bytes', bytes)
+end
+local function put(id, key, name, value)
+    more(id, #value - redis.call('HSTRLEN', key, name))
     if value == '' then redis.call('HDEL', key, name) else redis.call('HSET', key, name, value) end
 end
 local function write(id, from) -- entries from that argument on: number, body and reply of each
     for at = from, #ARGV, 3 do
         local number = tonumber(ARGV[at])
-        put(bodies_of(id), ARGV[at], ARGV[at + 1])
-        put(replies_of(id), ARGV[at], ARGV[at + 2])
+        put(id, bodies_of(id), ARGV[at], ARGV[at + 1])
+        put(id, replies_of(id), ARGV[at], ARGV[at + 2])
         if number == {RECORDED} then redis.call('SREM', root .. 'unrecorded', id) end
         if number > {MAX_REPLIES} and number < {SNAPSHOT} then
-            redis.call('HDEL', replies_of(id), string.format('%d', number - {MAX_REPLIES}))
+            put(id, replies_of(id), string.format('%d', number - {MAX_REPLIES}), '')
         end
     end
 end
@@ -83,6 +90,7 @@ local function unhandled(id)
 end
 local function delete(id)
     unhandled(id)
+    redis.call('DECRBY', root .. 'bytes', redis.call('HGET', session_of(id), 'bytes') or 0)
     redis.call('DEL', session_of(id), bodies_of(id), replies_of(id))
     redis.call('ZREM', root .. 'sessions', id)
     redis.call('SREM', root .. 'wanted', id)
@@ -131,8 +139,9 @@ over(id, ARGV[10])
 redis.call('HSET', root .. 'handles', ARGV[7], id)
 local found, replies, last = redis.call('HGETALL', replies_of(id)), {{}}, 0
 redis.call('DEL', bodies_of(id), replies_of(id))
+more(id, 0 - (redis.call('HGET', session, 'bytes') or 0)) -- Redis takes no -0
 local function keep(number, reply)
-    if number >= -{MAX_REPLIES} then redis.call('HSET', replies_of(id), string.format('%d', number), reply) end
+    if number >= -{MAX_REPLIES} then put(id, replies_of(id), string.format('%d', number), reply) end
 end
 local again = false -- this episode was written by a try whose answer was lost: the replies have moved
 for at = 1, #found, 2 do
@@ -216,6 +225,8 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', root .. 'sessions', '-inf', '(' 
 end
 return found
 """
+
+_TOTALS = "return {redis.call('ZCARD', root .. 'sessions'), redis.call('GET', root .. 'bytes') or 0}"
 
 _SWEEP = """
 local deleted = {}
@@ -324,6 +335,11 @@ class RedisStore:
     async def sessions(self) -> Sequence[KeptSession]:
         """Return all sessions."""
         return [_kept(_text(id), found) for id, found in await self._run(_SESSIONS)]
+
+    async def totals(self) -> Totals:
+        """Return the sums."""
+        sessions, size = await self._run(_TOTALS)
+        return Totals(int(sessions), int(size))
 
     async def unrecorded(self, environment: str, before: float) -> Sequence[str]:
         """Return what no record has."""

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from .store import RECORDED, SNAPSHOT, Claimant, Entry, Fenced, KeptSession, OtherEnvironment, Owned, StoreError
+from .store import RECORDED, SNAPSHOT, Claimant, Entry, Fenced, KeptSession, OtherEnvironment, Owned, StoreError, Totals
 
 T = TypeVar("T")
 
@@ -24,6 +24,9 @@ ANSWER_S = 10.0
 
 _COLUMNS = "id, digest, environment, handle, address, header, over, owner, fence, steps, updated"
 _ALIVE = "EXISTS (SELECT 1 FROM owners WHERE owners.id = sessions.owner AND until > now_s())"
+
+
+_BYTES = "COALESCE(LENGTH(body), 0) + COALESCE(LENGTH(reply), 0)"
 
 
 class SqlStore:
@@ -94,6 +97,8 @@ class SqlStore:
                 _refuse_fenced(changed)
                 _make_room(change, kept.id, entries)
                 _write(change, kept.id, entries)
+                asked = f"SELECT COALESCE(SUM({_BYTES}), 0) FROM entries WHERE session = ?"
+                change(f"UPDATE sessions SET bytes = ({asked}) WHERE id = ?", (kept.id, kept.id))
 
         await self._run(run)
 
@@ -103,10 +108,13 @@ class SqlStore:
         def run() -> None:
             with self._changing() as change:
                 steps = max((entry.number for entry in entries if entry.is_step), default=0)
+                more = sum(len(entry.body or b"") + len(entry.reply or "") for entry in entries)
+                replaced, numbers = _replaced(entries)
                 changed = change(
                     "UPDATE sessions SET steps = CASE WHEN steps < ? THEN ? ELSE steps END, updated = now_s(), "
-                    "header = COALESCE(?, header), over = (over OR ?) WHERE id = ? AND fence = ?",
-                    (steps, steps, header, header is not None, session_id, fence),
+                    f"header = COALESCE(?, header), over = (over OR ?), bytes = bytes + ? - ({replaced}) "
+                    "WHERE id = ? AND fence = ?",
+                    (steps, steps, header, header is not None, more, *numbers, session_id, session_id, fence),
                 )
                 _refuse_fenced(changed)
                 _write(change, session_id, entries)
@@ -196,6 +204,16 @@ class SqlStore:
 
         return await self._run(run)
 
+    async def totals(self) -> Totals:
+        """Return the sums."""
+
+        def run() -> Totals:
+            with self._reading() as read:
+                sessions, size = read("SELECT COUNT(*), COALESCE(SUM(bytes), 0) FROM sessions", ()).fetchone()
+            return Totals(sessions, int(size))
+
+        return await self._run(run)
+
     async def unrecorded(self, environment: str, before: float) -> Sequence[str]:
         """Return what no record has."""
 
@@ -266,6 +284,18 @@ def _make_room(change: Execute, session_id: str, entries: Sequence[Entry]) -> No
         "UPDATE entries SET number = number - ? - 1, body = NULL WHERE session = ? AND number >= 0", (last, session_id)
     )
     change("DELETE FROM entries WHERE session = ? AND number < ?", (session_id, -MAX_REPLIES))
+
+
+def _replaced(entries: Sequence[Entry]) -> tuple[str, list[int]]:
+    """Return a query for the bytes that a write will replace, and its numbers. Its last parameter is the session."""
+    written = [entry.number for entry in entries]
+    dropped = [number - MAX_REPLIES for number in written if MAX_REPLIES < number < SNAPSHOT]
+    ours, all_of_them = (", ".join(["NULL", *"?" * len(numbers)]) for numbers in (written, [*written, *dropped]))
+    query = (
+        f"SELECT COALESCE(SUM(CASE WHEN number IN ({ours}) THEN {_BYTES} ELSE COALESCE(LENGTH(reply), 0) END), 0) "
+        f"FROM entries WHERE number IN ({all_of_them}) AND session = ?"
+    )
+    return query, [*written, *written, *dropped]
 
 
 def _write(change: Execute, session_id: str, entries: Sequence[Entry]) -> None:

@@ -23,7 +23,7 @@ CREATE TABLE IF NOT EXISTS owners (id TEXT PRIMARY KEY, until REAL NOT NULL) WIT
 CREATE TABLE IF NOT EXISTS sessions (
     id TEXT PRIMARY KEY, digest TEXT NOT NULL, environment TEXT NOT NULL, handle TEXT NOT NULL, address TEXT NOT NULL,
     header BLOB NOT NULL, over INTEGER NOT NULL, owner TEXT, fence INTEGER NOT NULL, steps INTEGER NOT NULL,
-    updated REAL NOT NULL, wanted INTEGER NOT NULL DEFAULT 0
+    updated REAL NOT NULL, wanted INTEGER NOT NULL DEFAULT 0, bytes INTEGER NOT NULL DEFAULT 0
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS by_handle ON sessions (handle);
 CREATE INDEX IF NOT EXISTS by_owner ON sessions (owner);
@@ -34,6 +34,9 @@ CREATE TABLE IF NOT EXISTS entries (
     PRIMARY KEY (session, number)
 ) WITHOUT ROWID;
 """
+
+
+_ADD_BYTES = "ALTER TABLE sessions ADD COLUMN bytes INTEGER NOT NULL DEFAULT 0"
 
 
 class SqliteStore(SqlStore):
@@ -62,6 +65,8 @@ class SqliteStore(SqlStore):
             self._database.execute("PRAGMA journal_mode = WAL")
             self._database.execute("PRAGMA synchronous = NORMAL")
             self._database.executescript(_SCHEMA)
+            if "bytes" not in [column for _, column, *_ in self._database.execute("PRAGMA table_info(sessions)")]:
+                self._database.execute(_ADD_BYTES)  # it was made by an earlier version
         except (OSError, sqlite3.Error) as error:
             raise ConfigurationError(f"--durable {place}: {error}") from error
         super().__init__()

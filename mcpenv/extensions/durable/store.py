@@ -118,6 +118,18 @@ class Claimant(NamedTuple):
     environment: str
 
 
+class Totals(NamedTuple):
+    """The sums of a store.
+
+    Attributes:
+        sessions: how many it has.
+        bytes: of the steps, replies and snapshots that it has of them.
+    """
+
+    sessions: int
+    bytes: int
+
+
 class Store(Protocol):
     """A store. All methods may raise `StoreError`; those with a fence raise `Fenced`."""
 
@@ -178,6 +190,10 @@ class Store(Protocol):
         """Return all sessions, the oldest write first."""
         ...
 
+    async def totals(self) -> Totals:
+        """Return the sums, without reading the entries."""
+        ...
+
     async def unrecorded(self, environment: str, before: float) -> Sequence[str]:
         """Return the ids of the sessions without an owner that are over, but have no entry `RECORDED`.
 
@@ -216,6 +232,8 @@ class Settings:
             is no ``snapshot_s``, else none are taken for their number.
         snapshot_s: seconds after which the next step has a snapshot.
         snapshots: the URL of a folder for snapshots, as fsspec reads it; None: they are in the store.
+        max_sessions: the number of sessions from which on no new one begins; None: there is no bound.
+        max_bytes: the same for the bytes of all sessions.
         address: the address of this server, for the others; None: the one at which it is reached.
     """
 
@@ -228,6 +246,8 @@ class Settings:
     snapshot_steps: int | None = None
     snapshot_s: float = math.inf
     snapshots: str | None = None
+    max_sessions: int | None = None
+    max_bytes: int | None = None
     address: str | None = None
 
     @classmethod
@@ -246,7 +266,7 @@ class Settings:
                 given[name] = value
             elif name in ("lease_s", "patience_s", "idle_s", "keep_s", "snapshot_s"):
                 given[name] = _seconds(name, value)
-            elif name == "snapshot_steps":
+            elif name in ("snapshot_steps", "max_sessions", "max_bytes"):
                 given[name] = _number(name, value)
             elif name in _ADDRESSES and re.fullmatch(_ADDRESSES[name], value):
                 given[name] = value
@@ -255,7 +275,8 @@ class Settings:
             else:
                 raise ConfigurationError(
                     f"--durable: {name}={value} is no setting; there are writes=strict or behind, lease_s, patience_s, "
-                    "idle_s, keep_s, snapshot_steps, snapshot_s, snapshots=URL and address=http://HOST:PORT"
+                    "idle_s, keep_s, snapshot_steps, snapshot_s, snapshots=URL, max_sessions, "
+                    "max_bytes and address=http://HOST:PORT"
                 )
         if not place:
             raise ConfigurationError("--durable needs a folder, or the URL of a store")

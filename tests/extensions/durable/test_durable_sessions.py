@@ -17,11 +17,20 @@ from fastmcp import Client
 from record_worlds import Dice, Shout
 
 from mcpenv import MCPEnvironment
+from mcpenv.extensions.durable import bounds
 from mcpenv.extensions.durable.store import KeptSession, open_store
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.serve import serving
 from mcpenv.trajectories import read_episodes
-from mcpenv_client import EnvClient, ExecutionError, SessionLost, StatusCode, SyncEnvClient, Unauthorized
+from mcpenv_client import (
+    CapacityReached,
+    EnvClient,
+    ExecutionError,
+    SessionLost,
+    StatusCode,
+    SyncEnvClient,
+    Unauthorized,
+)
 from mcpenv_client.connection.handshake import Handshake
 from mcpenv_client.fingerprint import digest_of
 
@@ -404,6 +413,33 @@ def test_an_episode_is_kept_after_a_step_that_was_cut_off_if_its_state_is_saved(
     client.call_tool("linger", {"seconds": 60}, timeout_s=0.05)
     first.__exit__(None, None, None)
     assert (client.trajectory().reason, len(client.trajectory().steps)) == ("timeout", 1)
+
+
+@pytest.mark.parametrize("bound", ["max_sessions", "max_bytes"])
+def test_a_full_store_refuses_new_sessions_before_they_begin_and_keeps_the_others(
+    serve: Serve, stack: ExitStack, bound: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bounds, "SHARE", 0)  # the sums are read each time
+    resets: list[int] = []
+
+    class World(Walk):
+        def reset(self, seed: int | None = None) -> None:  # type: ignore[override]
+            resets.append(1)
+            super().reset(seed)
+
+    url = stack.enter_context(serve(World, durable=f"store?{bound}=1"))
+    first = stack.enter_context(EnvClient(url, resume=True).sync())
+    first.reset(seed=1)
+    second = stack.enter_context(EnvClient(url, resume=True).sync())
+    with pytest.raises(CapacityReached, match=rf"may have 1 \({bound}\)"):
+        second.reset(seed=2)
+    assert len(resets) == 1
+    played(first, 2)
+    first.reset(seed=3)
+    stack.enter_context(EnvClient(url).sync()).reset()  # it cannot resume, and is not kept
+    first.close()
+    second.reset(seed=2)
+    played(second, 1)
 
 
 def test_a_world_that_restarts_is_not_kept(serve: Serve, stack: ExitStack) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
@@ -14,6 +15,7 @@ from mcpenv.errors import ConfigurationError
 from mcpenv.extensions.durable.sql_store import MAX_REPLIES
 from mcpenv.extensions.durable.store import (
     RECORDED,
+    SNAPSHOT,
     Claimant,
     Entry,
     Fenced,
@@ -233,6 +235,36 @@ async def test_the_replies_of_the_last_entries_are_kept(store: Store) -> None:
     assert [entry.request_id for entry in entries if entry.number in (1, 2, 3)] == [None, None, "step-3"]
 
 
+async def check_sums(store: Store) -> None:
+    """Compare the sums with what is there. A reply may be kept with its request."""
+    entries = await store.entries(ID)
+    bodies = sum(len(entry.body or b"") for entry in entries)
+    texts = sum(len(entry.reply or "") for entry in entries)
+    lists = [[e.reply, e.request_id, e.digest.hex()] for e in entries if e.digest is not None]
+    totals = await store.totals()
+    assert totals.sessions == 1
+    assert totals.bytes - bodies in (texts, sum(len(json.dumps(each)) for each in lists))
+
+
+@with_store
+async def test_the_sums_are_those_of_the_entries(store: Store) -> None:
+    session = await begun(store)
+    await check_sums(store)
+    steps = [Entry(number, b"body" * number, f"step-{number}", b"d", "reply") for number in range(1, MAX_REPLIES + 9)]
+    await store.append(ID, 1, steps[:5], None)
+    for size in (1000, 1000, 10):
+        await store.append(ID, 1, [*steps[4:6], Entry(SNAPSHOT, b"s" * size)], None)
+        await check_sums(store)
+    for entry in steps[6:]:
+        await store.append(ID, 1, [entry], None)
+    await check_sums(store)
+    for _ in range(2):
+        await store.begin(session, [Entry(0, None, "reset-2", b"r", "began")], new=False)
+        await check_sums(store)
+    assert await store.discard(ID, 1)
+    assert await store.totals() == (0, 0)
+
+
 def test_two_processes_share_a_store(place: str) -> None:
     async def run() -> None:
         one, two = (open_store(place) for _ in range(2))
@@ -258,6 +290,7 @@ def test_settings_are_read_from_the_address() -> None:
         "",
         "?lease_s=1",
         "s?snapshot_steps=0",
+        "s?max_bytes=1e3",
         "s?snapshots=x",
     ):
         with pytest.raises(ConfigurationError):

@@ -34,7 +34,11 @@ def test_episodes_are_listed_shown_and_deleted(cli: Cli, tmp_path: Path) -> None
             1,
             "running",
         )
-        assert "first-episode" in cli("episodes", "list", str(store)).out
+        sums = json.loads(listed.out)
+        table = cli("episodes", "list", str(store)).out
+        assert "first-episode" in table
+        assert table.endswith(f"\n1 session, {sums['bytes']:,} bytes\n")
+        assert (sums["sessions"], sums["bytes"] > 500) == (1, True)
         shown = cli("episodes", "show", str(store), "first")
         assert 'walk {"by": 3}' in shown.out
         assert (
