@@ -211,6 +211,8 @@ class ProxySettings(BaseModel):
         kept_output_bytes: maximum bytes of long results that an episode stores.
         redact: secrets that are kept out of records, by the names of their rules.
         on_reset: calls after each reset. The result of the last call provides the content of the reset's observation.
+        durability: "rerun" to continue a durable episode by making its calls again, "restart" not to continue it. None:
+            "restart" if a server has the state "external", whose world has the calls already, else "rerun".
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -226,6 +228,7 @@ class ProxySettings(BaseModel):
     max_output_characters: Annotated[int, Field(ge=MIN_CHARACTERS)] | None = None
     kept_output_bytes: Annotated[int, Field(gt=0)] | None = None
     on_reset: list[OpeningCall] = Field(default_factory=list)
+    durability: Literal["rerun", "restart"] | None = None
 
     @field_validator("redact")
     @classmethod

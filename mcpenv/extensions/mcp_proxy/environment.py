@@ -133,6 +133,7 @@ class ProxyEnvironment(MCPEnvironment):
         catalog = UPSTREAMS.submit(discover(config)).result()
         name = config.environment.name or "-".join(config.servers)
         document = config.environment.description or f"The tools of {', '.join(catalog.servers)}."
+        outside = any(config.servers[each].where is StateOf.EXTERNAL for each in catalog.servers)
         return type(
             cls.__name__,
             (cls,),
@@ -140,6 +141,7 @@ class ProxyEnvironment(MCPEnvironment):
                 "__doc__": document,
                 "__module__": cls.__module__,
                 "EXPOSED_NAME": name,
+                "DURABILITY": config.environment.durability or cls.DURABILITY or ("restart" if outside else None),
                 "DETAILS": {"servers": dict(catalog.servers)},
                 "config": config,
                 "catalog": catalog,

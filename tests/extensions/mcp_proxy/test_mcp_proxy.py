@@ -485,13 +485,21 @@ def test_a_configuration_that_cannot_be_used_is_refused(source: dict[str, Any], 
 def test_a_file_is_a_target(tmp_path: Path, template: Path) -> None:
     servers = {"files": command("files", args=["{workspace}"], autoApprove=["read"])}
     file = tmp_path / "mcp.json"
-    file.write_text(json.dumps({"mcpServers": servers, "mcpenv": {"name": "notes", "max_steps": 2}}))
+    file.write_text(
+        json.dumps({"mcpServers": servers, "mcpenv": {"name": "notes", "max_steps": 2, "durability": "restart"}})
+    )
     loaded = load_target(str(file), ["workspace=template"] if Path.cwd() == tmp_path else [f"workspace={template}"])
     assert (loaded.name, loaded.spec) == ("notes", str(file))
     with loaded.make() as env:
+        assert type(env).DURABILITY == "restart"
         env.reset()
         assert env.call_tool("read", {"name": "a.txt"}).text == "first"
         assert env.call_tool("read", {"name": "a.txt"}).truncated
+
+
+def test_calls_are_not_made_again_in_a_world_that_outlives_the_episode(everything: Any) -> None:
+    assert everything.DURABILITY is None
+    assert proxied(every=command("everything", state="external")).DURABILITY == "restart"
 
 
 def test_proxied_tools_have_the_descriptions_of_their_server(everything: Any) -> None:
