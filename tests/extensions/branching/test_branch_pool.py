@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +19,9 @@ from mcpenv.server.config import ServerConfig
 from mcpenv.server.serve import serving
 from mcpenv.trajectories import RecordedEpisode, Recorder, read_episodes
 from mcpenv_client.errors import InvalidMessage
-from mcpenv_client.pool import EnvPool, Played, PoolError, Start
+from mcpenv_client.pool import EnvPool, Played, PoolError, Start, TaskSampler
 from mcpenv_client.types.records import Fork
+from mcpenv_client.types.tasks import Task
 
 
 @pytest.fixture(scope="module")
@@ -161,6 +164,57 @@ def test_rewards_of_the_prefix_count_once_and_turns_have_the_steps_of_the_branch
     ] * 2
     assert [each.reward for each in made] == [3.0, 3.0] and made[0].parts == {"steps": 3.0} == alone.parts
     assert made[0].advantage == 0.0 and alone.reward == 3.0
+
+
+def test_a_sampler_draws_steps_of_records_each_with_a_rate_of_its_own() -> None:
+    with Parts() as env:
+        env.reset()
+        for _ in range(3):
+            env.call_tool("go")
+        parent = env.trajectory
+    assert parent is not None
+    early, late = Start(parent, 1), Start(parent, 2)
+    sampler = TaskSampler([early, late], solved=3.0, seed=1)
+
+    async def policy(episode: Any) -> None:
+        await episode.call_tool("go")
+
+    async def body() -> None:
+        async with EnvPool(Parts, 2) as pool:
+            async with pool.play(policy, sampler, trajectories=False) as stream:
+                for _ in range(40):
+                    await anext(stream)
+            async with pool.play(policy, starts=itertools.repeat(late)) as stream:  # endless, too
+                assert (await anext(stream)).reward == 3.0
+
+    asyncio.run(body())
+    assert sampler.rate(late) > 0.85 and sampler.rate(early) < 0.15
+    assert sampler.rate(Start(parent.episode_id, 2)) == sampler.rate(late)  # the same step, in a server's record
+
+
+def test_an_evaluation_of_whole_episodes_says_nothing_of_their_later_steps() -> None:
+    with Dice() as env:
+        env.reset(seed=1)
+        env.call_tool("roll")
+        parent = env.trajectory
+    assert parent is not None
+    task = Task(id="alone", level=2)
+    start = Start(replace(parent, task=task), 1)
+    summary = {
+        "tasks": [{"name": "alone", "scored": 4, "passed": 4}],
+        "labels": [{"kind": "level", "label": "2", "pass_rate": {"value": 1.0}}],
+    }
+    sampler = TaskSampler([task, start])
+    assert sampler.begin_from(summary) == 1
+    assert (sampler.rate(task), sampler.rate(start)) == (1.0, 0.5)
+    levels = TaskSampler([task, start, Task(id="other", level=1)], by="level", seed=1)
+    drawn = [levels.draw() for _ in range(400)]
+    assert 160 < sum(isinstance(each, Task) and each.id == "other" for each in drawn) < 240  # level 2 has the other two
+
+
+def test_a_mapping_of_worlds_takes_no_steps_of_records(parent: RecordedEpisode) -> None:
+    with pytest.raises(ValueError, match="a mapping of worlds takes tasks"):
+        TaskSampler({"dice": [Start(parent, 1)]})
 
 
 def test_a_chat_begins_with_the_calls_of_the_prefix(parent: RecordedEpisode) -> None:

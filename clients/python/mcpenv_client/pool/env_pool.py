@@ -185,7 +185,8 @@ class EnvPool(Plays):
         Args:
             policy: plays one episode: async with an `Episode`, or a plain function with a `BlockingEpisode`.
             tasks: tasks, ids or rows of `EnvClient.rows`; None: ``n`` groups without a task.
-            starts: steps of recorded episodes, instead of tasks. The episodes of a group continue one of them.
+            starts: steps of recorded episodes, instead of tasks, read as these. The episodes of a group continue one
+                of them. ``tasks`` may have such steps among others.
             n: the number of plays of each task, each with the next seed.
             group: the number of episodes in a group, which have the same task and seed.
             forks: True to begin the episodes of a group from one state, saved after one reset, and to play them in one
@@ -264,7 +265,7 @@ class EnvPool(Plays):
         if starts is not None:
             if tasks is not None or seed is not None:
                 raise ValueError("starts have their tasks and seeds; leave tasks and seed out")
-            tasks = [*starts]
+            tasks = starts
         given = [*unfinished]
         plan = Plan(tasks, n=n, group=group, seed=seed, forks=forks, unfinished=given)
         options: dict[str, Any] = {"limits": limits, "retries": retries, "policy_errors": policy_errors}

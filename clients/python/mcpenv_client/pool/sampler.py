@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 
 from mcpenv_client.portal import in_daemon_thread
 from mcpenv_client.rows import PAGE, Rows
+from mcpenv_client.types.starts import Start
 from mcpenv_client.types.tasks import Task
 
 from .assignment import WORLD, Played, world_of
@@ -19,7 +20,7 @@ from .assignment import WORLD, Played, world_of
 By = Literal["weight", "level", "pass_rate"]
 """The rule of a sampler."""
 
-Row = Task | str | Mapping[str, Any]
+Row = Task | str | Mapping[str, Any] | Start
 
 
 @dataclass
@@ -40,7 +41,8 @@ class TaskSampler:
     more than 10,000 those of 10,000 tasks in 100 places, and draws from these. That blocks the thread.
 
     Args:
-        tasks: the tasks, their ids, or rows; for a `MixedPool` also a mapping of worlds to such tasks.
+        tasks: the tasks, their ids, rows, or steps of recorded episodes (`Start`), each with a rate of its own; for a
+            `MixedPool` also a mapping of worlds to tasks, ids or rows.
         by: the rule. "weight": each task by its entry of ``weights``. "level": each level as often as the others.
             "pass_rate": by ``p * (1 - p)`` of the measured rate ``p`` at which a task is solved, which is the variance
             of the rewards in its group; a task that was not played counts as 0.5, so that it comes soon.
@@ -218,7 +220,7 @@ class _Evaluation:
 
     def of(self, row: Row) -> Seen | None:
         """Return what is known of a task; None if nothing is."""
-        if world_of(row) != self.world:
+        if world_of(row) != self.world or isinstance(row, Start):  # the rate is that of whole episodes
             return None
         known, level = self.tasks.get(_id(row) or ""), self.levels.get(str(_level(row)))
         if known is not None:
@@ -308,6 +310,8 @@ class _Tasks:
     def _row(self, world: str | None, task: Row) -> Row:
         if not self._mixed:
             return task
+        if isinstance(task, Start):
+            raise ValueError(f"{task} is a step of a record; a mapping of worlds takes tasks, ids and rows")
         return {**(task if isinstance(task, Mapping) else {"task": task}), WORLD: world}
 
     def at(self, place: int) -> Row:
@@ -377,6 +381,8 @@ def _name(row: Row) -> str:
         return row
     if isinstance(row, Task):
         return row.id
+    if isinstance(row, Start):
+        return json.dumps([row.episode_id, row.step])
     world, task = world_of(row), row.get("task")
     if task is not None:
         name = task.id if isinstance(task, Task) else str(task)
@@ -386,11 +392,11 @@ def _name(row: Row) -> str:
 
 def _id(row: Row) -> str | None:
     """Return the id of a task; None if the row does not have it."""
-    task = row if not isinstance(row, Mapping) else row.get("task") or row.get("task_id")
+    task: Any = row if not isinstance(row, Mapping) else row.get("task") or row.get("task_id")
     return task.id if isinstance(task, Task) else task
 
 
 def _level(row: Row) -> int:
-    task = row.get("task") if isinstance(row, Mapping) else row
+    task = row.get("task") if isinstance(row, Mapping) else row.task if isinstance(row, Start) else row
     level = task.level if isinstance(task, Task) else row.get("level") if isinstance(row, Mapping) else None
     return 0 if level is None else int(level)

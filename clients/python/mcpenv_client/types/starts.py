@@ -9,6 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 from mcpenv_client.errors import InvalidMessage
 
 from .records import Trajectory
+from .tasks import Task
 
 
 @runtime_checkable
@@ -108,6 +109,16 @@ class Start:
         """The seconds that the recorded steps took; 0 if they are not known here."""
         steps = self.record.steps if isinstance(self.record, Trajectory) else ()
         return sum(step.outcome.duration_s + step.scoring_s for step in steps)
+
+    @property
+    def episode_id(self) -> str:
+        """The id of the recorded episode."""
+        return self.record if isinstance(self.record, str) else self.trajectory.episode_id
+
+    @property
+    def task(self) -> Task | None:
+        """The task of the recorded episode; None without one, or if a server has the record."""
+        return self.record.task if isinstance(self.record, Trajectory) else None
 
     @property
     def prompt(self) -> str:
