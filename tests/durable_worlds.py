@@ -10,6 +10,9 @@ import time
 from pathlib import Path
 from typing import ClassVar
 
+from fastmcp.resources import Resource
+from fastmcp.server.providers import LocalProvider
+
 from mcpenv import MCPEnvironment, TaskSet
 
 
@@ -65,6 +68,40 @@ class Counted(MCPEnvironment):
             return len(name)
 
 
+class Trip(Walk):
+    """Walk, and send cards, each a line in a file outside of the world. Agents can read how many steps there were."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mcp_provider = LocalProvider()
+        self.mcp_provider.add_resource(
+            Resource.from_function(lambda: str(self.step_count), uri="trip://steps", name="steps")
+        )
+
+        @self.tool(annotations={"openWorldHint": True})
+        def send(name: str, seconds: float = 0.0) -> int:
+            """Send a card, which takes a while."""
+            with Path(os.environ["COUNTED"]).open("a", encoding="utf-8") as file:
+                file.write(f"{name}\n")
+            time.sleep(seconds)
+            return len(name)
+
+
+class SavedTrip(Trip):
+    """The same, whose state is saved."""
+
+    DURABILITY = "export"
+
+    def save_state(self) -> object:
+        """Return the state."""
+        return self.at, self.random.getstate()
+
+    def load_state(self, state: object) -> None:
+        """Take a state."""
+        self.at, random_state = state  # type: ignore[misc]
+        self.random.setstate(random_state)
+
+
 class Submitted(MCPEnvironment):
     """Submit an answer to somebody outside, which ends the episode. The first reset makes the tools."""
 
@@ -112,6 +149,14 @@ class Gated(MCPEnvironment):
             self.waits.set()
             self.gate.wait()
             self.passed.append(1)
+            return "in"
+
+        @self.tool
+        async def enter_without_a_thread() -> str:
+            """Go through the gate."""
+            self.waits.set()
+            while not self.gate.is_set():
+                await asyncio.sleep(0.01)
             return "in"
 
 

@@ -431,12 +431,12 @@ class Execution(Instance):
 class AgentCall:
     """The call of an agent, in a task of its own that may outlive its client.
 
-    Cancelling `result` cancels a call that waits for the lock or runs an async tool. Any other call cannot be stopped:
-    it runs to its end in the background, and is scored and recorded once. So a client that disconnects cannot leave
-    the world of other clients half changed.
+    Cancelling `result` cancels a call that waits for the lock, or runs an async tool in an episode without a journal.
+    Any other call cannot be stopped: it runs to its end in the background, and is scored and recorded once. So a client
+    that disconnects cannot leave the world of other clients half changed.
 
     Attributes:
-        stoppable: False while sync code runs in a thread, and after the tool has returned.
+        stoppable: False while sync code runs in a thread, after the tool has returned, and in a step with a journal.
     """
 
     __slots__ = ("_task", "stoppable")

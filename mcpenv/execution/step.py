@@ -108,6 +108,9 @@ async def step(
             record: StepRecord | None = None
             token = current.set(now)
             at.logs = now.logs
+            if client is not None:
+                # A step that was cut off cannot be played again by another server.
+                client.stoppable = at.journal is None
             try:
                 # -- run
                 if at.journal is not None:

@@ -186,6 +186,7 @@ class UserCode:
         # Inline code blocks the event loop, so that no deadline could expire. Thread-affine code stays inline anyway.
         if runner.inline and limit is not None and not self.affine:
             runner = THREADS
+        stoppable = client is not None and client.stoppable
         # From here on, a cancellation would leave the code running in its thread.
         if client is not None:
             client.stoppable = False
@@ -210,7 +211,7 @@ class UserCode:
             raise
         # The sync code may have returned an awaitable, which can be cancelled.
         if client is not None:
-            client.stoppable = True
+            client.stoppable = stoppable
         return result
 
     async def beside(self, fn: Callable[..., Any], *args: Any) -> Any:

@@ -643,6 +643,37 @@ def test_a_call_that_was_forwarded_and_lost_does_not_run_again(serve: Serve, sta
     assert len(asked) == 1
 
 
+def test_a_call_whose_agent_left_runs_to_its_end_so_that_its_episode_goes_on(
+    serve: Serve, stack: ExitStack, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "mcpenv")
+    first = serve(Gated)
+    url = first.__enter__()
+    client = stack.enter_context(EnvClient([url, stack.enter_context(serve(Gated))]).sync())
+    agents = str(client.reset().info["mcp_url"])
+    Gated.gate.clear()
+    Gated.waits.clear()
+
+    async def enter() -> None:
+        async with Client(agents) as agent:
+            await agent.call_tool("enter_without_a_thread")
+
+    async def leave() -> None:
+        async with asyncio.timeout(20):
+            entering = asyncio.create_task(enter())
+            assert await asyncio.to_thread(Gated.waits.wait, 10)
+            entering.cancel()
+            while "the call runs to its end" not in caplog.text:
+                await asyncio.sleep(0.01)
+
+    asyncio.run(leave())
+    Gated.gate.set()
+    assert client.state().step_count == 1
+    first.__exit__(None, None, None)
+    (step,) = client.trajectory().steps
+    assert step.outcome.result is not None
+
+
 async def kept_sessions(store: Path) -> Sequence[KeptSession]:
     opened = open_store(str(store))
     try:
