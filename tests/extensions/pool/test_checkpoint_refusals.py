@@ -289,13 +289,14 @@ def test_a_server_that_is_full_of_the_episodes_goes_on_with_them(serve: Any, tmp
     assert [len(each.trajectory.steps) for each in played] == [6, 6]
 
 
-def test_a_server_that_describes_itself_late_has_a_journal(url: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("late", [1, 3])
+def test_a_server_that_describes_itself_late_has_a_journal(url: str, tmp_path: Path, late: int) -> None:
     asked: list[str] = []
 
     class Late(EnvClient[Any, Any, Any]):
         async def metadata(self) -> dict[str, Any]:
             asked.append(self.base_url)
-            if len(asked) == 1:
+            if len(asked) <= late:
                 raise TimeoutError
             return await super().metadata()
 

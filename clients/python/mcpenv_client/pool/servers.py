@@ -97,6 +97,11 @@ class Server:
         """True if another session may be requested from it."""
         return self.ill is None and (bool(self.idle) or self.sessions < self.room)
 
+    @property
+    def described(self) -> bool:
+        """True if it has said what it is, or will not: a server of mcpenv reports its limit."""
+        return self.name is not None or (self.error is None and self.limit is None)
+
     def take_idle(self) -> list[Client]:
         """Return its clients without an episode, and remove them here."""
         taken, self.idle = self.idle, []
@@ -249,6 +254,10 @@ class Servers:
             old = [server for server in self.all if now - server.looked_at > CHECK_S]
             await asyncio.gather(*(self.look(server) for server in old))
             free = [each for each in self.all if each.free or (each.url == url and each.error is None)]
+            if journal is not None and not all(each.described for each in free):
+                # One that was lost or slow before it had described itself may be durable.
+                await asyncio.gather(*(self.look(each) for each in free if not each.described))
+                free = [each for each in free if each.described and (each.free or each.url == url)]
             if free:
                 server = min(free, key=lambda each: (each.url != url, each.sessions / each.weight, random.random()))
                 server.sessions += 1
@@ -271,8 +280,6 @@ class Servers:
         try:
             if server.idle:
                 await server.idle.pop().close()
-            if journal is not None and server.name is None:
-                await self.look(server)  # it may have been too slow to describe itself
         except BaseException:
             server.sessions -= 1
             raise
