@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
+from cluster_bench import workers_of
 from command_line import free_port
 
 HERE = Path(__file__).parent
@@ -69,6 +70,12 @@ class Fleet:
 
     def log(self, number: int) -> str:
         return (self.folder / f"server-{number}.log").read_text(errors="replace")
+
+    def workers(self) -> set[int]:
+        """Return the processes of the first server's workers."""
+        process = self.processes[0]
+        assert process is not None
+        return workers_of(process.pid)
 
     def signal(self, number: int, which: signal.Signals) -> None:
         process = self.processes[number]

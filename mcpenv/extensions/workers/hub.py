@@ -352,9 +352,7 @@ class Hub:
         worker.connections.close()
         if worker.ready and not worker.leaving:
             restarted = ", and the worker is restarted" if self._restarts else ""
-            logger.error(
-                "worker %d ended unexpectedly; its %d sessions are lost%s", worker.number, worker.slots, restarted
-            )
+            logger.error("worker %d ended unexpectedly, and its %d sessions%s", worker.number, worker.slots, restarted)
         for session_id in [each for each, holding in self._chosen.items() if holding.worker is worker]:
             del self._chosen[session_id]
         for number in range(worker.slots):

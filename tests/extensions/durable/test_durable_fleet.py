@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import signal
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -86,6 +88,34 @@ def test_sigterm_moves_a_hundred_episodes_without_waiting_for_their_ends(tmp_pat
         asyncio.run(run(fleet))
         assert "this server has ended" in fleet.log(0)
         assert "draining" not in fleet.log(0)
+
+
+def test_episodes_of_a_killed_worker_go_on_in_the_others(tmp_path: Path) -> None:
+    async def one(url: str, number: int, half: asyncio.Barrier) -> None:
+        async with EnvClient(url, resume=True, max_resumes=60) as env:
+            await env.reset(seed=number, episode_id=f"episode-{number}")
+            for step in range(6):
+                if step == 3:
+                    await half.wait()
+                await env.call_tool("walk", {"by": number})
+            assert (await env.call_tool("arrive")).done
+
+    async def run(url: str, kill: Callable[[], None] | None) -> None:
+        half = asyncio.Barrier(9)
+        async with asyncio.TaskGroup() as group:
+            for number in range(8):
+                group.create_task(one(url, number, half))
+            await half.wait()
+            if kill is not None:
+                kill()
+
+    workers = ("--workers", "2")
+    with Fleet(tmp_path, "Walk", f"{tmp_path}/store?lease_s=2", servers=1, arguments=workers) as fleet:
+        asyncio.run(run(fleet.urls[0], lambda: os.kill(min(fleet.workers()), signal.SIGKILL)))
+        assert "its 4 sessions" in fleet.log(0)
+    with serving(Walk, ServerConfig(record=tmp_path / "undisturbed"), max_concurrent_envs=64) as url:
+        asyncio.run(run(url, None))
+    assert digests(fleet.record) == digests(tmp_path / "undisturbed")
 
 
 def test_a_stopped_owner_is_refused_when_it_goes_on(tmp_path: Path) -> None:
