@@ -8,7 +8,7 @@ import random
 import threading
 import time
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from fastmcp.resources import Resource
 from fastmcp.server.providers import LocalProvider
@@ -96,10 +96,10 @@ class SavedTrip(Trip):
         """Return the state."""
         return self.at, self.random.getstate()
 
-    def load_state(self, state: object) -> None:
+    def load_state(self, state: tuple[int, Any]) -> None:
         """Take a state."""
-        self.at, random_state = state  # type: ignore[misc]
-        self.random.setstate(random_state)
+        self.at = state[0]
+        self.random.setstate(state[1])
 
 
 class Submitted(MCPEnvironment):
