@@ -1,4 +1,4 @@
-"""Draw the curves that ``train_ppo.py``, ``train_grpo.py`` or ``compare_samplers.py`` wrote.
+"""Draw the curves that an example wrote by ``--json``.
 
 Needs ``pip install matplotlib``. Run it::
 

@@ -43,7 +43,7 @@ STARTING_PROCESSES = {
 } | {"evaluate_a_model"}
 TRAINING = {"train_async", "train_two_worlds"}
 """Programs that train a policy, for some seconds of a processor. They end in asserts of what it has learned."""
-LONGER = TRAINING | {"compare_samplers"}
+LONGER = TRAINING | {"compare_samplers", "train_from_midstates"}
 
 RunExample = Callable[..., str]
 
@@ -210,6 +210,7 @@ def test_the_curves_of_the_docs_are_drawn_and_their_figures_are_those_of_the_pag
         ("tutorials/train-a-language-model", "train-office/seed-*.json"),
         ("how-to/pools", "samplers/levels.json"),
         ("how-to/pools", "samplers/powers.json"),
+        ("how-to/branch-from-records", "midstates/seeds.json"),
     ):
         page, runs = (pages / f"{name}.md").read_text(encoding="utf-8"), sorted(IMAGES.glob(files))
         said = run_example("plot_curves", *map(str, runs), "--out", str(tmp_path / "curves.png"))
