@@ -76,6 +76,11 @@ class EpisodeSink(Protocol):
 class StepJournal(Protocol):
     """The journal of one instance's steps. Its methods are awaited while the instance can begin no other step."""
 
+    @property
+    def unwritten(self) -> int:
+        """The number of writes that wait: for the store, or to be written after their steps were answered."""
+        ...
+
     async def step_begun(self, call: ToolCall) -> None:
         """Note a step that is about to run.
 

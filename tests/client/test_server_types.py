@@ -83,7 +83,17 @@ def test_the_json_has_the_names_of_the_wire(url: str) -> None:
         (session,) = httpx.get(f"{url}/sessions").json()["sessions"]
         capacity = httpx.get(f"{url}/capacity").json()
     names = "session_id created_at last_activity_at step_count environment_type origin mode planes episode_id state"
-    assert session.keys() == {*names.split(), "busy", "task", "return", "reward", "status", "agent", "paused_until"}
+    assert session.keys() == {
+        *names.split(),
+        "busy",
+        "task",
+        "return",
+        "reward",
+        "status",
+        "agent",
+        "paused_until",
+        "unwritten",
+    }
     assert capacity == {
         "active_sessions": 1,
         "max_sessions": 4,

@@ -10,7 +10,7 @@ from mcpenv.server.sessions.session import Session
 from mcpenv_client.errors import CapacityReached
 
 from .snapshots import way_of
-from .store import Settings, Store, StoreError, Totals
+from .store import GO_ON, Settings, Store, StoreError, Totals
 
 SHARE = 100
 """The sums are read at most in one part of so many of the time."""
@@ -26,6 +26,7 @@ class Bounds:
     def __init__(self, settings: Settings, store: Store) -> None:
         self._sessions: float = settings.max_sessions or math.inf
         self._bytes: float = settings.max_bytes or math.inf
+        self._goes_on = settings.unreachable == GO_ON
         self._store = store
         self._totals = Totals(0, 0)
         self._read_again = 0.0
@@ -49,6 +50,8 @@ class Bounds:
             try:
                 self._totals = await self._store.totals()
             except StoreError as error:
+                if self._goes_on:
+                    return
                 raise CapacityReached(f"the store of durable sessions does not answer: {error}; try again") from error
             self._read_again = time.monotonic() + (time.monotonic() - began) * SHARE
         sessions, size = self._totals

@@ -185,10 +185,14 @@ class Durable(Extension):
         if not isinstance(journal, EpisodeJournal):
             return
         self._closing.add(session.id)
+        closed = reason == "closed" and not self._pool.ending
         try:
+            if not await journal.caught_up(0.0 if closed else self._settings.patience_s):
+                journal.abandon()
+                logger.warning("session %s: %d writes are lost", session.label, journal.unwritten)
             await journal.flush()
             await journal.noted(wait=not session.execution.busy)
-            if reason == "closed" and not self._pool.ending:
+            if closed:
                 await self.store.discard(session.id, journal.kept.fence)
                 return
             await self.store.release(session.id, journal.kept.fence)
@@ -399,7 +403,7 @@ def _not_now(error: StoreError) -> CapacityReached:
 def _goes_on(session: Session) -> bool:
     """Return True if another server can continue a session."""
     journal = session.execution.journal
-    return isinstance(journal, EpisodeJournal) and journal.goes_on
+    return isinstance(journal, EpisodeJournal) and journal.goes_on and not journal.apart
 
 
 def _abandoned(trajectory: Trajectory, at: float) -> Trajectory:

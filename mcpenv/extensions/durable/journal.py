@@ -28,7 +28,8 @@ from mcpenv_client.types.tools import ToolErrorType, ToolFailure
 from mcpenv_client.wire.protocol import MAX_BEHIND, encode_reply, observation_data
 
 from .snapshots import JournalSnapshots
-from .store import RECORDED, Entry, Fenced, KeptSession, Settings, Store, StoreError
+from .store import GO_ON, RECORDED, Entry, Fenced, KeptSession, Settings, Store, StoreError
+from .unwritten import MAX_WRITES, Unwritten
 
 logger = logging.getLogger("mcpenv")
 
@@ -77,6 +78,7 @@ class EpisodeJournal:
         self._keeps_requests = True
         self._waiting: list[tuple[list[Entry], bytes | None]] = []
         self._flushing: asyncio.Task[None] | None = None
+        self._unwritten = Unwritten(store, lambda: self._lose(CONTINUED))
         self._noting: asyncio.Task[None] | None = None
         self._is_noted = False
 
@@ -119,7 +121,7 @@ class EpisodeJournal:
         self.kept = replace(
             self.kept, handle=handle, header=header_of(trajectory), over=trajectory.done, steps=len(steps)
         )
-        await self._written(lambda: self._store.begin(self.kept, [*first, *steps, *saved], new=new))
+        await asyncio.shield(asyncio.ensure_future(self._begun([*first, *steps, *saved], new=new)))
         if trajectory.done:
             self.note_recorded()
 
@@ -135,9 +137,12 @@ class EpisodeJournal:
             # A reset has failed, and this step has begun an episode of its own.
             await self.begin(self._execution, "", None, None)
         if call.name in await self._outside.names():
+            await self.caught_up()
             await self.flush()
             entry = self._asked(Entry(call.step, b"[null,%b]" % _writer(ToolCall).to_json(call, fallback=plain)))
-            await self._written(lambda: self._store.append(self.kept.id, self.kept.fence, [entry], None))
+            append = functools.partial(self._store.append, self.kept.id, self.kept.fence, [entry], None)
+            # What is begun is completed also if the caller is cancelled.
+            await asyncio.shield(asyncio.ensure_future(self._patiently(append, must=True)))
 
     async def step_over(self, record: StepRecord) -> None:
         """Write a step.
@@ -199,6 +204,24 @@ class EpisodeJournal:
         if self.lost is not None:
             raise SessionLost(self.lost)
 
+    @property
+    def unwritten(self) -> int:
+        """The number of writes that the store does not have yet."""
+        return len(self._waiting) + self._unwritten.count
+
+    @property
+    def apart(self) -> bool:
+        """True while the episode goes on without a store that cannot be reached."""
+        return self._unwritten.waits
+
+    async def caught_up(self, timeout_s: float | None = None) -> bool:
+        """Wait for a store without which the episode goes on. Return False if the time is up, and it did not answer."""
+        return await self._unwritten.made(timeout_s)
+
+    def abandon(self) -> None:
+        """Leave unwritten what the store has not got while it could not be reached."""
+        self._unwritten.cancel()
+
     def note_recorded(self) -> None:
         """Once the record has the episode, which is over, write so: no server that continues it records it again."""
         sink, episode_id = self._execution.sink, _trajectory_of(self._execution).episode_id
@@ -211,8 +234,7 @@ class EpisodeJournal:
         self._is_noted = True
         try:
             await self.flush()
-            entry = Entry(RECORDED, b"1")
-            await self._written(lambda: self._store.append(self.kept.id, self.kept.fence, [entry], None))
+            await self._append([Entry(RECORDED, b"1")], None)
         except SessionLost as lost:
             logger.warning("an episode may be recorded twice: %s", lost)
 
@@ -242,9 +264,11 @@ class EpisodeJournal:
         if header is not None:
             self.note_recorded()
         # An agent's call has no id by which its client could ask for it again, and a fork's client keeps no messages.
-        if self._settings.writes == "strict" or entries[0].request_id is None or not self._keeps_requests:
+        behind = self._settings.writes == BEHIND and entries[0].request_id is not None and self._keeps_requests
+        if not behind or self._unwritten.waits:
             await self.flush()
-            await self._written(lambda: self._store.append(self.kept.id, self.kept.fence, entries, header))
+            # What is begun is completed also if the caller is cancelled.
+            await asyncio.shield(asyncio.ensure_future(self._append(entries, header)))
             return
         if len(self._waiting) >= MAX_BEHIND:
             await self.flush()
@@ -259,24 +283,48 @@ class EpisodeJournal:
                 header = next((header for _, header in reversed(batch) if header is not None), None)
                 # Of several snapshots, the last one.
                 entries = [*{entry.number: entry for written, _ in batch for entry in written}.values()]
-                await self._written(
-                    lambda: self._store.append(self.kept.id, self.kept.fence, entries, header)  # noqa: B023
-                )
+                await self._append(entries, header)
                 del self._waiting[: len(batch)]
         except SessionLost as lost:
             logger.warning("a session could not be written behind: %s", lost)
         finally:
             self._flushing = None
 
-    async def _written(self, write: Callable[[], Awaitable[None]]) -> None:
+    async def _begun(self, entries: list[Entry], *, new: bool) -> None:
+        """Write the beginning of an episode, later if the store cannot be reached and the operator chose that."""
+        if not self._unwritten.waits:
+            try:
+                await self._patiently(lambda: self._store.begin(self.kept, entries, new=new))
+                return
+            except StoreError as error:
+                self._tell_unreachable(error)
+        self._unwritten.begin(self.kept, entries, new=new)
+
+    async def _append(self, entries: list[Entry], header: bytes | None) -> None:
+        """Write entries, later if the store cannot be reached and the operator chose that."""
+        if not self._unwritten.waits:
+            try:
+                await self._patiently(lambda: self._store.append(self.kept.id, self.kept.fence, entries, header))
+                return
+            except StoreError as error:
+                self._tell_unreachable(error)
+        if self._unwritten.count >= MAX_WRITES:
+            await self.caught_up()
+        self._unwritten.add(self.kept, entries, header)
+
+    def _tell_unreachable(self, error: StoreError) -> None:
+        logger.warning("the store of durable sessions: %s; an episode goes on without its journal", error)
+
+    async def _patiently(self, write: Callable[[], Awaitable[None]], *, must: bool = False) -> None:
         """Write, and try again while the store does not answer.
 
-        What has begun is completed also if the caller is cancelled.
-        """
-        writing = asyncio.ensure_future(self._patiently(write))
-        await asyncio.shield(writing)
+        Args:
+            must: do so also if the operator chose to go on without the store.
 
-    async def _patiently(self, write: Callable[[], Awaitable[None]]) -> None:
+        Raises:
+            StoreError: the operator chose that.
+            SessionLost: the patience is over, or another server continues the session.
+        """
         loop = asyncio.get_running_loop()
         until, pause_s, told = loop.time() + self._settings.patience_s, 0.02, False
         while True:
@@ -285,7 +333,10 @@ class EpisodeJournal:
             except Fenced:
                 raise self._lose(CONTINUED) from None
             except StoreError as error:
-                if loop.time() >= until:
+                if self._settings.unreachable == GO_ON:
+                    if not must:
+                        raise
+                elif loop.time() >= until:
                     why = f"the store of durable sessions did not take a step for {self._settings.patience_s:g} s"
                     raise self._lose(f"{why}; reconnect to go on from the last step that it has") from error
                 if not told:

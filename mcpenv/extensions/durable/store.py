@@ -42,6 +42,9 @@ SNAPSHOT = 1 << 40
 OBJECT = b"object:"
 """The beginning of the body of a snapshot that is in another storage. The rest is its name there."""
 
+GO_ON = "go_on"
+"""The choice that steps do not wait for a store that cannot be reached."""
+
 RECORDED = SNAPSHOT + 1
 """The number of the entry that says that the record has the episode, which is over. It has no reply."""
 
@@ -212,6 +215,7 @@ class Store(Protocol):
         ...
 
 
+_CHOICES = {"writes": ("strict", "behind"), "unreachable": ("wait", GO_ON)}
 _ADDRESSES = {"address": r"https?://[^/\s@?#]+", "snapshots": r"[a-z][\w+.:-]*://\S+"}
 """The settings that are addresses, and their syntax."""
 
@@ -224,6 +228,8 @@ class Settings:
         place: a folder, or the URL of a store.
         writes: ``strict``: a step is written before it is answered. ``behind``: it is written soon after, so that a
             killed server loses the last steps, which are then run again.
+        unreachable: ``wait``: steps wait for a store that cannot be reached. ``go_on``: they do not, and are written
+            once it answers.
         lease_s: seconds after which the sessions of a server that does not answer may be continued by another.
         patience_s: seconds that a step waits for a store that does not answer, before its session is given up here.
         idle_s: seconds without use after which a session is put away, also if its client is connected.
@@ -248,6 +254,7 @@ class Settings:
     snapshots: str | None = None
     max_sessions: int | None = None
     max_bytes: int | None = None
+    unreachable: str = "wait"
     address: str | None = None
 
     @classmethod
@@ -262,7 +269,7 @@ class Settings:
         others: list[str] = []
         for part in filter(None, query.split("&")):
             ((name, value),) = parse_qsl(part, keep_blank_values=True)
-            if name == "writes" and value in ("strict", "behind"):
+            if value in _CHOICES.get(name, ()):
                 given[name] = value
             elif name in ("lease_s", "patience_s", "idle_s", "keep_s", "snapshot_s"):
                 given[name] = _seconds(name, value)
@@ -270,13 +277,13 @@ class Settings:
                 given[name] = _number(name, value)
             elif name in _ADDRESSES and re.fullmatch(_ADDRESSES[name], value):
                 given[name] = value
-            elif "://" in place and name not in ("writes", *_ADDRESSES):
+            elif "://" in place and name not in (*_CHOICES, *_ADDRESSES):
                 others.append(part)
             else:
                 raise ConfigurationError(
                     f"--durable: {name}={value} is no setting; there are writes=strict or behind, lease_s, patience_s, "
                     "idle_s, keep_s, snapshot_steps, snapshot_s, snapshots=URL, max_sessions, "
-                    "max_bytes and address=http://HOST:PORT"
+                    "max_bytes, unreachable=wait or go_on, and address=http://HOST:PORT"
                 )
         if not place:
             raise ConfigurationError("--durable needs a folder, or the URL of a store")

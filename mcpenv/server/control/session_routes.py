@@ -109,6 +109,7 @@ def info_of(session: Session) -> SessionInfo:
         status=None if trajectory is None or trajectory.status is None else trajectory.status.code.value,
         agent=session.agent or (session.handle and session.handle.agent) or _principal(trajectory),
         paused_until=session.paused_until,
+        unwritten=None if execution.journal is None else execution.journal.unwritten,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 import time
 from collections.abc import Callable
@@ -9,10 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
-from durable_worlds import Walk
+from durable_worlds import Submitted, Walk
 
 from mcpenv.extensions.durable import sqlite_store
+from mcpenv.extensions.durable.store import open_store
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.serve import serving
 from mcpenv.trajectories import read_episodes
@@ -103,6 +106,122 @@ def test_an_end_that_the_store_did_not_take_is_recorded_where_it_is_asked_for_ag
             assert ending.result().info["reason"] == "enough"
         assert client.trajectory().reason == "enough"
     assert [episode.trajectory.reason for episode in read_episodes(tmp_path / "record")] == ["enough"]
+
+
+def listed(url: str) -> list[dict[str, Any]]:
+    sessions: list[dict[str, Any]] = httpx.get(f"{url}/sessions", timeout=60).json()["sessions"]
+    return sessions
+
+
+def unwritten(url: str) -> list[int]:
+    """The writes that wait, of each session of a server."""
+    return [session["unwritten"] for session in listed(url)]
+
+
+def until_all_is_written(url: str) -> None:
+    while any(unwritten(url)):
+        time.sleep(0.01)
+
+
+@faults
+def test_episodes_go_on_without_a_store_if_the_operator_chose_that_and_are_kept_again(
+    fail: Callable[..., Mend], databases: list[sqlite3.Connection], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = tmp_path / "store"
+    config = ServerConfig(durable=f"{store}?unreachable=go_on&lease_s=60")
+    first = serving(Walk, config, max_concurrent_envs=2)
+    url = first.__enter__()
+    with (
+        serving(Walk, config, max_concurrent_envs=2) as second,
+        EnvClient([url, second]).sync() as client,
+        EnvClient([url, second]).sync() as other,
+    ):
+        client.reset(seed=1)
+        client.call_tool("walk")
+        mend = fail(databases[0], store)
+        client.call_tool("nothing", {"text": "x" * 100_000})
+        client.call_tool("walk")
+        assert client.state().step_count == 3
+        other.reset(seed=2, at=1000, episode_id="the-next")
+        other.call_tool("walk")
+        other.reset(seed=3, at=7)
+        walked = int(other.call_tool("walk").text)
+        assert unwritten(url) == [2, 0 if fail is full else 2]  # its pages have room for small steps
+        assert "goes on without its journal" in caplog.text
+        mend()
+        until_all_is_written(url)
+        first.__exit__(None, None, None)
+        assert (client.state().step_count, client.base_url) == (3, second)
+        assert (other.state().step_count, other.base_url) == (1, second)
+        assert int(other.call_tool("walk").text) > walked
+
+
+def test_a_server_that_went_on_without_a_store_is_fenced_by_the_next_owner(
+    databases: list[sqlite3.Connection], tmp_path: Path
+) -> None:
+    store = tmp_path / "store"
+    with serving(Walk, ServerConfig(durable=f"{store}?unreachable=go_on&lease_s=60")) as url:
+        client = EnvClient(url, resume=True).sync()
+        client.__enter__()
+        client.reset(seed=1)
+        other = sqlite3.connect(store / sqlite_store.FILE, isolation_level=None, timeout=60)
+        other.execute("BEGIN IMMEDIATE")
+        client.call_tool("walk")
+        client.call_tool("walk")
+        other.execute("UPDATE sessions SET owner = 'another', fence = fence + 1")
+        other.execute("COMMIT")
+        while unwritten(url):
+            time.sleep(0.01)
+        assert other.execute("SELECT owner, steps FROM sessions").fetchall() == [("another", 0)]
+        other.close()
+        client.close()
+
+
+def test_a_call_to_the_outside_waits_for_a_store_also_if_others_go_on(
+    databases: list[sqlite3.Connection], tmp_path: Path
+) -> None:
+    store = tmp_path / "store"
+    Submitted.submitted.clear()
+    with (
+        serving(Submitted, ServerConfig(durable=f"{store}?unreachable=go_on&patience_s=0.1&lease_s=60")) as url,
+        EnvClient(url, resume=True).sync() as client,
+        ThreadPoolExecutor(1) as thread,
+    ):
+        client.reset(seed=1)
+        mend = locked(databases[0], store)
+        client.call_tool("look")
+        submitting = thread.submit(client.call_tool, "submit", {"answer": "42"})
+        while not listed(url)[0]["busy"]:
+            time.sleep(0.01)
+        early = [*Submitted.submitted]
+        mend()
+        submitting.result()
+        assert early == []
+        assert Submitted.submitted == ["42"]
+
+
+@pytest.mark.world
+@pytest.mark.parametrize("name", ["postgres", "redis"])
+def test_an_episode_goes_on_without_a_server_that_is_gone_and_back(name: str, request: pytest.FixtureRequest) -> None:
+    database, place = request.getfixturevalue(name), request.getfixturevalue(f"{name}_url")
+    durable = f"{place}{'&' if '?' in place else '?'}unreachable=go_on&lease_s=60"
+    with serving(Walk, ServerConfig(durable=durable)) as url, EnvClient(url, resume=True).sync() as client:
+        client.reset(seed=1)
+        database.stop()
+        for _ in range(3):
+            client.call_tool("walk")
+        assert unwritten(url) == [3]
+        database.start()
+        until_all_is_written(url)
+        assert asyncio.run(steps_in(place)) == [3]
+
+
+async def steps_in(place: str) -> list[int]:
+    store = open_store(place)
+    try:
+        return [session.steps for session in await store.sessions()]
+    finally:
+        await store.close()
 
 
 @pytest.mark.world

@@ -214,7 +214,7 @@ class Fleet(RuleBasedStateMachine):
         if request.startswith("reset"):
             first = [Entry(0, None, request, b"d", reply)]
             journal.kept = replace(journal.kept, steps=0)
-            await journal._written(lambda: server.store.begin(journal.kept, first, new=False))
+            await journal._begun(first, new=False)
             server.steps = 0
         else:
             body = f"[{server.steps + 1},{journal.kept.fence}]".encode()

@@ -35,6 +35,7 @@ class SessionInfo(Model):
         agent: the name of the agent that plays, as reported by its client or its token; None if unknown.
         paused_until: until when its calls wait, in seconds since the epoch by the server's clock, unless it is resumed
             before; None if it is not paused. A paused session is busy.
+        unwritten: of a durable session, the number of writes that its store does not have yet; None of others.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -58,6 +59,7 @@ class SessionInfo(Model):
     status: str | None = None
     agent: str | None = None
     paused_until: float | None = None
+    unwritten: int | None = None
 
     def age_s(self, now: float | None = None) -> float:
         """Return the seconds since the session was created.
