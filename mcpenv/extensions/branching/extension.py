@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from mcpenv.extensions.records.record_index import RecordIndex
 from mcpenv.extensions.records.replay import CannotBranch, open_start
 from mcpenv.server.app import EnvServer
-from mcpenv.server.extension import Extension
+from mcpenv.server.extension import Access, Extension, ServerRoute
 from mcpenv.server.sessions.operations import Operation
 from mcpenv.trajectories import Blobs
 from mcpenv_client.errors import InvalidMessage
@@ -19,6 +19,8 @@ from mcpenv_client.types.starts import Start
 from mcpenv_client.types.status import Stage
 from mcpenv_client.types.tools import Mode
 from mcpenv_client.wire.protocol import FrameType
+
+from .worlds import WORLD, Worlds
 
 if TYPE_CHECKING:
     from mcpenv.server.sessions.session import Session
@@ -79,7 +81,16 @@ class Branching(Extension):
     def __init__(self, server: EnvServer) -> None:
         directory = server.config.record
         own: dict[str, Any] = {"__slots__": ()}
+        self._routes: list[ServerRoute] = []
         if directory is not None:
             own |= {"index": RecordIndex(directory), "blobs": Blobs(directory)}
         if server.config.mode is Mode.SIMULATION:
             server.pool.operations[Branch.frame] = type("Branch", (Branch,), own)
+            if directory is not None:
+                worlds = Worlds(server, own["index"])
+                path = "/records/{episode_id:path}/world"
+                self._routes = [ServerRoute(path, worlds.world, Access.CONTROLLED, ("POST",), docs=WORLD)]
+
+    def routes(self) -> list[ServerRoute]:
+        """Return the route of recorded worlds, if the server records and plays."""
+        return self._routes

@@ -9,6 +9,8 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
+from xml.etree.ElementTree import Element
 
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
@@ -18,9 +20,9 @@ from mcpenv.errors import DamagedRecord
 from mcpenv.extensions.exports.page import episode_page, policy
 from mcpenv.extensions.exports.page.episode import facts_element
 from mcpenv.extensions.exports.page.evidence import evidence_element
-from mcpenv.extensions.exports.page.markup import plain_of
+from mcpenv.extensions.exports.page.markup import Child, el, plain_of
+from mcpenv.extensions.exports.page.overview import number_text
 from mcpenv.extensions.live.extension import media
-from mcpenv.extensions.records.alignment import aligned
 from mcpenv.extensions.records.overview import GROUP_KEYS, GROUPED_BY, groups_of, overview_of
 from mcpenv.extensions.records.record_index import RecordIndex, Row
 from mcpenv.extensions.records.reviews import review_of
@@ -49,6 +51,8 @@ from mcpenv_client.errors import InvalidMessage
 from mcpenv_client.fingerprint import digest, facts_of_end, facts_of_reset, facts_of_step
 from mcpenv_client.types.values import decode
 
+from .comparison import compared
+from .family import Families
 from .overview_charts import charts_of, heat_of
 from .training_page import training_page
 
@@ -60,6 +64,12 @@ MAX_REVIEW_BYTES = 64 << 10
 
 MAX_LANES = 64
 """Maximum episodes of a task's page."""
+
+_TOLD = 0.005
+"""The least share of the differences in score that a parting of rollouts explains to be told."""
+
+_CALL = 80
+"""Maximum characters of a call in such a text."""
 
 _TEXTS = ("task", "split", "status", "tool", "text", "agent", "not_agent", "where")
 _PAGING = ("sort", "offset", "limit")
@@ -94,6 +104,7 @@ class RecordRoutes:
     def __init__(self, directory: Path, server: EnvServer | None = None) -> None:
         self._server = server
         self._index = RecordIndex(directory, below=server is None)
+        self._related: tuple[list[Row], Families] | None = None
         self._trained: tuple[list[Row], Condition, dict[str, Any]] | None = None
 
     def table(self) -> list[ServerRoute]:
@@ -190,7 +201,7 @@ class RecordRoutes:
         def read() -> Response | None:
             found = [self._index.read(request.query_params.get(name, "")) for name in ("one", "other")]
             episodes = [each[1] for each in found if each is not None]
-            return plain_json({"pairs": aligned(*episodes)}) if len(episodes) == 2 else None
+            return plain_json(compared(*episodes)) if len(episodes) == 2 else None
 
         return await self._answer(read)
 
@@ -207,7 +218,8 @@ class RecordRoutes:
                 if (episode := self._index.read(row["place"])) is not None:
                     found.append((row["place"], episode[1]))
         kinds = {by: groups_of(rows, by)["groups"] for by in ("split", "policy_version", "agent", "model")}
-        return {"total": len(rows), "kinds": kinds, **rollouts_of(found)}
+        rollouts = rollouts_of(found)
+        return {"total": len(rows), "kinds": kinds, **rollouts, "told": _told(rollouts["partings"])}
 
     async def _lost(self) -> list[dict[str, str]]:
         """Return how many episodes the server has lost, which its record says only once it can be written again."""
@@ -220,7 +232,9 @@ class RecordRoutes:
 
     async def episode(self, request: Request) -> Response:
         """Answer one episode, and the hashes by which it is compared with another one."""
-        return await self._answer(lambda: self._read(request.path_params["episode_id"]))
+        run = request.path_params.get("run")
+        base = "records" if run is None else f"evaluations/{quote(run, safe='')}/records"
+        return await self._answer(lambda: self._read(request.path_params["episode_id"], base))
 
     async def page(self, request: Request) -> Response:
         """Answer one episode as an HTML file to keep."""
@@ -283,18 +297,25 @@ class RecordRoutes:
         }
         return Response(episode_page(episode), 200, headers, "text/html; charset=utf-8")
 
-    def _read(self, episode_id: str) -> Response | None:
+    def _read(self, episode_id: str, base: str) -> Response | None:
         found = self._index.read(episode_id)
         if found is None:
             return None
         line, episode = found
         answer = {"episode": decode(line), "hashes": _hashes(episode), "transcript": transcript_of(episode)}
-        evidence = evidence_element(episode.trajectory)
-        drawings = {
-            "summary": plain_of(facts_element(episode)),
-            "evidence": None if evidence is None else plain_of(evidence),
+        drawn = {
+            "summary": facts_element(episode),
+            "tree": self._families().tree(episode.id, base),
+            "evidence": evidence_element(episode.trajectory),
         }
+        drawings = {name: None if each is None else plain_of(each) for name, each in drawn.items()}
         return plain_json({**answer, "reviews": self._reviews(episode.id), "drawings": drawings})
+
+    def _families(self) -> Families:
+        rows, known = self._index.select(), self._related
+        if known is None or known[0] is not rows:
+            self._related = known = (rows, Families([row.summary for row in rows]))
+        return known[1]
 
 
 def _hashes(episode: RecordedEpisode) -> dict[str, Any]:
@@ -305,6 +326,23 @@ def _hashes(episode: RecordedEpisode) -> dict[str, Any]:
         "steps": [digest(facts_of_step(step, observations.get(str(step.call.step)))) for step in trajectory.steps],
         "end": digest(facts_of_end(trajectory)),
     }
+
+
+def _told(partings: list[dict[str, Any]]) -> list[Any] | None:
+    """Return where the rollouts of a task part most, drawn for the page; None if no call tells winners from losers."""
+    items: list[Element] = []
+    for parting in [each for each in partings if each["explained"] > _TOLD][:3]:
+        place = f"After step {parting['step']}" if parting["step"] else "At the first step"
+        note = "" if items else ", where winners and losers part most"
+        ways: list[Child] = []
+        for way in parting["ways"]:
+            call = way["call"]
+            text = "" if call is None else f"{call['name']} {call['arguments']}"
+            ways.append(el("code", text if len(text) <= _CALL else f"{text[:_CALL]}…") if call else "the end")
+            ways.append(f" ({way['lanes']}, mean {number_text(way['mean'])}) ")
+        share = f"{note}: {parting['explained']:.0%} of the differences in score. ".replace("%", " %")
+        items.append(el("li", el("strong", place), share, *ways))
+    return plain_of(el("ul", *items)) if items else None
 
 
 class NotWritten(InvalidMessage):
@@ -385,6 +423,7 @@ _FILE, _NO_EPISODE = "The file", {404: "No such episode"}
 _COUNT, _OBJECT = {"type": "integer", "minimum": 0}, {"type": "object"}
 _OBJECTS = {"type": "array", "items": _OBJECT}
 _ARRAY = {"type": "array"}
+_CHANGES = {"type": ["array", "null"]}
 _NULLABLE = {"type": ["object", "null"]}
 
 _CONDITIONS = {**{name: {"type": "string"} for name in _TEXTS}, "return_min": {"type": "number"}}
@@ -427,8 +466,16 @@ _COMPLETIONS = Doc(
     errors=_NO_CONDITION,
 )
 _ALIGNMENT = Doc(
-    "The steps of two episodes as pairs of indices, with the difference of each in words",
-    object_of({"pairs": {"type": "array", "items": {"type": "array"}}}),
+    "Two episodes compared: their steps as pairs of indices, and the differences in words and by path",
+    object_of(
+        {
+            "pairs": _OBJECTS,
+            "reset": _CHANGES,
+            "end": _CHANGES,
+            "first": {"type": ["integer", "null"]},
+            "summary": {"type": "string"},
+        }
+    ),
     query={"one": {"type": "string"}, "other": {"type": "string"}},
     errors=_NO_EPISODE,
 )
@@ -445,6 +492,7 @@ _ROLLOUTS = Doc(
             **dict.fromkeys(("total", "scored"), _COUNT),
             **dict.fromkeys(("lanes", "partings"), _OBJECTS),
             "kinds": _OBJECT,
+            "told": {"type": ["array", "null"]},
             "mean": {"type": ["number", "null"]},
             "equal": {"type": "boolean"},
         }

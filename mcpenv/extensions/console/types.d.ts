@@ -111,8 +111,22 @@ type AlertMaker = (properties?: Properties, ...children: Child[]) => HTMLElement
 /** Makes the form that finds text in the steps of a list. */
 type FinderMaker = (list: import("./static/step.js").StepList, signal: AbortSignal) => HTMLElement;
 
-/** The indices of two steps that stand for each other (null: the episode has no such step), and their difference in words. */
-type StepPair = [one: number | null, other: number | null, verdict: string | null];
+/** Two steps that stand for each other: their indices (null: the episode has no such step), and how they differ, in words and by path. */
+interface StepPair {
+  at: (number | null)[];
+  differs: boolean;
+  text: string;
+  found: Change[] | null;
+}
+
+/** The answer of `GET /records/alignment`. `first` is the index of the first pair that differs; null: none. */
+interface AlignmentAnswer {
+  pairs: StepPair[];
+  reset: Change[] | null;
+  end: Change[] | null;
+  first: number | null;
+  summary: string;
+}
 
 /** Makes a table. `name` is for screen readers, `style` a class of all columns but the first. */
 type TableMaker = (name: string, heads: Child[], rows: Child[][], style?: string) => HTMLElement;
@@ -349,6 +363,25 @@ interface RecordedStart extends Origin {
   observation: Record<string, any>;
 }
 
+/** The world of a recorded episode before and after a step, and the HTML of the environment's view. `before` is null for the reset. */
+interface RecordedWorld {
+  before: unknown;
+  after: unknown;
+  view: string | null;
+}
+
+type WorldWriter = (at: number, world: RecordedWorld) => void;
+
+/** Makes the slider over the steps of a list. `path` is that of the record, `show` shows the step of a number. */
+type TimeMaker = (
+  list: import("./static/step.js").StepList,
+  path: string,
+  playable: boolean,
+  signal: AbortSignal,
+) => { element: HTMLElement; show: (number: number) => void };
+
+type RefusalMaker = (error: import("./static/api.js").ApiError) => HTMLElement | null;
+
 /** Says why a recorded episode cannot be continued. */
 type StartRefuser = (start: RecordedStart, error: import("./static/api.js").ApiError) => void;
 
@@ -378,6 +411,8 @@ type RecordReader = (
 /** What the server draws of an episode. */
 interface Drawings {
   summary: Drawn;
+  /** null: it continues no episode, and none continues it. */
+  tree: Drawn | null;
   evidence: Drawn | null;
 }
 
@@ -645,7 +680,8 @@ interface Rollouts {
   equal: boolean;
   lanes: Lane[];
   kinds: Record<string, RecordGroup[]>;
-  partings: { step: number; explained: number; ways: { call: Chip | null; lanes: number; mean: number | null }[] }[];
+  /** Where the lanes part, in words; null if no call tells winners from losers. */
+  told: Drawn | null;
 }
 
 interface Episode {
@@ -960,6 +996,9 @@ type AloneDoer = (
   refuse: (error: import("./static/api.js").ApiError) => void,
 ) => Promise<boolean>;
 
+/** Returns the first call that is undone. */
+type Restorer = (session: import("./static/socket.js").Session, snapshot_id: string, calls: number) => Promise<Played | undefined>;
+
 /** Shows a card as the result. */
 type ResultWriter = (title: string, ...children: Child[]) => void;
 
@@ -1024,7 +1063,7 @@ type StepHeadMaker = (step: Step, number: number) => HTMLElement;
 
 type SameTest = (text: string, value: unknown) => boolean;
 
-/** Makes a table of the changes of a value since an earlier one. */
+/** Says what has changed in a value since an earlier one. */
 type ChangesMaker = (earlier: Earlier, value: unknown) => HTMLElement;
 
 /** Makes a table of changes. `names` are those of the two sides. */

@@ -39,6 +39,7 @@ from mcpenv_client.fingerprint import (
 from mcpenv_client.types.observations import Observation
 from mcpenv_client.types.records import Fork, StepRecord, ToolOutcome, Trajectory
 from mcpenv_client.types.starts import Recorded, Start
+from mcpenv_client.types.state import State
 from mcpenv_client.types.tools import ToolErrorType
 from mcpenv_client.wire.protocol import ActionTypes, action_type
 
@@ -172,18 +173,40 @@ async def open_at(execution: Execution, episode: RecordedEpisode, step: int, res
     Raises:
         CannotBranch: a result differs, or the record cannot be played that far.
     """
-    recorded = episode.trajectory
-    if not 0 <= step <= len(recorded.steps):
-        raise CannotBranch(f"the episode {recorded.episode_id} has {len(recorded.steps)} steps, and so no step {step}")
     replaying = _Replay(execution, episode, reset)
-    with _refusing(recorded, step):
+    with _refusing(episode.trajectory, step):
         await replaying.to(step)
     return replaying.execution
 
 
+async def look_at(
+    execution: Execution, episode: RecordedEpisode, step: int, reset: Reset | None = None
+) -> tuple[Execution, list[State]]:
+    """Run a recorded episode up to a step, to look at its world. Nothing is recorded, and the episode is over then.
+
+    Args:
+        execution, episode, reset: as for `open_at`.
+        step: the number of steps to run. The episode may be over after them.
+
+    Returns:
+        The instance, as `open_at`, and the states of the environment before and after the step. For 0 only the one
+        after the reset.
+
+    Raises:
+        CannotBranch: as `open_at`.
+    """
+    replaying = _Replay(execution, episode, reset)
+    states: list[State] = []
+    with _refusing(episode.trajectory, step):
+        await replaying.to(step, states)
+    return replaying.execution, states
+
+
 @contextmanager
 def _refusing(recorded: Trajectory, step: int) -> Iterator[None]:
-    """Raise `CannotBranch` if the steps differ in the block, or cannot be run."""
+    """Raise `CannotBranch` if there is no such step, or the steps differ in the block, or cannot be run."""
+    if not 0 <= step <= len(recorded.steps):
+        raise CannotBranch(f"the episode {recorded.episode_id} has {len(recorded.steps)} steps, and so no step {step}")
     try:
         yield
     except _Stops as stops:
@@ -321,16 +344,25 @@ class _Replay:
         by = rescored.get("rubric")
         return Replayed(self._episode.id, verdict, self._steps, difference, why, by, recorded, replayed)
 
-    async def to(self, number: int) -> None:
-        """Run the first steps, and let the episode go on from there."""
+    async def to(self, number: int, states: list[State] | None = None) -> None:
+        """Run the first steps, and let the episode go on from there.
+
+        Args:
+            states: gets the last two states, instead of letting the episode go on.
+        """
         await self._reset(own_id=True)
         episode = self.execution.episode
         observer, self.execution.observer = self.execution.observer, None  # it counts steps
         episode.handed_over = True  # what is not opened is not recorded
         opened = False
         try:
-            for step in self._recorded.steps[:number]:
+            for at, step in enumerate(self._recorded.steps[:number], 1):
+                if states is not None and at == number:
+                    states.append(await self.execution.read_state())
                 await self._step(step)
+            if states is not None:
+                states.append(await self.execution.read_state())
+                return
             if self._now.done:
                 raise _Stops("it is over then")
             self._now.forked_from = Fork(self._recorded.episode_id, number)

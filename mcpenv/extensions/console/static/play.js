@@ -16,7 +16,7 @@ import { showRunning } from "./running.js";
 import { saveCard } from "./save.js";
 import { setupForm } from "./setup.js";
 import { Session } from "./socket.js";
-import { changeTable } from "./step.js";
+import { refusalOf } from "./step.js";
 import { toolCard } from "./tool.js";
 import { ToolList } from "./tool_list.js";
 import { AppView, readView } from "./view.js";
@@ -312,12 +312,10 @@ class Play {
 	}
 
 	/** Say why a record cannot be continued: the first difference, if the environment has changed. @type {StartRefuser} */
-	refuse({ reset, steps }, { message, body }) {
-		const { loc: [, number, path] = [], recorded, replayed } = body.errors?.[0] ?? {};
+	refuse({ reset, steps }, error) {
 		this.reset = reset;
 		this.board.hidden = this.status.hidden = this.over = true;
-		this.offer(message, path ? steps.slice(0, number).map((step) => playedOf(step).call) : [],
-			path && changeTable([{ path, before: recorded, after: replayed }], ["Recorded", "Now"]));
+		this.offer(error.message, steps.slice(0, error.body.errors?.[0]?.loc[1] ?? 0).map((step) => playedOf(step).call), refusalOf(error));
 	}
 
 	/** @param {Session} session */
@@ -402,16 +400,22 @@ class Play {
 		fill(this.result, el("div.card", el("h2", title), ...children));
 	}
 
+	/** Go back to a snapshot, so many calls ago. @type {Restorer} */
+	async restore(session, snapshot_id, calls) {
+		const answer = await session.ask("restore", { snapshot_id });
+		const [undone] = this.history.splice(this.history.length - calls);
+		this.snapshots.length -= calls;
+		this.state = await session.ask("state");
+		this.showEpisode(answer);
+		this.showView(this.view?.html ?? null);
+		return undone;
+	}
+
 	undo() {
 		const snapshot = this.snapshots.at(-1);
 		if (!snapshot) return this.origin && void this.branch(this.origin.id, this.origin.step - 1, this.signal);
 		void this.alone("undoing a step", async (session) => {
-			const answer = await session.ask("restore", { snapshot_id: snapshot });
-			this.snapshots.pop();
-			const undone = this.history.pop();
-			this.showView(this.view?.html ?? null);
-			this.state = await session.ask("state");
-			this.showEpisode(answer);
+			const undone = await this.restore(session, snapshot, 1);
 			this.show(`Undone: ${undone?.call.name}`, el("h3", "State"), jsonOf(this.state));
 		}, (error) => notify(`Not undone: ${error.message}`));
 	}
@@ -424,11 +428,9 @@ class Play {
 			const ended = await session.ask("end", { reason: "score now" });
 			try {
 				const trajectory = await session.ask("trajectory");
-				const answer = await session.ask("restore", { snapshot_id: snapshot });
-				this.state = await session.ask("state");
-				this.showEpisode(answer);
-				this.showView(this.view?.html ?? null);
-				this.show(`If it ended now: return ${returnText(trajectory)}`, await evidenceOf(trajectory) ?? muted("Nothing scores the end of this episode."));
+				const evidence = await evidenceOf(trajectory);
+				await this.restore(session, snapshot, 0);
+				this.show(`If it ended now: return ${returnText(trajectory)}`, evidence ?? muted("Nothing scores the end of this episode."));
 			} catch (error) {
 				this.showEpisode({ ...ended, done: true });
 				throw error;

@@ -9,6 +9,7 @@ import { neighboursOf } from "./neighbours.js";
 import { reviewOf } from "./review.js";
 import { StepList, branchLink } from "./step.js";
 import { messageOf, spokenOf } from "./transcript.js";
+import { timeOf } from "./time.js";
 import { turnsOf } from "./turns.js";
 
 /** @type {EpisodePage} */
@@ -18,17 +19,19 @@ export async function showEpisode(id, { root, base, query, session }, signal) {
 	if (signal.aborted) return;
 	const { trajectory, model_turns: turns } = episode;
 	const { before, rest } = spokenOf(transcript);
-	const { dropped, forked_from: fork } = trajectory;
+	const { dropped } = trajectory;
 	const steps = stepsOf(episode);
 	const playable = session.mode === "simulation" && dropped === 0;
 	const list = new StepList(`${path}/blobs/`, signal, { before, turns,
 		onSelect: (number) => {
 			query.set("step", String(number));
 			history.replaceState(null, "", `#/${path}?${query}`);
+			time.show(number);
 		},
 		beside: (number) => playable && branchLink(id, number) });
 	list.begin(trajectory);
 	list.append(steps);
+	const time = timeOf(list, path, playable, signal);
 	const charts = new Charts(true, (index) => list.select(index));
 	const back = new URLSearchParams(query);
 	back.delete("step");
@@ -37,10 +40,9 @@ export async function showEpisode(id, { root, base, query, session }, signal) {
 	fill(root, el("h1", "Episode ", el("code", trajectory.episode_id)),
 		el("p.row", link(`#/${base}?${back}`, "All records"), link(`#/${base}?${again}`, "Compare with another"),
 			link(address(`${path}/page.html`).href, "Save as one HTML file"),
-			link(`#/${base}?where=${encodeURIComponent(`parent = ${JSON.stringify(trajectory.episode_id)}`)}`, "Its branches"),
-			fork && link(`#/${recordPath(fork.episode_id, base)}?step=${fork.step}`, `Continues ${fork.episode_id}`),
 			neighboursOf(id, base, query, signal)),
-		cardOf("Summary", drawn(drawings.summary)), drawings.evidence && drawn(drawings.evidence), reviewOf(path, reviews ?? [], signal), charts.element,
+		cardOf("Summary", drawn(drawings.summary)), drawings.tree && cardOf("Branches", el("h2", "Branches"), drawn(drawings.tree)),
+			drawings.evidence && drawn(drawings.evidence), reviewOf(path, reviews ?? [], signal), charts.element, time.element,
 		finder(list, signal), el("h2", countText(dropped + steps.length, "step")),
 		el("div.outlined", outlineOf(list), el("div", list.element, ...rest.map((message) => el("div.card", messageOf(message, turns))))),
 		turnsOf(turns, (step) => list.select(step - dropped - 1)));

@@ -71,7 +71,7 @@ function same(text, value) {
 }
 
 /** @type {ChangesMaker} */
-function changesOf(earlier, value) {
+export function changesOf(earlier, value) {
 	const found = changes(earlier.value, value);
 	const since = earlier.number ? `step ${earlier.number}` : "the reset";
 	if (!found.length) return muted(`Unchanged since ${since}.`);
@@ -82,6 +82,12 @@ function changesOf(earlier, value) {
 export function changeTable(found, names = ["Before", "After"]) {
 	return tableOf("Changes", ["Path", ...names], found.map((each) => [each.path || "(all)",
 		...[each.before, each.after].map((side) => written(side) ?? "not there")]));
+}
+
+/** Return the first difference for which the server refuses to continue a record; null if that is not why. @type {RefusalMaker} */
+export function refusalOf({ body }) {
+	const { loc: [, , path] = [], recorded, replayed } = body.errors?.[0] ?? {};
+	return path ? changeTable([{ path, before: recorded, after: replayed }], ["Recorded", "Now"]) : null;
 }
 
 /** Return what a step says about the world. @param {Step} step */
@@ -107,14 +113,14 @@ export class StepList {
 		this.onSelect = onSelect;
 		this.beside = beside;
 		this.before = before;
+		this.blobs = blobs;
 		this.rows = new LazyRows(
 			(index) => el("li.card.step", { tabindex: "-1", "data-step": this.number(index),
-				"aria-current": index === this.selected ? "step" : null }, stepHead(this.#step(index), this.number(index))),
+				"aria-current": index === this.selected ? "step" : null }, stepHead(/** @type {Step} */ (this.steps[index]), this.number(index))),
 			(row, index) => {
 				const said = before?.get(this.number(index)) ?? [];
 				row.prepend(...said.map((message) => messageOf(message, turns)));
-				addStepBody(row, this.#step(index), blobs, this.#earlier[index]);
-				add(row, beside?.(this.number(index)));
+				this.draw(row, index);
 			}, signal);
 		this.reset = el("div");
 		this.element = el("div", this.reset, this.rows.element);
@@ -150,12 +156,22 @@ export class StepList {
 		return this.steps[index]?.position ?? this.dropped + index + 1;
 	}
 
+	/** Write the body of a step, and what stands beside it; -1: the reset. @type {RowCompleter} */
+	draw(root, index) {
+		const step = this.steps[index];
+		if (step) addStepBody(root, step, this.blobs, this.#earlier[index]);
+		add(root, this.beside?.(this.number(index)));
+	}
+
 	/** Select a step and show it. @param {number} index */
 	select(index) {
-		const row = this.rows.show(index, "nearest");
-		if (!row) return;
+		if (this.rows.show(index, "nearest")) this.mark(index);
+	}
+
+	/** Select a step, or the reset, and leave the page where it is. @param {number} index */
+	mark(index) {
 		this.element.querySelector("[aria-current]")?.removeAttribute("aria-current");
-		row.setAttribute("aria-current", "step");
+		this.rows.element.children[index]?.setAttribute("aria-current", "step");
 		this.selected = index;
 		this.onSelect?.(this.number(index));
 	}
@@ -170,12 +186,5 @@ export class StepList {
 			const texts = outcome.result?.content.map((block) => block.text) ?? [];
 			return [plain, ...texts].join("\n").toLowerCase().includes(wanted) ? [index] : [];
 		});
-	}
-
-	/** @param {number} index */
-	#step(index) {
-		const step = this.steps[index];
-		if (!step) throw new RangeError(`there is no step ${index}`);
-		return step;
 	}
 }

@@ -1,6 +1,7 @@
 /** The rollouts of one task as lanes of calls on one trie. */
 
 import { ask, recordPath } from "./api.js";
+import { drawn } from "./chart.js";
 import { cardOf, el, fill, headOf, link, muted, region } from "./dom.js";
 import { countText, numberText } from "./format.js";
 import { plainText, written } from "./numbers.js";
@@ -12,7 +13,7 @@ export async function showTask(id, { root, base, query }, signal) {
 	const where = query.get("where") ?? "";
 	const shown = hiddenAgent(query) === null;
 	/** @type {Rollouts} */
-	const { lanes, total, scored, mean, equal, kinds, partings } = await ask(`${base}/rollouts`, { query: { task_id: id, where, not_agent: hiddenAgent(query) }, signal });
+	const { lanes, total, scored, mean, equal, kinds, told } = await ask(`${base}/rollouts`, { query: { task_id: id, where, not_agent: hiddenAgent(query) }, signal });
 	if (signal.aborted) return;
 	const best = lanes[0]?.place ?? "";
 	const deepest = Math.max(0, ...lanes.map(({ steps }) => steps.length));
@@ -26,9 +27,6 @@ export async function showTask(id, { root, base, query }, signal) {
 			return step.lanes > 0 && el("td", { rowspan: step.lanes, class: sign }, chipOf(step, `#/${recordPath(place, base)}?step=${dropped + at + 1}`, sign));
 		}),
 		count > dropped + steps.length && el("td.muted", `${count - dropped - steps.length} more`)));
-	const told = partings.filter(({ explained }) => explained > 0.005).slice(0, 3).map(({ step, explained, ways }, index) => el("li",
-		el("strong", step ? `After step ${step}` : "At the first step"), `${index ? "" : ", where winners and losers part most"}: ${Math.round(explained * 100)} % of the differences in score. `,
-		...ways.flatMap(({ call, lanes: count, mean: worth }) => [call ? el("code", `${call.name} ${cut(call.arguments, 60)}`) : "the end", ` (${count}, mean ${numberText(worth)}) `])));
 	fill(root, el("h1", "Task ", el("code", id)),
 		el("p.row", link(`#/${base}?${new URLSearchParams({ where: both(where, `task = ${quoted(id)}`), ...shown && { console: "shown" } })}`, "Its episodes in the records"), link(`#/${taskPath(base, id, shown)}`, "All its rollouts")),
 		cardOf("Summary", el("p", el("strong", countText(lanes.length, "rollout")), total > lanes.length && `, the newest of ${numberText(total)}`,
@@ -37,7 +35,7 @@ export async function showTask(id, { root, base, query }, signal) {
 			link(`#/${taskPath(base, id, shown, both(where, `${field} = ${quoted(value)}`))}`, `${value === null ? "none" : plainText(value)} (${episodes})`)))),
 		equal ? el("p", el("strong.warn", "All scores are equal: no gradient."))
 			: scored < 2 ? muted("An advantage needs two rollouts with a score.")
-				: told.length ? el("ul", ...told) : muted("No call tells winners from losers.")),
+				: told ? drawn(told) : muted("No call tells winners from losers.")),
 		region("div.card.lanes", "Rollouts", el("table.trie", headOf([["Rollout"], ["Score"], ["Advantage"], ...Array.from({ length: deepest }, (_, at) => /** @type {[number]} */ ([at + 1]))]),
 			el("tbody", ...rows))));
 }

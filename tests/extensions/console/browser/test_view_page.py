@@ -6,11 +6,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
 import pytest
 from command_line import started
 
+from mcpenv_client import EnvClient
+
 pytest.importorskip("selenium", reason="a browser is driven by it")
 
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 from visitor import Visitor, visiting
 
@@ -55,6 +60,43 @@ def test_a_view_is_told_of_calls_makes_some_and_cannot_break_out(visitor: Visito
         with within_the_view(visitor):
             visitor.see("count 5", "//body")
         assert visitor.serious_findings() == []
+
+
+def test_a_slider_shows_each_step_of_a_record_with_its_world_and_view(visitor: Visitor, tmp_path: Path) -> None:
+    record = str(tmp_path / "record")
+    arguments = ("view_world.py:ViewWorld", "--port", "0", "--drain-s", "0", "--record", record)
+    with started(HERE, "run", *arguments) as server:
+        url = server.url()
+        with EnvClient(url).sync() as env:
+            episode = env.reset(seed=1).info["episode_id"]
+            for by in (5, 1, 3):
+                env.call_tool("add", {"by": by})
+            env.end()
+        visitor.open(url, f"records/{episode}?step=2")
+        time = "//section[@aria-label='Time']"
+        visitor.see("2. add", time)
+        visitor.find("//input[@id='looks']").click()
+        visitor.see("Changed since step 1", time)
+        for key, count in ((Keys.RIGHT, 9), (Keys.HOME, None), (Keys.RIGHT, 5)):
+            visitor.find("//input[@id='time']").send_keys(key)
+            if count is None:
+                visitor.see("Reset", time)
+                continue
+            visitor.until(lambda _, count=count: shown_count(visitor) == f"count {count}")
+        assert visitor.browser.execute_script("return location.hash").endswith("step=1")
+        assert visitor.serious_findings() == []
+        assert httpx.get(f"{url}/records").json()["total"] == 1, "a look is not recorded"
+        visitor.browser.refresh()
+        visitor.see("1. add", time)
+
+
+def shown_count(visitor: Visitor) -> str:
+    frame = visitor.browser.find_element(By.CSS_SELECTOR, "[aria-label=Time] iframe")
+    visitor.browser.switch_to.frame(frame)
+    try:
+        return visitor.browser.find_element(By.ID, "count").text
+    finally:
+        visitor.browser.switch_to.default_content()
 
 
 def test_the_maze_draws_the_rooms_that_were_seen(visitor: Visitor) -> None:

@@ -21,11 +21,12 @@ from mcpenv.server.config import ServerConfig
 from mcpenv.server.serve import serving
 from mcpenv.trajectories import RecordedEnvironment, RecordedEpisode, Recorder
 from mcpenv_client import EnvClient, Status, StatusCode, StepRecord, ToolCall, ToolOutcome
-from mcpenv_client.types.records import Trajectory
+from mcpenv_client.types.records import Fork, Reward, Trajectory
 
 pytest.importorskip("selenium", reason="a browser is driven by it")
 
 from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 from visitor import WAIT_S, Visitor, visiting
 
@@ -210,19 +211,51 @@ def test_a_person_and_the_address_branch_from_any_step_of_a_record(record: Path,
     reader.see("The episode is over")
     reader.visitor.begin_anew(reader.url)
     wanted = {"where": f'parent = "{episode}"', "sort": "parent_step"}
-    row, undone = httpx.get(f"{reader.url}/records", params=wanted).json()["rows"]
-    assert (row["parent_step"], undone["parent_step"]) == (2, 3)
+    row, *undone = httpx.get(f"{reader.url}/records", params=wanted).json()["rows"]
+    assert row["parent_step"] == 2 and {each["parent_step"] for each in undone} == {3}
     branch_at(f"records/{row['place']}", 0)  # of a branch
     assert history() == []
     branch_at(f"records/{episode}?with={row['place']}", 1)
     assert history() == ["1. say"]
-    reader.open(f"records/{episode}")
-    reader.find(f"//li[@data-step='{last}']//a[.='Branch here']").click()
+    reader.open(f"records/{episode}?step={last}")
+    reader.find(f"//li[@data-step='{last}']//a[.='Branch here']").send_keys(Keys.ENTER)
     told = f"The episode is over after step {last}. This is the step before it, and the form has its call."
     reader.visitor.see(told, NOTICE)
     reader.visitor.call()
     reader.visitor.see(f"{last}. roll")
     reader.see("terminated")
+
+
+def test_a_family_of_many_branches_is_a_tree_that_leads_to_episodes_and_steps(record: Path, reader: Reader) -> None:
+    def write(name: str, steps: int, worth: float, parent: str | None = None, at: int = 0) -> None:
+        made = [StepRecord(ToolCall("roll", {}, step=n + 1), ToolOutcome(), None) for n in range(steps)]
+        origin = None if parent is None else Fork(parent, at)
+        recorder.write(
+            RecordedEpisode(
+                Trajectory(name, steps=made, end_reward=Reward(worth), total_reward=worth, forked_from=origin),
+                RecordedEnvironment("dice"),
+            )
+        )
+
+    with Recorder(record) as recorder:
+        write("root", 40, 0.5)
+        for number in range(64):
+            write(f"branch-{number}", 41 + number % 7, number / 64, "root", number % 38 + 1)
+        write("inner", 44, 2.0, "branch-9", 30)
+    tree = "//*[@aria-label='Tree of branches']"
+    for width, theme in ((390, "dark"), (768, "light"), (1440, "light")):
+        reader.visitor.width(width)
+        reader.visitor.theme(theme)
+        reader.open("records/branch-9")
+        assert reader.find(f"{tree}//*[@aria-current='true']//a").get_attribute("title") == "branch-9"
+        assert len(reader.visitor.all(".tree li li")) == 65 and len(reader.visitor.all(".tree li li li")) == 1
+        assert reader.find(tree).size["height"] < 500
+        assert reader.browser.execute_script("return document.documentElement.scrollWidth <= innerWidth")
+        assert reader.visitor.serious_findings() == []
+    reader.find(f"{tree}//*[@aria-label='Step 30 of branch-9, where it leaves']").send_keys(Keys.ENTER)
+    reader.find("//li[@aria-current='step'][@data-step='30']")
+    reader.find(f"{tree}//a[@title='root']").send_keys(Keys.ENTER)
+    reader.find("//h1[contains(., 'root')]")
 
 
 class Moody(Dice):
