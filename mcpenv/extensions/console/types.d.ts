@@ -1111,4 +1111,4 @@ type EpisodeBeginner = (episode: string, trajectory: Trajectory) => void;
 /** Returns a condition that holds if both do. */
 type Joiner = (one: string, other: string) => string;
 
-type EpisodeTest = (episode: { over: boolean; history: Played[] }) => boolean;
+type EpisodeTest = (episode: { over: boolean; history: Played[]; origin: Origin | null }) => boolean;

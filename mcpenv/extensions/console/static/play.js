@@ -73,7 +73,7 @@ export async function page({ root, query, session }, signal) {
 }
 
 /** Return true if an episode has nothing to lose, or the visitor gives it up. @type {EpisodeTest} */
-const replaceable = ({ over, history }) => over || !history.length || confirm("An episode with calls runs here. End it and play the recorded one?");
+const replaceable = ({ over, history, origin }) => over || history.length <= (origin?.step ?? 0) || confirm("An episode with calls runs here. End it and play the recorded one?");
 
 class Play {
 	/** @type {Session | null} */
