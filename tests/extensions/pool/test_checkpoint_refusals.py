@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import pickle
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -311,6 +312,29 @@ def test_a_refused_action_is_refused_again_from_the_file(url: str, tmp_path: Pat
     run(left_halfway(url, path, refused=True))
     assert [type(pickle.loads(share.replies["2"])) for share in shares_in(path)] == [InvalidMessage] * 2
     assert is_whole(run(gone_on(url, path, refused=True)), url)
+
+
+def test_the_file_has_an_episode_before_its_session_is_closed(url: str, tmp_path: Path) -> None:
+    path, killed = tmp_path / "pool", tmp_path / "killed"
+
+    class Copying(EnvClient):
+        async def close(self) -> None:
+            if not killed.exists():
+                shutil.copy(path, killed)
+            await super().close()
+
+    async def play() -> Played:
+        policy = Walking()
+        policy.go.set()
+        pool = pool_at(url, Copying)
+        assert pool.restore(path) is None
+        async with pool, pool.play(policy, n=1) as stream:
+            pool.checkpoint(path, {"step": 3})
+            return await anext(stream)
+
+    played = run(play())
+    (again,) = run(gone_on(url, killed, n=1, steps=0))  # its policy does not run
+    assert (again.value, again.where) == (played.value, played.where)
 
 
 def test_an_episode_keeps_the_version_with_which_it_began(url: str, tmp_path: Path) -> None:

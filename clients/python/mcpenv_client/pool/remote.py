@@ -112,6 +112,10 @@ class RemoteBackend:
                         raise PoolError(f"{without_password(server.url)}: {NOT_DURABLE}")
                 outcomes = await self._play(begin, client, share)
                 self._played_at = self._clock.now()
+                about = {"where": without_password(client.client.base_url), "environment": server.name}
+                outcomes = [changed(each, **about) for each in outcomes]
+                if journal is not None and are_fit(outcomes):
+                    journal.played(outcomes)  # before the session is closed, and its episode deleted there
             except CapacityReached:
                 self._servers.full(server)
                 if journal is not None and not journal.restored:
@@ -129,8 +133,7 @@ class RemoteBackend:
                 finished = len(outcomes) if outcomes is not None and are_fit(outcomes) else None
                 lost = any(is_lost(each) and played_of(each).status == LOST for each in outcomes or ())
                 await self._servers.give_back(server, client, finished=finished, lost=lost, reuse=journal is None)
-            about = {"where": without_password(client.client.base_url), "environment": server.name}
-            return [changed(each, **about) for each in outcomes]
+            return outcomes
 
     async def _play(self, begin: Begin, client: Client, share: Share) -> list[Outcome]:
         if not client.blocking:

@@ -12,8 +12,9 @@ from mcpenv_client.types.values import decode
 from mcpenv_client.wire.protocol import FrameType, Reply, encode_frame
 
 from .backend import JournalError
+from .episode import Outcome, PolicyFailed
 from .kept import KeptShare, pickled
-from .playing import POLICY_ERROR, TIMEOUT
+from .playing import POLICY_ERROR, TIMEOUT, changed
 
 if TYPE_CHECKING:
     from .checkpoint import PlayLog
@@ -115,6 +116,12 @@ class ShareJournal:
             'unchanged; restore(..., missing="again") begins such episodes again',
             again=not self._kept.replies,
         ) from error
+
+    def played(self, outcomes: list[Outcome]) -> None:
+        """Keep the outcomes of the share, unless its policy failed: it then begins again."""
+        if not any(isinstance(each, PolicyFailed) for each in outcomes):
+            known = [changed(each, pool_version=self._kept.version) for each in outcomes]
+            self._add("played", pickled(known, "the value of a policy"))
 
     def _failure(self, message: str, again: bool = False) -> JournalError:
         self._failed = JournalError(message, again or self._log.checkpoint.missing == "again")
