@@ -20,7 +20,6 @@ from . import (
     mcp_calls,
     page,
     proxied_step,
-    put_away,
     sessions,
     starting,
     steps,
@@ -46,7 +45,6 @@ BENCHMARKS: dict[str, Callable[[Effort], list[Row]]] = {
 OTHERS: dict[str, Callable[[bool], dict[str, object]]] = {
     "proxied_step": proxied_step.run,
     "workers": workers.run,
-    "put_away": put_away.run,
 }
 """By name: what prints tables of its own; the argument: whether it shall be quick."""
 

@@ -220,7 +220,7 @@ class ResumableSession:
             text = encode_frame(kind, data, request_id=request_id, timeout_s=timeout_s, trace=_trace_for(connection))
             if self._journal is not None and request_id is not None:
                 self._journal.sent(request_id, text)
-        resumed = 0
+        resumed, put_away = 0, connection.ended
         while True:
             try:
                 reply = await connection.exchange(text, answer, wait_s, request_id=request_id)
@@ -237,6 +237,8 @@ class ResumableSession:
                 if isinstance(lost, CapacityReached):
                     self.servers.next()
                 resumed += 1
+                if not put_away or resumed > 1:
+                    await asyncio.sleep(jittered(min(0.05 * 2**resumed, 2.0)))
                 connection = await self._resumed(connection, resumed, lost)
                 await self._run_lost(connection)
 
@@ -288,7 +290,6 @@ class ResumableSession:
 
     async def _resumed(self, lost: Connection, attempt: int, why: WireError) -> Connection:
         """Return another socket of the same session, on which the message is sent again."""
-        await asyncio.sleep(jittered(min(0.05 * 2**attempt, 2.0)))
         async with self._lock():
             if self.connection is lost:
                 try:

@@ -94,7 +94,7 @@ def shown_count(visitor: Visitor) -> str:
     frame = visitor.browser.find_element(By.CSS_SELECTOR, "[aria-label=Time] iframe")
     visitor.browser.switch_to.frame(frame)
     try:
-        return visitor.browser.find_element(By.ID, "count").text
+        return str(visitor.browser.find_element(By.ID, "count").text)
     finally:
         visitor.browser.switch_to.default_content()
 
