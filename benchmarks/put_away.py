@@ -1,6 +1,7 @@
-"""``python -m benchmarks.put_away``: idle durable episodes: the memory of a server before and after they are put away, and the time of waking one.
+"""``python -m benchmarks.put_away``: idle durable episodes.
 
-All episodes are awake at once, each with a WebSocket. Both processes need a limit of open files above that number.
+The memory of a server before and after they are put away, and the time of waking one. All episodes are awake at once,
+each with a WebSocket. Both processes need a limit of open files above that number.
 """
 
 from __future__ import annotations
