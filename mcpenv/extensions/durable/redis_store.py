@@ -27,9 +27,10 @@ from .store import (
 
 try:
     from redis.asyncio import BlockingConnectionPool, Redis
+    from redis.asyncio.retry import Retry
     from redis.backoff import NoBackoff
+    from redis.exceptions import ConnectionError as Disconnected
     from redis.exceptions import RedisError
-    from redis.retry import Retry
 except ImportError as error:
     raise ConfigurationError("a Redis store needs redis: pip install 'mcpenv[redis]'") from error
 
@@ -259,7 +260,9 @@ class RedisStore:
     def __init__(self, place: str, *, make: bool = True) -> None:
         limits: dict[str, Any] = {
             "socket_timeout": ANSWER_S, "socket_connect_timeout": ANSWER_S / 2, "max_connections": CONNECTIONS,
-            "timeout": ANSWER_S, "retry": Retry(NoBackoff(), 0),
+            "timeout": ANSWER_S,
+            # An idle connection may be one to a server that has started again. A script may run twice.
+            "retry": Retry(NoBackoff(), 1, (Disconnected,)),
         }  # fmt: skip
         try:
             pool = BlockingConnectionPool.from_url(place, **limits)

@@ -336,3 +336,16 @@ def test_a_missing_package_is_named(scheme: str, package: str, monkeypatch: pyte
     monkeypatch.delitem(sys.modules, f"mcpenv.extensions.durable.{scheme}_store", raising=False)
     with pytest.raises(ConfigurationError, match=rf"pip install 'mcpenv\[{scheme}\]'"):
         open_store(f"{scheme}://host")
+
+
+@pytest.mark.world
+def test_connections_to_a_redis_that_was_started_again_are_made_again(redis: Any, redis_url: str) -> None:
+    async def run() -> None:
+        store = open_store(redis_url)
+        await asyncio.gather(*(store.beat(f"server-{number}", LONG_S) for number in range(4)))  # a connection each
+        redis.stop()
+        redis.start()
+        await asyncio.gather(*(store.beat(f"server-{number}", LONG_S) for number in range(4)))
+        await store.close()
+
+    asyncio.run(run())
