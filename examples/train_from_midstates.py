@@ -13,16 +13,19 @@ import json
 import math
 import random
 import statistics
+import sys
 import time
 from collections import Counter, defaultdict
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from envs.maze_mcp.environment import STEPS, MazeEnvironment, make_task
 from mcpenv import TaskSet
 from mcpenv_client.pool import EnvPool, Episode, Played, Start
 from mcpenv_client.scores import advantages_of_scores
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from envs.maze_mcp.environment import STEPS, MazeEnvironment, make_task
 
 place_of = itemgetter("column", "row", "has_key")
 SIZE, TASKS, GROUP, BATCH, GROWTH, LOOKS = 7, 10, 8, 2, 1.1, 8
