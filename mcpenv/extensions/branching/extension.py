@@ -87,7 +87,7 @@ class Branching(Extension):
         if server.config.mode is Mode.SIMULATION:
             server.pool.operations[Branch.frame] = type("Branch", (Branch,), own)
             if directory is not None:
-                worlds = Worlds(server, own["index"])
+                worlds = Worlds(server, own["index"], own["blobs"])
                 path = "/records/{episode_id:path}/world"
                 self._routes = [ServerRoute(path, worlds.world, Access.CONTROLLED, ("POST",), docs=WORLD)]
 

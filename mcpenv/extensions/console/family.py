@@ -15,7 +15,7 @@ from mcpenv.extensions.exports.page.overview import number_text
 MAX_MEMBERS = 500
 """Maximum episodes of a tree that is drawn."""
 
-MAX_DEPTH = 100
+MAX_DEPTH = 80
 """Maximum branches of branches that are drawn."""
 
 _ROW = 28
@@ -35,7 +35,7 @@ class _Member:
     Attributes:
         row: None if it is not in the record: only its branches name it.
         step: the steps in common with its parent; 0 at the root.
-        above: the number of rows from its parent's row to its own; 0 at the root.
+        above: the number of rows that are drawn from its parent's row to its own; 0 at the root.
         depth: the number of its ancestors.
     """
 
@@ -81,7 +81,7 @@ class Families:
         members = list(self._members(self._root(name)))
         if len(members) < 2:
             return None
-        shown = [member for member in members if member.depth <= MAX_DEPTH][:MAX_MEMBERS]
+        shown = _shown(members, self._rows.get(name))
         last = max(1, *(member.end for member in shown))
         scores = [row["return"] for member in shown if (row := member.row) is not None and row["return"] is not None]
         drawing = _Drawing(name, f"#/{base}", last, (min(scores), max(scores)) if scores else None)
@@ -107,20 +107,42 @@ class Families:
     def _members(self, root: str) -> Iterator[_Member]:
         """Yield the members in the order of their rows. Later branches stand nearer to their parent: no lines cross."""
         pending = [_Member(root, self._rows.get(root))]
-        placed: dict[int, int] = {}
         seen: set[str] = set()
         while pending:
             member = pending.pop()
-            placed[id(member)] = len(placed)
             seen.add(member.name)
             if member.parent is not None:
                 member.parent.branches.append(member)
                 member.depth = member.parent.depth + 1
-                member.above = placed[id(member)] - placed[id(member.parent)]
             branches = [row for row in self._branches.get(member.name, ()) if row["id"] not in seen]
             branches.sort(key=lambda row: (row["parent_step"], row["started_at"] or 0.0))
             pending += [_Member(row["id"], row, row["parent_step"], parent=member) for row in branches]
             yield member
+
+
+def _shown(members: Sequence[_Member], present: Summary | None) -> list[_Member]:
+    """Return the members that are drawn, in order: the present one with its ancestors, and as many others as fit."""
+    kept: set[int] = set()
+    at = next((member for member in members if member.row is present and present is not None), None)
+    while at is not None:
+        if at.depth <= MAX_DEPTH:
+            kept.add(id(at))
+        at = at.parent
+    room = MAX_MEMBERS - len(kept)
+    shown: list[_Member] = []
+    rows: dict[int, int] = {}
+    for member in members:
+        if member.depth > MAX_DEPTH or (member.parent is not None and id(member.parent) not in rows):
+            continue
+        if id(member) not in kept:
+            if not room:
+                continue
+            room -= 1
+        rows[id(member)] = len(rows)
+        if member.parent is not None:
+            member.above = rows[id(member)] - rows[id(member.parent)]
+        shown.append(member)
+    return shown
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from pydantic_core import to_json
 
 from mcpenv.environment import MCPEnvironment
 from mcpenv.execution.execution import Execution
-from mcpenv.extensions.records.replay import answer_step, cut_off
+from mcpenv.extensions.records.replay import Outside, answer_step, cut_off
 from mcpenv.server.sessions.idempotency import REQUEST
 from mcpenv.server.sessions.session import Session
 from mcpenv.trajectories.recorder import own_observation
@@ -391,31 +391,6 @@ async def begin_journal(
 def environment_of(cls: type[MCPEnvironment]) -> str:
     """Return name and version of an environment, as the store has them."""
     return json.dumps([cls.exposed_name(), cls.VERSION])
-
-
-class Outside:
-    """The tools of an instance whose calls must not be repeated.
-
-    Their authors annotate them with ``openWorldHint``, and with neither ``readOnlyHint`` nor ``idempotentHint``.
-    """
-
-    def __init__(self, execution: Execution) -> None:
-        self._execution = execution
-        self._version: int | None = None
-        self._names: frozenset[str] = frozenset()
-
-    async def names(self) -> frozenset[str]:
-        """Return their names. A reset or a step may add some."""
-        version = self._execution.tools.version
-        if version != self._version:
-            tools = await self._execution.list_tools()
-            self._names = frozenset(tool.name for tool in tools if _acts_outside(tool.annotations or {}))
-            self._version = version
-        return self._names
-
-
-def _acts_outside(hints: dict[str, Any]) -> bool:
-    return hints.get("openWorldHint") is True and not (hints.get("readOnlyHint") or hints.get("idempotentHint"))
 
 
 def _observed(observation: Observation, request_id: str) -> str:

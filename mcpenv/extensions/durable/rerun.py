@@ -11,7 +11,7 @@ from pydantic import ConfigDict, TypeAdapter
 
 from mcpenv.execution.execution import Execution
 from mcpenv.execution.snapshots import Snapshot
-from mcpenv.extensions.records.replay import Verdict, replayed
+from mcpenv.extensions.records.replay import Outside, Verdict, replayed
 from mcpenv.server.sessions.session import Session
 from mcpenv.trajectories.episode import OBSERVATIONS, RecordedEnvironment, RecordedEpisode
 from mcpenv.trajectories.recorder import own_observation
@@ -19,7 +19,7 @@ from mcpenv_client.errors import McpenvError, SessionLost
 from mcpenv_client.types.observations import Observation
 from mcpenv_client.types.records import StepRecord, Trajectory, summed
 
-from .journal import Outside, environment_of
+from .journal import environment_of
 from .snapshots import way_of
 from .store import OBJECT, RECORDED, SNAPSHOT, Claimant, Entry, KeptSession, Store
 

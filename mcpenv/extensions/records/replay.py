@@ -184,6 +184,8 @@ async def look_at(
 ) -> tuple[Execution, list[State]]:
     """Run a recorded episode up to a step, to look at its world. Nothing is recorded, and the episode is over then.
 
+    Calls of tools that act on the outside are not made: their steps have the recorded results.
+
     Args:
         execution, episode, reset: as for `open_at`.
         step: the number of steps to run. The episode may be over after them.
@@ -202,11 +204,16 @@ async def look_at(
     return replaying.execution, states
 
 
+def refuse_other_steps(recorded: Trajectory, step: int) -> None:
+    """Raise `CannotBranch` if there is no such step."""
+    if not 0 <= step <= len(recorded.steps):
+        raise CannotBranch(f"the episode {recorded.episode_id} has {len(recorded.steps)} steps, and so no step {step}")
+
+
 @contextmanager
 def _refusing(recorded: Trajectory, step: int) -> Iterator[None]:
     """Raise `CannotBranch` if there is no such step, or the steps differ in the block, or cannot be run."""
-    if not 0 <= step <= len(recorded.steps):
-        raise CannotBranch(f"the episode {recorded.episode_id} has {len(recorded.steps)} steps, and so no step {step}")
+    refuse_other_steps(recorded, step)
     try:
         yield
     except _Stops as stops:
@@ -294,6 +301,31 @@ class _Stops(Exception):
     pass
 
 
+class Outside:
+    """The tools of an instance whose calls must not be repeated.
+
+    Their authors annotate them with ``openWorldHint``, and with neither ``readOnlyHint`` nor ``idempotentHint``.
+    """
+
+    def __init__(self, execution: Execution) -> None:
+        self._execution = execution
+        self._version: int | None = None
+        self._names: frozenset[str] = frozenset()
+
+    async def names(self) -> frozenset[str]:
+        """Return their names. A reset or a step may add some."""
+        version = self._execution.tools.version
+        if version != self._version:
+            tools = await self._execution.list_tools()
+            self._names = frozenset(tool.name for tool in tools if _acts_outside(tool.annotations or {}))
+            self._version = version
+        return self._names
+
+
+def _acts_outside(hints: dict[str, Any]) -> bool:
+    return hints.get("openWorldHint") is True and not (hints.get("readOnlyHint") or hints.get("idempotentHint"))
+
+
 class _Replay:
     """One replay.
 
@@ -325,6 +357,7 @@ class _Replay:
         try:
             if after is None:
                 await self._reset()
+                self._compare_reset()
             for step in self._recorded.steps[after or 0 :]:
                 await self._step(step)
                 self._steps += 1
@@ -351,11 +384,14 @@ class _Replay:
             states: gets the last two states, instead of letting the episode go on.
         """
         await self._reset(own_id=True)
+        if states is not None:
+            self._answered = Outside(self.execution).names  # a look changes nothing
         episode = self.execution.episode
         observer, self.execution.observer = self.execution.observer, None  # it counts steps
         episode.handed_over = True  # what is not opened is not recorded
         opened = False
         try:
+            self._compare_reset()
             for at, step in enumerate(self._recorded.steps[:number], 1):
                 if states is not None and at == number:
                     states.append(await self.execution.read_state())
@@ -405,7 +441,9 @@ class _Replay:
             raise  # of a server, which may have room later
         except McpenvError as error:
             raise _Differs(Difference(0, "error", None, str(error))) from error
-        self._compare(0, facts_of_reset(recorded), facts_of_reset(self._now))
+
+    def _compare_reset(self) -> None:
+        self._compare(0, facts_of_reset(self._recorded), facts_of_reset(self._now))
 
     async def _step(self, step: StepRecord) -> None:
         number, error = step.call.step, step.outcome.error

@@ -7,6 +7,8 @@ from typing import Any
 from xml.etree.ElementTree import Element
 
 from mcpenv.extensions.console.family import MAX_DEPTH, MAX_MEMBERS, Families
+from mcpenv.extensions.exports.page.markup import plain_of
+from mcpenv_client.types.values import to_plain
 
 
 def row(id: str, steps: int, score: float | None, parent: str | None = None, at: int | None = None) -> dict[str, Any]:
@@ -55,7 +57,19 @@ def test_a_parent_that_is_not_in_the_record_and_a_circle_are_drawn_and_a_large_f
     assert Families([row("a", 5, 1.0, "b", 3), row("b", 4, 1.0, "a", 3)]).tree("a", "records") is not None
     many = [row("root", 5, 1.0), *(row(f"{n}", 5, 1.0, "root", 1) for n in range(2 * MAX_MEMBERS))]
     chain = [row("0", 1, None), *(row(f"{n + 1}", 1, None, f"{n}", 1) for n in range(3 * MAX_DEPTH))]
-    for rows, drawn in ((many, MAX_MEMBERS), (chain, MAX_DEPTH + 1)):
-        tree = Families(rows).tree(rows[0]["id"], "evaluations/x/records")
+    for rows, present, drawn in (
+        (many, "root", MAX_MEMBERS), (many, f"{2 * MAX_MEMBERS - 1}", MAX_MEMBERS), (chain, "0", MAX_DEPTH + 1)
+    ):  # fmt: skip
+        tree = Families(rows).tree(present, "evaluations/x/records")
         assert tree is not None and len(list(tree.iter("li"))) == drawn
+        assert [each for each in tree.iter("div") if each.get("aria-current")]
         assert f"{drawn} of {len(rows)} episodes are drawn." in "".join(tree.itertext())
+        to_plain(plain_of(tree), "tree")  # an answer may not be nested more deeply
+
+
+def test_lines_lead_to_the_rows_that_are_drawn() -> None:
+    hidden = [row(f"deep-{n}", 1, None, f"deep-{n - 1}" if n else "root", 1) for n in range(2 * MAX_DEPTH)]
+    tree = Families([row("root", 9, 1.0), *hidden, row("last", 9, 1.0, "root", 0)]).tree("root", "records")
+    assert tree is not None
+    lines = [str(each.get("d")) for each in tree.iter("path")]
+    assert f"M0 {14 - 28 * (MAX_DEPTH + 1)}V14" in lines

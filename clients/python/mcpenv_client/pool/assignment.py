@@ -12,6 +12,7 @@ from mcpenv_client.samples import Sample, SampledTurn
 from mcpenv_client.scores import passes, score_of
 from mcpenv_client.types.model_turns import ModelTurn
 from mcpenv_client.types.records import Trajectory, components_of
+from mcpenv_client.types.starts import Start
 from mcpenv_client.types.status import Status
 from mcpenv_client.types.tasks import Task
 
@@ -113,7 +114,8 @@ class Played:
             None if it has no reward.
         """
         row = self.assignment.row
-        given, verified = row.get("task") if isinstance(row, Mapping) else row, (self.parts or {}).get("verified")
+        verified = (self.parts or {}).get("verified")
+        given = row.task if isinstance(row, Start) else row.get("task") if isinstance(row, Mapping) else row
         task = given if isinstance(given, Task) else None
         if self.trajectory is not None:
             task = self.trajectory.task or task

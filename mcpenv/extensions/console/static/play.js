@@ -58,7 +58,7 @@ export async function page({ root, query, session }, signal) {
 				void kept.takeUp(before);
 			}
 		}
-	} else if (record && (kept.address === hash || !replaceable(kept))) record = null;
+	} else if (record && (kept.address === hash && !kept.over || !replaceable(kept))) record = null;
 	const play = kept;
 	if (!record) history.replaceState(null, "", play.address); // That of a branch is where it is found again.
 	fill(root, play.element);
@@ -428,8 +428,8 @@ class Play {
 			const ended = await session.ask("end", { reason: "score now" });
 			try {
 				const trajectory = await session.ask("trajectory");
-				const evidence = await evidenceOf(trajectory);
 				await this.restore(session, snapshot, 0);
+				const evidence = await evidenceOf(trajectory);
 				this.show(`If it ended now: return ${returnText(trajectory)}`, evidence ?? muted("Nothing scores the end of this episode."));
 			} catch (error) {
 				this.showEpisode({ ...ended, done: true });

@@ -18,28 +18,25 @@ export function timeOf(list, path, playable, signal) {
 	const place = el("div");
 	const status = el("p.muted", { role: "status" });
 	const world = el("div");
-	let looking = false;
-	let viewed = new AbortController();
-	signal.addEventListener("abort", () => viewed.abort());
+	let looked = new AbortController();
+	let viewed = looked;
+	signal.addEventListener("abort", () => { looked.abort(); viewed.abort(); });
 
-	/** Show the world at the step, one after the other: where the slider is when the last one is there. */
+	/** Show the world at the step. A look at another one ends. */
 	const look = async () => {
-		if (looking) return;
-		looking = true;
-		for (let at = -1; looks.checked && at !== axis.valueAsNumber && !signal.aborted;) {
-			at = axis.valueAsNumber;
-			tell(status, `Making ${countText(at, "call")} again.`);
-			try {
-				showWorld(at, await ask(`${path}/world`, { method: "POST", body: { step: at }, signal }));
-			} catch (error) {
-				if (signal.aborted) return;
-				if (!(error instanceof ApiError)) throw error;
-				fill(world, el("p.error", error.message), refusalOf(error));
-			}
-			tell(status, "");
+		looked.abort();
+		tell(status, "");
+		if (!looks.checked) return fill(world);
+		const at = axis.valueAsNumber, { signal: moved } = looked = new AbortController();
+		tell(status, `Making ${countText(at, "call")} again.`);
+		try {
+			showWorld(at, await ask(`${path}/world`, { method: "POST", body: { step: at }, signal: moved }));
+		} catch (error) {
+			if (moved.aborted) return;
+			if (!(error instanceof ApiError)) throw error;
+			fill(world, el("p.error", error.message), refusalOf(error));
 		}
-		if (!looks.checked) fill(world);
-		looking = false;
+		tell(status, "");
 	};
 
 	/** @type {WorldWriter} */
@@ -61,5 +58,5 @@ export function timeOf(list, path, playable, signal) {
 	};
 	show(dropped);
 	return { show, element: cardOf("Time", labelled(`Step, ${dropped} to ${dropped + steps.length}`, axis),
-		playable && el("p", el("label.check", looks, " Show the world there: the calls are made again")), place, status, world) };
+		playable && el("p", el("label.check", looks, " Show the world there: calls are made again, but for those to the outside")), place, status, world) };
 }

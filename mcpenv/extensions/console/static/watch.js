@@ -162,7 +162,10 @@ export class Watcher {
 			} else if (event === "end" && episode === this.#episode) {
 				this.#trajectory = trajectory;
 				// The trajectory of the event has no steps.
-				void this.#order(async () => fill(this.verification, await evidenceOf({ ...trajectory, steps: [...this.steps.steps, ...steps] })));
+				void this.#order(async () => {
+					const evidence = await evidenceOf({ ...trajectory, steps: [...this.steps.steps, ...steps] });
+					if (episode === this.#episode) fill(this.verification, evidence);
+				});
 			}
 		}
 		if (steps.length) this.steps.append(steps);
