@@ -68,8 +68,8 @@ class EpisodeSink(Protocol):
         """
         ...
 
-    async def written(self, episode_id: str) -> None:
-        """Return when the accepted steps of that episode are on disk, or writing them has failed."""
+    async def written(self, episode_id: str) -> bool:
+        """Return True when the accepted steps of that episode are on disk, False if writing them has failed."""
         ...
 
 

@@ -200,11 +200,12 @@ class RecordingSink:
         if isinstance(spilled, Spilled):
             self._spilled[trajectory.episode_id] = spilled.copy()
 
-    async def written(self, episode_id: str) -> None:
-        """Return when the episode is on disk or lost, or after `patience_s`. A timeout is logged."""
-        job = self._recorder.jobs.get(episode_id)
+    async def written(self, episode_id: str) -> bool:
+        """Return True when the episode is on disk, False when it is lost, or after `patience_s`, which is logged."""
+        jobs = self._recorder.jobs
+        job = jobs.get(episode_id)
         if job is None:
-            return
+            return episode_id not in jobs.lost
         loop = asyncio.get_running_loop()
         over: asyncio.Future[bool] = loop.create_future()
         job.when_over(functools.partial(_tell, loop, over))
@@ -215,6 +216,7 @@ class RecordingSink:
             timer.cancel()
         if not in_time:
             logger.error("an episode is not written after %g s; going on without", self._recorder.patience_s)
+        return in_time and not job.lost
 
     def _line(
         self,

@@ -28,6 +28,9 @@ LINGER_S = 0.1
 MEMBER_BYTES = 1 << 20
 """Size of a text, in bytes, above which the next episode begins another gzip member."""
 
+LOST_IDS = 1000
+"""Maximum ids of lost episodes to remember."""
+
 SILENCE_S = 60.0
 """Seconds after a log entry for which the same cause of losses is not logged again."""
 
@@ -39,14 +42,15 @@ class Job:
         line: returns its line; called in the writer's thread. None: there was work to do, but nothing to write.
         steps: the number of steps of the episode; None if the job is no episode, so that none is lost with it.
         over: True if it was written or lost.
+        lost: True if it was lost.
     """
 
-    __slots__ = ("_when_over", "line", "over", "steps")
+    __slots__ = ("_when_over", "line", "lost", "over", "steps")
 
     def __init__(self, line: Callable[[], bytes | None], steps: int | None = 0) -> None:
         self.line: Callable[[], bytes | None] | None = line
         self.steps = steps
-        self.over = False
+        self.over = self.lost = False
         self._when_over: list[Callable[[], None]] = []
 
     def when_over(self, callback: Callable[[], None]) -> None:
@@ -71,10 +75,15 @@ _OVER = threading.Condition()
 
 
 class Jobs:
-    """The unfinished jobs of all sinks, by episode id. Another instance than the one that added a job may get it."""
+    """The unfinished jobs of all sinks, by episode id. Another instance than the one that added a job may get it.
+
+    Attributes:
+        lost: the ids of the last episodes that were lost.
+    """
 
     def __init__(self) -> None:
         self._by_episode: dict[str, Job] = {}
+        self.lost: deque[str] = deque(maxlen=LOST_IDS)
 
     def add(self, episode_id: str, job: Job) -> None:
         """Keep a job until it is over."""
@@ -90,6 +99,8 @@ class Jobs:
         with _OVER:  # orchestrators may use one id for several episodes
             if self._by_episode.get(episode_id) is job:
                 del self._by_episode[episode_id]
+            if job.lost:
+                self.lost.append(episode_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,6 +312,7 @@ class Writer:
         if job.steps is None:
             return
         self._lost += 1
+        job.lost = True
         one = Lost(1, job.steps, time.time(), time.time(), why)
         self._gap = one if self._gap is None else self._gap + one
         now = time.monotonic()

@@ -105,8 +105,9 @@ class Sink:
     def another(self, tools: ToolRegistry, mode: Mode) -> Sink:
         return Sink()
 
-    async def written(self, episode_id: str) -> None:
+    async def written(self, episode_id: str) -> bool:
         self.asked.append(episode_id)
+        return True
 
 
 def with_sink(env: MCPEnvironment) -> Sink:

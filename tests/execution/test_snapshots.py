@@ -741,8 +741,8 @@ class Kept:
     def another(self, tools: ToolRegistry, mode: Mode) -> Kept:
         return self
 
-    async def written(self, episode_id: str) -> None:
-        return
+    async def written(self, episode_id: str) -> bool:
+        return True
 
 
 def test_each_branch_is_recorded_once_with_all_its_steps() -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from mcpenv.server.sessions.operations import Operation
 from mcpenv.server.sessions.session import Session
@@ -12,8 +15,8 @@ from mcpenv_client.errors import CapacityReached
 from .snapshots import way_of
 from .store import GO_ON, Settings, Store, StoreError, Totals
 
-SHARE = 100
-"""The sums are read at most in one part of so many of the time."""
+READ_S = 1.0
+"""Seconds for which the sums are as they were read."""
 
 
 class Bounds:
@@ -29,39 +32,53 @@ class Bounds:
         self._goes_on = settings.unreachable == GO_ON
         self._store = store
         self._totals = Totals(0, 0)
-        self._read_again = 0.0
+        self._read_at = -math.inf
+        self._beginning = 0
+        self._alone = asyncio.Lock()
 
-    async def admit(self, session: Session) -> None:
-        """Refuse a session that would be a new one in the store, if that has no room.
+    @asynccontextmanager
+    async def room(self, *, is_kept: bool) -> AsyncIterator[None]:
+        """Begin a session in the block, if the store has room for it.
+
+        Args:
+            is_kept: False if it will be no new session of the store.
 
         Raises:
-            CapacityReached: it has none, or does not answer.
+            CapacityReached: the store has no room, or does not answer.
         """
-        if (
-            session.credential is None
-            or session.execution.journal is not None
-            or way_of(session.execution) == "restart"
-        ):
+        if not is_kept or self._sessions == self._bytes == math.inf:
+            yield
             return
-        if self._sessions == self._bytes == math.inf:
-            return
-        began = time.monotonic()
-        if began >= self._read_again:
+        async with self._alone:
+            await self._admit()
+            self._beginning += 1
+        try:
+            yield
+        except BaseException:
+            self._beginning -= 1
+            raise
+        self._beginning -= 1
+        self._totals = Totals(self._totals.sessions + 1, self._totals.bytes)
+
+    async def _admit(self) -> None:
+        now = time.monotonic()
+        if now - self._read_at >= READ_S:
             try:
                 self._totals = await self._store.totals()
             except StoreError as error:
                 if self._goes_on:
                     return
                 raise CapacityReached(f"the store of durable sessions does not answer: {error}; try again") from error
-            self._read_again = time.monotonic() + (time.monotonic() - began) * SHARE
+            self._read_at = now
         sessions, size = self._totals
-        for has, limit, name in ((sessions, self._sessions, "sessions"), (size, self._bytes, "bytes")):
+        for has, limit, name in (
+            (sessions + self._beginning, self._sessions, "sessions"), (size, self._bytes, "bytes")
+        ):  # fmt: skip
             if has >= limit:
                 raise CapacityReached(
                     f"the store of durable sessions has {has} {name}, and may have {limit:.0f} (max_{name}). Its "
                     "sessions go on, and new ones are refused until some are closed, discarded or too old"
                 )
-        self._totals = Totals(sessions + 1, size)
 
     def around(self, operation: type[Operation]) -> type[Operation]:
         """Return an operation that begins an episode, and is refused before if there is no room for it."""
@@ -71,7 +88,9 @@ class Bounds:
             __slots__ = ()
 
             async def run(self, session: Session) -> object:
-                await bounds.admit(session)
-                return await operation.run(self, session)
+                execution = session.execution
+                is_new = session.credential is not None and execution.journal is None
+                async with bounds.room(is_kept=is_new and way_of(execution) != "restart"):
+                    return await operation.run(self, session)
 
         return Admitted

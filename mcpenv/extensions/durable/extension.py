@@ -23,19 +23,16 @@ from mcpenv.server.sessions.operations import Fork, Forked, Operation, Reset, Re
 from mcpenv.server.sessions.session import Origin, Session
 from mcpenv_client.errors import CapacityReached, SessionLost, Unauthorized
 from mcpenv_client.types.observations import Observation
-from mcpenv_client.types.records import Trajectory, summed
 from mcpenv_client.wire.protocol import FrameType
 
 from .agents import AgentsElsewhere
 from .bounds import Bounds
+from .cleaning import Cleaner
 from .journal import EpisodeJournal, environment_of
-from .rerun import episode_of, rerun
+from .rerun import rerun
 from .snapshots import way_of
 from .store import (
-    RECORDED,
     Claimant,
-    Entry,
-    Fenced,
     KeptSession,
     OtherEnvironment,
     Owned,
@@ -69,7 +66,6 @@ class Durable(Extension):
         self._settings = Settings.parse(server.config.durable)
         self._owner = f"{socket.gethostname()}-{secrets.token_hex(6)}"
         self._beating: asyncio.Task[None] | None = None
-        self._cleaning: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._reviving: dict[str, asyncio.Task[Session | None]] = {}
         self._closing: set[str] = set()
@@ -96,13 +92,14 @@ class Durable(Extension):
             await self._store.beat(self._owner, self._settings.lease_s)
         except StoreError as error:
             raise ConfigurationError(f"--durable {shown(self._settings.place)}: {error}") from error
+        self._cleaner = Cleaner(self._store, self._settings, self._server, self._claimant, self._is_here)
         self._pool.durability = self
         operations, bounds = self._pool.operations, Bounds(self._settings, self._store)
         if FrameType.BRANCH in operations:
             operations[FrameType.BRANCH] = bounds.around(self._begun_anew(operations[FrameType.BRANCH]))
         for operation in (Reset, Restore):
             operations[operation.frame] = bounds.around(operations[operation.frame])
-        operations[Fork.frame] = self._forked_once()
+        operations[Fork.frame] = self._forked_once(bounds)
         self._beating = asyncio.create_task(self._beat(), name="mcpenv-durable")
 
     async def stop(self) -> None:
@@ -110,10 +107,10 @@ class Durable(Extension):
         for reviving in self._reviving.values():
             reviving.cancel()
         kept = [session for session in self._pool.sessions() if session.execution.journal is not None]
-        await asyncio.gather(*(self._pool.close(session, "shutdown") for session in kept))
-        if self._tasks:
+        await asyncio.gather(*(self._pool.close(session, "shutdown") for session in kept), return_exceptions=True)
+        if tasks := {*self._tasks, *self._pool.closings()}:
             # A tool that hangs is not waited for.
-            await asyncio.wait(self._tasks, timeout=self._server.config.shutdown_timeout_s)
+            await asyncio.wait(tasks, timeout=self._server.config.shutdown_timeout_s)
         if self._beating is not None:
             self._beating.cancel()
         try:
@@ -139,8 +136,9 @@ class Durable(Extension):
 
     async def revive(self, session_id: str, credential: Credential | None) -> Session | None:
         """Continue a kept session here. If its client leaves meanwhile, it finds the session when it comes back."""
-        while (others := self._reviving.get(session_id)) is not None:
-            await asyncio.wait({others})
+        await self._cleaner.let_go(session_id)
+        while others := [*self._pool.closings(session_id), *filter(None, [self._reviving.get(session_id)])]:
+            await asyncio.wait(others)
         session = self._pool.peek(session_id)
         if session is not None:
             return session
@@ -178,6 +176,11 @@ class Durable(Extension):
         session.last_used = time.monotonic()
         logger.info("session %s continues here, after %d steps", session.label, kept.steps)
         return session
+
+    def _is_here(self, session_id: str) -> bool:
+        """Return True if this server has a session, continues it, or puts it away."""
+        here = session_id in self._reviving or session_id in self._closing
+        return here or self._pool.peek(session_id) is not None or bool(self._pool.closings(session_id))
 
     async def leaving(self, session: Session, reason: str) -> None:
         """Put a session away, or forget it if its client has closed it."""
@@ -267,52 +270,10 @@ class Durable(Extension):
         except StoreError as error:
             logger.warning("the store of durable sessions: %s", error)
 
-    async def _clean(self, *, sweeps: bool) -> None:
-        """Record the episodes that are lost otherwise.
-
-        Args:
-            sweeps: delete what nobody continues, too.
-        """
-        before = time.time() - self._settings.keep_s
-        try:
-            await self._record_lost(before)
-            if sweeps:
-                await self.store.sweep(before)
-        except StoreError as error:
-            logger.warning("the store of durable sessions: %s", error)
-        finally:
-            self._cleaning = None
-
-    async def _record_lost(self, before: float) -> None:
-        """Record the episodes whose servers were lost between their end and their record, and those of lost clients.
-
-        Args:
-            before: clients are lost whose sessions were last written before then.
-        """
-        source = self._server.source
-        if source.recorder is None:
-            return
-        try:
-            for session_id in await self.store.unrecorded(self._claimant().environment, before):
-                kept = await self.store.claim(session_id, self._claimant(), None)
-                if kept is None:
-                    continue
-                trajectory = episode_of(kept, await self.store.entries(session_id))
-                sink = source.recorder.sink_for(source.name, source.version, lambda: None, source.tasks)
-                sink.episode_over(trajectory if kept.over else _abandoned(trajectory, kept.updated))
-                await sink.written(trajectory.episode_id)
-                if kept.over:
-                    await self.store.append(session_id, kept.fence, [Entry(RECORDED, b"1")], None)
-                    await self._let_go(kept)
-                else:
-                    await self.store.discard(session_id, kept.fence)
-        except (Owned, Fenced):
-            return  # its client has come back, to this server or another one
-
     async def _beat(self) -> None:
         """Renew the lease, put away what other servers ask for, and delete what nobody continues."""
         period_s = min(self._settings.lease_s / 4, 1.0)
-        swept = cleaned = 0.0
+        cleaned, cleaning = time.monotonic(), self._begin(self._cleaner.clean())
         while True:
             await asyncio.sleep(period_s)
             try:
@@ -320,17 +281,14 @@ class Durable(Extension):
                     session = self._pool.peek(session_id)
                     if session is not None and _goes_on(session):
                         self._begin(self._put_away(session))
-                    elif session is None and session_id not in self._reviving.keys() | self._closing:
+                    elif not (self._is_here(session_id) or self._cleaner.holds(session_id)):
                         # It was not released when it left: its client was gone then, or the store.
                         await self._let_go(await self.store.claim(session_id, self._claimant(), None))
                 for session in self._pool.sessions():
                     if self._idles(session):
                         self._begin(self._put_away(session, "this session is put away until it is used"))
-                if self._cleaning is None and time.monotonic() - cleaned > self._settings.lease_s:
-                    cleaned = time.monotonic()
-                    sweeps = cleaned - swept > self._settings.keep_s / 10
-                    swept = cleaned if sweeps else swept
-                    self._cleaning = self._begin(self._clean(sweeps=sweeps))
+                if cleaning.done() and time.monotonic() - cleaned > self._settings.lease_s:
+                    cleaned, cleaning = time.monotonic(), self._begin(self._cleaner.clean())
             except Owned:
                 logger.warning("the lease of this server has run out, and others continue its sessions")
             except StoreError as error:
@@ -371,7 +329,7 @@ class Durable(Extension):
 
         return BegunAnew
 
-    def _forked_once(self) -> type[Operation]:
+    def _forked_once(self, bounds: Bounds) -> type[Operation]:
         """Return the operation of a fork that finds the session which the same request opened at another server."""
         durable = self
 
@@ -382,8 +340,11 @@ class Durable(Extension):
                 if self.credential is not None and durable._pool.peek(self.credential.session_id) is None:
                     forked = await durable._pool.revived(self.credential.session_id, self.credential)
                     if forked is not None:
+                        if forked.credential is None or forked.credential.digest != self.credential.digest:
+                            raise Unauthorized("this session cannot be joined with that token")
                         return Forked(forked.id, forked.execution.episode.id, forked.mcp_url)
-                return await Fork.run(self, session)
+                async with bounds.room(is_kept=self.credential is not None and way_of(session.execution) != "restart"):
+                    return await Fork.run(self, session)
 
         return ForkedOnce
 
@@ -404,15 +365,3 @@ def _goes_on(session: Session) -> bool:
     """Return True if another server can continue a session."""
     journal = session.execution.journal
     return isinstance(journal, EpisodeJournal) and journal.goes_on and not journal.apart
-
-
-def _abandoned(trajectory: Trajectory, at: float) -> Trajectory:
-    """Return the trajectory of an episode for which no client came back.
-
-    Args:
-        at: the time of its last write, in seconds since the epoch.
-    """
-    trajectory.total_reward = summed(trajectory.reward_values)
-    trajectory.ended_at, trajectory.reason = at, "disconnected"
-    trajectory.status = trajectory.status or trajectory.ending_status()
-    return trajectory

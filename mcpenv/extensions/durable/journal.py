@@ -79,6 +79,7 @@ class EpisodeJournal:
         self._waiting: list[tuple[list[Entry], bytes | None]] = []
         self._flushing: asyncio.Task[None] | None = None
         self._unwritten = Unwritten(store, lambda: self._lose(CONTINUED))
+        self._intent: asyncio.Future[None] | None = None
         self._noting: asyncio.Task[None] | None = None
         self._is_noted = False
 
@@ -107,7 +108,6 @@ class EpisodeJournal:
         self._execution, self.goes_on = execution, True
         self._outside = Outside(execution)
         trajectory = _trajectory_of(execution)
-        self._episode_id = trajectory.episode_id
         if observation is not None and self._settings.writes == BEHIND:
             observation.info[BEHIND] = MAX_BEHIND
         # A restored or forked episode has steps already.
@@ -121,6 +121,7 @@ class EpisodeJournal:
         self.kept = replace(
             self.kept, handle=handle, header=header_of(trajectory), over=trajectory.done, steps=len(steps)
         )
+        self._episode_id = trajectory.episode_id
         await asyncio.shield(asyncio.ensure_future(self._begun([*first, *steps, *saved], new=new)))
         if trajectory.done:
             self.note_recorded()
@@ -142,7 +143,8 @@ class EpisodeJournal:
             entry = self._asked(Entry(call.step, b"[null,%b]" % _writer(ToolCall).to_json(call, fallback=plain)))
             append = functools.partial(self._store.append, self.kept.id, self.kept.fence, [entry], None)
             # What is begun is completed also if the caller is cancelled.
-            await asyncio.shield(asyncio.ensure_future(self._patiently(append, must=True)))
+            self._intent = asyncio.ensure_future(self._patiently(append, must=True))
+            await asyncio.shield(self._intent)
 
     async def step_over(self, record: StepRecord) -> None:
         """Write a step.
@@ -151,6 +153,9 @@ class EpisodeJournal:
             SessionLost: it cannot be written, or another server continues the episode.
         """
         execution = self._execution
+        if self._intent is not None and not self._intent.done():
+            self._intent.cancel()  # the tool has not run
+            await asyncio.wait({self._intent})
         if self.lost is not None:
             raise SessionLost(self.lost)
         if execution.closing and record.status.code is StatusCode.CANCELLED:
@@ -228,9 +233,10 @@ class EpisodeJournal:
         if sink is not None and self._noting is None:
             self._noting = asyncio.ensure_future(self._note_recorded(lambda: sink.written(episode_id)))
 
-    async def _note_recorded(self, written: Callable[[], Awaitable[None]]) -> None:
+    async def _note_recorded(self, written: Callable[[], Awaitable[bool]]) -> None:
         await self._execution.wait_idle()  # then the sink has the episode
-        await written()
+        if not await written():
+            return
         self._is_noted = True
         try:
             await self.flush()

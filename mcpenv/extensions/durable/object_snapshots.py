@@ -164,13 +164,23 @@ class ObjectSnapshots:
         except Fenced:
             self._names.pop(session_id, None)
             if name is not None:
-                self._delete(name)
+                await self._delete_unnamed(session_id, name)
             raise
         if name is not None:
             last = self._names.get(session_id)
             self._names[session_id] = name
             if last not in (None, name):
                 self._delete(str(last))
+
+    async def _delete_unnamed(self, session_id: str, name: str) -> None:
+        """Delete an object, unless it is named: a first try may have been made, and its answer lost."""
+        try:
+            entries = await self._store.entries(session_id)
+        except StoreError as error:
+            logger.warning("%s; a snapshot stays there until its session is deleted: %s", error, name)
+            return
+        if all(entry.body != OBJECT + name.encode() for entry in entries):
+            self._delete(name)
 
     def _delete(self, name: str) -> None:
         """Begin to delete an object, or the folder of a session. No step waits for it."""

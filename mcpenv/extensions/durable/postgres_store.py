@@ -10,7 +10,7 @@ from typing import Any
 
 from mcpenv.errors import ConfigurationError
 
-from .sql_store import Execute, SqlStore
+from .sql_store import SIZE, Execute, SqlStore
 from .store import StoreError, shown
 
 try:
@@ -43,6 +43,8 @@ CREATE TABLE IF NOT EXISTS {SCHEMA}.entries (
     session TEXT NOT NULL, number BIGINT NOT NULL, body BYTEA, request_id TEXT, digest BYTEA, reply TEXT,
     PRIMARY KEY (session, number)
 );
+SET LOCAL search_path TO {SCHEMA};
+UPDATE sessions SET bytes = ({SIZE}) WHERE bytes = 0;
 COMMIT;
 """
 

@@ -15,7 +15,7 @@ from mcpenv.extensions.records.replay import Outside, Verdict, replayed
 from mcpenv.server.sessions.session import Session
 from mcpenv.trajectories.episode import OBSERVATIONS, RecordedEnvironment, RecordedEpisode
 from mcpenv.trajectories.recorder import own_observation
-from mcpenv_client.errors import McpenvError, SessionLost
+from mcpenv_client.errors import SessionLost
 from mcpenv_client.types.observations import Observation
 from mcpenv_client.types.records import StepRecord, Trajectory, summed
 
@@ -55,6 +55,10 @@ async def continue_kept(execution: Execution, kept: KeptSession, entries: Sequen
     Raises:
         SessionLost: a result differs, or a step cannot be repeated. The text names the first difference.
     """
+    intents = [entry for entry in entries if entry.number < SNAPSHOT and entry.body and not entry.is_step]
+    last = max((entry.number for entry in entries if entry.is_step), default=0)
+    if any(intent.number <= last for intent in intents) or len(intents) > 1:
+        raise SessionLost("the episode cannot be continued here: its journal lacks a step before its last one")
     recorded = episode_of(kept, entries)
     seen = {str(step.call.step): own_observation(step) for step in recorded.steps}
     observations = {number: observation for number, observation in seen.items() if observation is not None}
@@ -85,7 +89,7 @@ async def continue_kept(execution: Execution, kept: KeptSession, entries: Sequen
             # The server that ended it was lost before.
             sink.episode_over(recorded, execution.episode.outputs.all())
         execution.episode.handed_over = True
-    return next((each for each in entries if each.number < SNAPSHOT and each.body and not each.is_step), None)
+    return intents[0] if intents else None
 
 
 def episode_of(kept: KeptSession, entries: Sequence[Entry]) -> Trajectory:
@@ -126,13 +130,13 @@ async def _loaded(execution: Execution, recorded: Trajectory, entries: Sequence[
         body = None
     if body is None:
         return None
-    # The store belongs to the operator of these servers, who alone can write there.
-    snapshot: Snapshot = pickle.loads(body)
-    trajectory = replace(snapshot.episode.trajectory, steps=recorded.steps[: snapshot.step])
-    held = replace(snapshot.episode, trajectory=trajectory)
     try:
+        # The store belongs to the operator of these servers, who alone can write there.
+        snapshot: Snapshot = pickle.loads(body)
+        trajectory = replace(snapshot.episode.trajectory, steps=recorded.steps[: snapshot.step])
+        held = replace(snapshot.episode, trajectory=trajectory)
         await execution.restore(replace(snapshot, episode=held), same=True)
-    except McpenvError as error:
+    except Exception as error:  # a class may have been renamed
         if way_of(execution) == "export":
             raise SessionLost(f"the episode cannot be continued here: its state cannot be loaded: {error}") from error
         logger.warning("an episode is played again as a whole: its snapshot cannot be loaded: %s", error)

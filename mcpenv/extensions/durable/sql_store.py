@@ -27,6 +27,8 @@ _ALIVE = "EXISTS (SELECT 1 FROM owners WHERE owners.id = sessions.owner AND unti
 
 
 _BYTES = "COALESCE(LENGTH(body), 0) + COALESCE(LENGTH(reply), 0)"
+SIZE = f"SELECT COALESCE(SUM({_BYTES}), 0) FROM entries WHERE session = sessions.id"
+"""A query for the bytes of a session."""
 
 
 class SqlStore:
@@ -97,8 +99,7 @@ class SqlStore:
                 _refuse_fenced(changed)
                 _make_room(change, kept.id, entries)
                 _write(change, kept.id, entries)
-                asked = f"SELECT COALESCE(SUM({_BYTES}), 0) FROM entries WHERE session = ?"
-                change(f"UPDATE sessions SET bytes = ({asked}) WHERE id = ?", (kept.id, kept.id))
+                change(f"UPDATE sessions SET bytes = ({SIZE}) WHERE id = ?", (kept.id,))
 
         await self._run(run)
 

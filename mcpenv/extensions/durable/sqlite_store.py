@@ -10,7 +10,7 @@ from pathlib import Path
 
 from mcpenv.errors import ConfigurationError
 
-from .sql_store import Execute, SqlStore
+from .sql_store import SIZE, Execute, SqlStore
 from .store import StoreError
 
 FILE = "sessions.sqlite"
@@ -65,8 +65,11 @@ class SqliteStore(SqlStore):
             self._database.execute("PRAGMA journal_mode = WAL")
             self._database.execute("PRAGMA synchronous = NORMAL")
             self._database.executescript(_SCHEMA)
+            self._database.execute("BEGIN IMMEDIATE")  # two servers may start at once
             if "bytes" not in [column for _, column, *_ in self._database.execute("PRAGMA table_info(sessions)")]:
                 self._database.execute(_ADD_BYTES)  # it was made by an earlier version
+                self._database.execute(f"UPDATE sessions SET bytes = ({SIZE})")
+            self._database.execute("COMMIT")
         except (OSError, sqlite3.Error) as error:
             raise ConfigurationError(f"--durable {place}: {error}") from error
         super().__init__()

@@ -128,7 +128,7 @@ class SessionPool:
             for session in list(self._sessions.values()):
                 self._begin_close(session, "shutdown")
             while self._ending:
-                await asyncio.wait([session.closing for session in self._ending if session.closing is not None])
+                await asyncio.wait(self.closings())
             if self._abandoned:
                 await asyncio.wait(self._abandoned, timeout=self._config.shutdown_timeout_s)
 
@@ -431,6 +431,11 @@ class SessionPool:
         handle, session.handle = session.handle, None
         if handle is not None:
             self.handles.retire(handle)
+
+    def closings(self, session_id: str | None = None) -> list[asyncio.Task[None]]:
+        """Return the tasks that close sessions, or those of one id."""
+        ending = (session for session in self._ending if session_id in (None, session.id))
+        return [session.closing for session in ending if session.closing is not None]
 
     def close_soon(self, session_id: str, reason: str = "closed") -> None:
         """Close the session of that id without waiting, also if it is still being made."""

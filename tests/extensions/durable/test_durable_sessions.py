@@ -419,7 +419,7 @@ def test_an_episode_is_kept_after_a_step_that_was_cut_off_if_its_state_is_saved(
 def test_a_full_store_refuses_new_sessions_before_they_begin_and_keeps_the_others(
     serve: Serve, stack: ExitStack, bound: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bounds, "SHARE", 0)  # the sums are read each time
+    monkeypatch.setattr(bounds, "READ_S", 0.0)  # the sums are read each time
     resets: list[int] = []
 
     class World(Walk):

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import sqlite3
 import sys
 from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mcpenv.errors import ConfigurationError
+from mcpenv.extensions.durable.bounds import Bounds
 from mcpenv.extensions.durable.sql_store import MAX_REPLIES
+from mcpenv.extensions.durable.sqlite_store import FILE
 from mcpenv.extensions.durable.store import (
     RECORDED,
     SNAPSHOT,
@@ -28,6 +34,7 @@ from mcpenv.extensions.durable.store import (
     open_store,
     shown,
 )
+from mcpenv_client import CapacityReached
 
 ID = "session-number-one"
 LONG_S = 1000.0
@@ -336,6 +343,40 @@ def test_a_missing_package_is_named(scheme: str, package: str, monkeypatch: pyte
     monkeypatch.delitem(sys.modules, f"mcpenv.extensions.durable.{scheme}_store", raising=False)
     with pytest.raises(ConfigurationError, match=rf"pip install 'mcpenv\[{scheme}\]'"):
         open_store(f"{scheme}://host")
+
+
+def test_a_folder_of_an_earlier_version_gets_its_sizes(tmp_path: Path) -> None:
+    async def run() -> None:
+        store = open_store(str(tmp_path))
+        await store.begin(kept(), [Entry(1, b"12345")], new=True)
+        await store.close()
+        with contextlib.closing(sqlite3.connect(tmp_path / FILE)) as database:
+            database.execute("ALTER TABLE sessions DROP COLUMN bytes")
+        with ThreadPoolExecutor(4) as threads:  # as servers that start at once
+            stores = list(threads.map(lambda _: open_store(str(tmp_path)), range(4)))
+        for store in stores:
+            assert await store.totals() == (1, 5)
+            await store.close()
+
+    asyncio.run(run())
+
+
+@with_store
+async def test_sessions_that_begin_at_once_do_not_exceed_a_bound(store: Store) -> None:
+    bounds, go, refused = Bounds(Settings("", max_sessions=3), store), asyncio.Event(), 0
+
+    async def begin(number: int) -> None:
+        nonlocal refused
+        try:
+            async with bounds.room(is_kept=True):
+                await go.wait()
+                await store.begin(kept(id=f"session-{number}"), [], new=True)
+        except CapacityReached:
+            refused += 1
+            go.set()
+
+    await asyncio.gather(*map(begin, range(8)))
+    assert (refused, (await store.totals()).sessions) == (5, 3)
 
 
 @pytest.mark.world

@@ -161,3 +161,15 @@ def test_a_missing_fsspec_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.delitem(sys.modules, "mcpenv.extensions.durable.object_snapshots", raising=False)
     with pytest.raises(ConfigurationError, match=r"pip install 'mcpenv\[fsspec\]'"):
         open_with_snapshots(Settings.parse(f"{tmp_path}/store?snapshots=file://{tmp_path}/objects"))
+
+
+def test_an_object_whose_write_had_no_answer_stays_for_the_next_owner(with_objects: WithObjects) -> None:
+    async def fence(store: Store) -> None:
+        await store.append(ID, 1, [Entry(SNAPSHOT, b"same")], None)  # the server took it for refused
+        await store.release(ID, 1)
+        assert await store.claim(ID, Claimant("b", "", "[]"), "d") is not None
+        with pytest.raises(Fenced):
+            await store.append(ID, 1, [Entry(SNAPSHOT, b"same")], None)
+        assert [entry.body for entry in await store.entries(ID)] == [b"same"]
+
+    assert with_objects(fence) == [b"same"]
