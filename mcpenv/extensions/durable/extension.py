@@ -190,7 +190,9 @@ class Durable(Extension):
         self._closing.add(session.id)
         closed = reason == "closed" and not self._pool.ending
         try:
-            if not await journal.caught_up(0.0 if closed else self._settings.patience_s):
+            # Without its store an episode waits for it here, until the server ends or another one has the session.
+            patience_s = 0.0 if closed else self._settings.patience_s if self._pool.ending else None
+            if not await journal.caught_up(patience_s):
                 journal.abandon()
                 logger.warning("session %s: %d writes are lost", session.label, journal.unwritten)
             await journal.flush()
