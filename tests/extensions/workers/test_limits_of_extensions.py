@@ -6,6 +6,8 @@ import pytest
 from limits_page import Numbers, assert_has, begins, rows
 from test_limits import NUMBERS as OF_THE_KERNEL
 
+from mcpenv.extensions.branching import worlds
+from mcpenv.extensions.durable import unwritten
 from mcpenv.extensions.evaluation import program_agent
 from mcpenv.extensions.evaluation.model_agent import ModelAgent
 from mcpenv.extensions.files_world import world as files_world
@@ -41,6 +43,8 @@ NUMBERS: Numbers = {
         ("{} s in all", chat_completions.ChatEndpoint.timeout_s),
         ("{} s for a model agent", ModelAgent.request_timeout_s),
     ],
+    "writes of a durable session": [("{}", unwritten.MAX_WRITES)],
+    "a look at the world of a recorded episode": [("{} s", worlds.LOOK_S)],
     "an artifact of a Harbor task": [("{} MiB", artifacts.MAX_ARTIFACT / MIB)],
     "an output of a command of the agent": [("{} bytes", box.MAX_OUTPUT)],
     "the work of an agent that is carried over": [
