@@ -66,6 +66,8 @@ class Worlds:
             if not looking.done():
                 looking.cancel()
                 await asyncio.wait({looking})
+        if looking.cancelled():
+            raise InvalidMessage("the client has left")  # which nobody reads
         return await looking
 
     def _read(self, name: str) -> RecordedEpisode:

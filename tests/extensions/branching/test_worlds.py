@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -44,6 +46,22 @@ class Payer(MCPEnvironment):
         """Begin."""
         self.calls = 0
         return Observation(metadata={"greeting": self.greeting})
+
+
+class Slow(MCPEnvironment):
+    """Lingers."""
+
+    SUPPORTS_CONCURRENT_SESSIONS = True
+    seconds: ClassVar[float] = 0.0
+    waits: ClassVar[threading.Event] = threading.Event()
+
+    def __init__(self) -> None:
+        @self.tool
+        async def linger() -> str:
+            """Linger."""
+            self.waits.set()
+            await asyncio.sleep(self.seconds)
+            return "done"
 
 
 Look = Callable[[int], httpx.Response]
@@ -113,3 +131,17 @@ def test_a_record_that_is_damaged_is_not_found(tmp_path: Path) -> None:
         missing = look(1)
         assert missing.status_code == 404
         assert str(tmp_path) not in missing.text
+
+
+def test_a_look_ends_in_order_when_its_client_leaves(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with recorded(Slow, tmp_path, ("linger", {}), most=1) as look:
+        path = str(look(0).url)
+        Slow.waits.clear()
+        Slow.seconds = 60.0
+        with pytest.raises(httpx.ReadTimeout):
+            httpx.post(path, json={"step": 1}, timeout=1.0)
+        assert Slow.waits.is_set()
+        while (again := look(0)).status_code == 503:  # until the session is closed
+            assert again.json()["code"] == "CAPACITY_REACHED"
+        assert again.status_code == 200
+    assert [record.message for record in caplog.records if record.exc_info] == []
