@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -68,36 +68,37 @@ def test_a_call_to_the_outside_that_was_cancelled_before_it_ran_is_a_step(tmp_pa
     asyncio.run(run())
 
 
+@contextlib.asynccontextmanager
+async def walked(folder: Path) -> AsyncIterator[tuple[SqliteStore, Walk, Walk]]:
+    """Yield a store with an episode of three steps, the environment that has it, and another one."""
+    store = SqliteStore(str(folder))
+    with Walk() as env, Walk() as other:
+        execution = env._execution
+        await execution.reset(seed=1)
+        await begin_journal(store, ID, execution, execution.episode.latest())
+        for _ in range(3):
+            await execution.call_tool("walk", {})
+        yield store, env, other
+    await store.close()
+
+
 @pytest.mark.parametrize("number", [1, 2])
 def test_a_journal_that_lacks_a_step_is_not_continued(tmp_path: Path, number: int) -> None:
     async def run() -> None:
-        store = SqliteStore(str(tmp_path))
-        with Walk() as env, Walk() as other:
-            execution = env._execution
-            await execution.reset(seed=1)
-            await begin_journal(store, ID, execution, execution.episode.latest())
-            for _ in range(3):
-                await execution.call_tool("walk", {})
+        async with walked(tmp_path) as (store, _, other):
             intent = b'[null,{"name":"walk","arguments":{},"step":%d}]' % number
             await store.append(ID, 1, [Entry(number, intent)], None)
             with pytest.raises(SessionLost, match="lacks a step"):
                 await continue_from(store, ID, other._execution)
-        await store.close()
 
     asyncio.run(run())
 
 
 def test_a_snapshot_that_cannot_be_read_is_played_over(tmp_path: Path) -> None:
     async def run() -> None:
-        store = SqliteStore(str(tmp_path))
-        with Walk() as env, Walk() as other:
-            execution = env._execution
-            await execution.reset(seed=1)
-            await begin_journal(store, ID, execution, execution.episode.latest())
-            await execution.call_tool("walk", {})
+        async with walked(tmp_path) as (store, env, other):
             await store.append(ID, 1, [Entry(SNAPSHOT, b"no pickle")], None)
             await continue_from(store, ID, other._execution)
             assert other.at == env.at
-        await store.close()
 
     asyncio.run(run())
