@@ -82,6 +82,8 @@ class Unwritten:
             logger.warning("the store of durable sessions answers: an episode is in its journal again")
         except Fenced:
             self._fenced()
+        except Exception:
+            logger.exception("%d writes of an episode are lost", self.count)
         finally:
             self._task = None
 
