@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -164,6 +165,14 @@ MODULES = files_by_module()
 def all_imports() -> dict[str, set[str]]:
     """Return the imports of each module. A worker that runs other tests does not read the modules."""
     return {module: imports_of(module, file, set(MODULES)) for module, file in MODULES.items()}
+
+
+def test_files_of_tests_have_names_of_their_own() -> None:
+    """pytest imports them by these names; a second one of a name is an error, though not where each runs alone."""
+    names = Counter(
+        file.name for file in (ROOT / "tests").rglob("*.py") if file.name not in {"__init__.py", "conftest.py"}
+    )
+    assert [name for name, count in names.items() if count > 1] == []
 
 
 def test_extensions_import_the_listed_modules_of_the_kernel() -> None:

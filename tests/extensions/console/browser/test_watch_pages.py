@@ -328,7 +328,7 @@ def test_a_step_says_what_changed_since_the_same_was_asked(reader: Reader) -> No
             env.call_tool(name, arguments)
         for text in "xy":
             env.step({"type": "shout", "text": text})
-    reader.open(f"records/{episode}")
+    reader.open(f"records/{episode}?step=6")
     for text in (
         "Changed since step 1: 1",
         "Unchanged since step 2.",
