@@ -99,7 +99,7 @@ def killed_script(folder: Path, seeds: range, urls: Sequence[str], chance: rando
         while True:
             with log.open("ab") as file, subprocess.Popen(command, stdout=file, stderr=file) as process:
                 try:
-                    status = process.wait(chance.uniform(25, 60))
+                    status = process.wait(chance.uniform(8, 20))
                 except subprocess.TimeoutExpired:
                     process.kill()
                     kills.append(process.pid)
