@@ -192,15 +192,15 @@ class Durable(Extension):
         try:
             # Without its store an episode waits for it here, until the server ends or another one has the session.
             patience_s = 0.0 if closed else self._settings.patience_s if self._pool.ending else None
-            if not await journal.caught_up(patience_s):
-                journal.abandon()
-                logger.warning("session %s: %d writes are lost", session.label, journal.unwritten)
-            await journal.flush()
-            await journal.noted(wait=not session.execution.busy)
+            if not await journal.writer.caught_up(patience_s):
+                journal.writer.abandon()
+                logger.warning("session %s: %d writes are lost", session.label, journal.writer.unwritten)
+            await journal.writer.flush()
+            await journal.record_note.over(wait=not session.execution.busy)
             if closed:
-                await self.store.discard(session.id, journal.kept.fence)
+                await self.store.discard(session.id, journal.writer.kept.fence)
                 return
-            await self.store.release(session.id, journal.kept.fence)
+            await self.store.release(session.id, journal.writer.kept.fence)
         except (StoreError, SessionLost) as error:
             logger.warning("session %s: %s", session.label, error)
         finally:
@@ -366,4 +366,4 @@ def _not_now(error: StoreError) -> CapacityReached:
 def _goes_on(session: Session) -> bool:
     """Return True if another server can continue a session."""
     journal = session.execution.journal
-    return isinstance(journal, EpisodeJournal) and journal.goes_on and not journal.apart
+    return isinstance(journal, EpisodeJournal) and journal.goes_on and not journal.writer.apart

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import json
-import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +18,7 @@ from mcpenv.extensions.records.replay import Outside, answer_step, cut_off
 from mcpenv.server.sessions.idempotency import REQUEST
 from mcpenv.server.sessions.session import Session
 from mcpenv.trajectories.recorder import own_observation
-from mcpenv_client.errors import ErrorCode, SessionLost
+from mcpenv_client.errors import ErrorCode
 from mcpenv_client.types.json_types import plain, writer_of_class
 from mcpenv_client.types.observations import Observation
 from mcpenv_client.types.records import StepRecord, ToolCall, ToolCalled, ToolOutcome, Trajectory, call_data
@@ -27,13 +26,10 @@ from mcpenv_client.types.status import StatusCode
 from mcpenv_client.types.tools import ToolErrorType, ToolFailure
 from mcpenv_client.wire.protocol import MAX_BEHIND, encode_reply, observation_data
 
+from .record_note import RecordNote
 from .snapshots import JournalSnapshots
-from .store import GO_ON, RECORDED, Entry, Fenced, KeptSession, Settings, Store, StoreError
-from .unwritten import MAX_WRITES, Unwritten
-
-logger = logging.getLogger("mcpenv")
-
-CONTINUED = "another server continues this episode; reconnect to go on there"
+from .store import Entry, KeptSession, Settings, Store
+from .writing import SessionWriter
 
 BEHIND = "behind"
 """The mode in which steps are written after they are answered, and its key in the info of a reset."""
@@ -49,10 +45,10 @@ class EpisodeJournal:
         told: as `JournalSnapshots` has it, of all sessions of the server.
 
     Attributes:
-        kept: the session as it was written last.
+        writer: of its entries.
+        record_note: of the current episode.
         snapshots: of its episodes.
         goes_on: False after a step that was cut off, which cannot be played again, until the state is saved.
-        lost: why this server does not continue it; None while it does.
     """
 
     def __init__(
@@ -64,24 +60,21 @@ class EpisodeJournal:
         give_up: Callable[[str], None],
         told: set[str] | None = None,
     ) -> None:
-        self.kept = kept
-        self.lost: str | None = None
+        def given_up(why: str) -> None:
+            self._execution.episode.handed_over = True  # it is recorded where it goes on
+            give_up(why)
+
+        self.writer = SessionWriter(store, settings, kept, given_up)
+        self.record_note = RecordNote(execution, self.writer)
         self.snapshots = JournalSnapshots(settings, execution, set() if told is None else told)
         self.goes_on = True
         self._outside = Outside(execution)
         self._episode_id: str | None = None
-        self._store = store
         self._settings = settings
         self._execution = execution
-        self._give_up = give_up
         self._begun_by: tuple[str, bytes] | None = None
         self._keeps_requests = True
-        self._waiting: list[tuple[list[Entry], bytes | None]] = []
-        self._flushing: asyncio.Task[None] | None = None
-        self._unwritten = Unwritten(store, lambda: self._lose(CONTINUED))
         self._intent: asyncio.Future[None] | None = None
-        self._noting: asyncio.Task[None] | None = None
-        self._is_noted = False
 
     async def begin(
         self,
@@ -103,8 +96,9 @@ class EpisodeJournal:
         Raises:
             SessionLost: it cannot be written.
         """
-        await self.flush()
-        await self.noted(wait=False)
+        await self.writer.flush()
+        await self.record_note.over(wait=False)
+        self.record_note = RecordNote(execution, self.writer)
         self._execution, self.goes_on = execution, True
         self._outside = Outside(execution)
         trajectory = _trajectory_of(execution)
@@ -118,11 +112,11 @@ class EpisodeJournal:
         self._begun_by, self._keeps_requests = request, request is not None
         self.snapshots.begin(execution)
         saved = await self.snapshots.taken(at_once=self.snapshots.exports)
-        self.kept = replace(
-            self.kept, handle=handle, header=header_of(trajectory), over=trajectory.done, steps=len(steps)
+        kept = replace(
+            self.writer.kept, handle=handle, header=header_of(trajectory), over=trajectory.done, steps=len(steps)
         )
         self._episode_id = trajectory.episode_id
-        await asyncio.shield(asyncio.ensure_future(self._begun([*first, *steps, *saved], new=new)))
+        await self.writer.begin(kept, [*first, *steps, *saved], new=new)
         if trajectory.done:
             self.note_recorded()
 
@@ -132,18 +126,16 @@ class EpisodeJournal:
         Raises:
             SessionLost: it cannot be written, or another server continues the episode.
         """
-        if self.lost is not None:
-            raise SessionLost(self.lost)
+        self.writer.check()
         if self._episode_id not in (None, self._execution.episode.id):
             # A reset has failed, and this step has begun an episode of its own.
             await self.begin(self._execution, "", None, None)
         if call.name in await self._outside.names():
-            await self.caught_up()
-            await self.flush()
+            await self.writer.caught_up()
+            await self.writer.flush()
             entry = self._asked(Entry(call.step, b"[null,%b]" % _writer(ToolCall).to_json(call, fallback=plain)))
-            append = functools.partial(self._store.append, self.kept.id, self.kept.fence, [entry], None)
             # What is begun is completed also if the caller is cancelled.
-            self._intent = asyncio.ensure_future(self._patiently(append, must=True))
+            self._intent = asyncio.ensure_future(self.writer.announce(entry))
             await asyncio.shield(self._intent)
 
     async def step_over(self, record: StepRecord) -> None:
@@ -156,8 +148,7 @@ class EpisodeJournal:
         if self._intent is not None and not self._intent.done():
             self._intent.cancel()  # the tool has not run
             await asyncio.wait({self._intent})
-        if self.lost is not None:
-            raise SessionLost(self.lost)
+        self.writer.check()
         if execution.closing and record.status.code is StatusCode.CANCELLED:
             return  # it was not answered: the client asks for it again, and it runs where the session continues
         entry = self._asked(Entry(record.call.step, body_of(record)))
@@ -198,65 +189,14 @@ class EpisodeJournal:
         if request is not None:
             session.replies.answered(*request, self.reply_to(record, request[0]))
 
-    async def flush(self) -> None:
-        """Return when everything is written.
-
-        Raises:
-            SessionLost: it cannot be written.
-        """
-        while self._flushing is not None:
-            await asyncio.wait({self._flushing})
-        if self.lost is not None:
-            raise SessionLost(self.lost)
-
     @property
     def unwritten(self) -> int:
         """The number of writes that the store does not have yet."""
-        return len(self._waiting) + self._unwritten.count
-
-    @property
-    def apart(self) -> bool:
-        """True while the episode goes on without a store that cannot be reached."""
-        return self._unwritten.waits
-
-    async def caught_up(self, timeout_s: float | None = None) -> bool:
-        """Wait for a store without which the episode goes on. Return False if the time is up, and it did not answer."""
-        return await self._unwritten.made(timeout_s)
-
-    def abandon(self) -> None:
-        """Leave unwritten what the store has not got while it could not be reached."""
-        self._unwritten.cancel()
+        return self.writer.unwritten
 
     def note_recorded(self) -> None:
-        """Once the record has the episode, which is over, write so: no server that continues it records it again."""
-        sink, episode_id = self._execution.sink, _trajectory_of(self._execution).episode_id
-        if sink is not None and self._noting is None:
-            self._noting = asyncio.ensure_future(self._note_recorded(lambda: sink.written(episode_id)))
-
-    async def _note_recorded(self, written: Callable[[], Awaitable[bool]]) -> None:
-        await self._execution.wait_idle()  # then the sink has the episode
-        if not await written():
-            return
-        self._is_noted = True
-        try:
-            await self.flush()
-            await self._append([Entry(RECORDED, b"1")], None)
-        except SessionLost as lost:
-            logger.warning("an episode may be recorded twice: %s", lost)
-
-    async def noted(self, *, wait: bool) -> None:
-        """Return once `note_recorded` is over.
-
-        Args:
-            wait: False if the record has the episode already: cut short what has not begun to write.
-        """
-        noting, self._noting = self._noting, None
-        if noting is None:
-            return
-        if not (wait or self._is_noted):
-            noting.cancel()
-        await asyncio.wait({noting})
-        self._is_noted = False
+        """Write, once the record has the episode, which is over, that it does."""
+        self.record_note.begin(_trajectory_of(self._execution).episode_id)
 
     def _asked(self, entry: Entry) -> Entry:
         """Return an entry with the request that runs in this task, if it has an id.
@@ -271,94 +211,7 @@ class EpisodeJournal:
             self.note_recorded()
         # An agent's call has no id by which its client could ask for it again, and a fork's client keeps no messages.
         behind = self._settings.writes == BEHIND and entries[0].request_id is not None and self._keeps_requests
-        if not behind or self._unwritten.waits:
-            await self.flush()
-            # What is begun is completed also if the caller is cancelled.
-            await asyncio.shield(asyncio.ensure_future(self._append(entries, header)))
-            return
-        if len(self._waiting) >= MAX_BEHIND:
-            await self.flush()
-        self._waiting.append((entries, header))
-        if self._flushing is None:
-            self._flushing = asyncio.ensure_future(self._flush())
-
-    async def _flush(self) -> None:
-        try:
-            while self._waiting:
-                batch = [*self._waiting]
-                header = next((header for _, header in reversed(batch) if header is not None), None)
-                # Of several snapshots, the last one.
-                entries = [*{entry.number: entry for written, _ in batch for entry in written}.values()]
-                await self._append(entries, header)
-                del self._waiting[: len(batch)]
-        except SessionLost as lost:
-            logger.warning("a session could not be written behind: %s", lost)
-        finally:
-            self._flushing = None
-
-    async def _begun(self, entries: list[Entry], *, new: bool) -> None:
-        """Write the beginning of an episode, later if the store cannot be reached and the operator chose that."""
-        if not self._unwritten.waits:
-            try:
-                await self._patiently(lambda: self._store.begin(self.kept, entries, new=new))
-                return
-            except StoreError as error:
-                self._tell_unreachable(error)
-        self._unwritten.begin(self.kept, entries, new=new)
-
-    async def _append(self, entries: list[Entry], header: bytes | None) -> None:
-        """Write entries, later if the store cannot be reached and the operator chose that."""
-        if not self._unwritten.waits:
-            try:
-                await self._patiently(lambda: self._store.append(self.kept.id, self.kept.fence, entries, header))
-                return
-            except StoreError as error:
-                self._tell_unreachable(error)
-        if self._unwritten.count >= MAX_WRITES:
-            await self.caught_up()
-        self._unwritten.add(self.kept, entries, header)
-
-    def _tell_unreachable(self, error: StoreError) -> None:
-        logger.warning("the store of durable sessions: %s; an episode goes on without its journal", error)
-
-    async def _patiently(self, write: Callable[[], Awaitable[None]], *, must: bool = False) -> None:
-        """Write, and try again while the store does not answer.
-
-        Args:
-            must: do so also if the operator chose to go on without the store.
-
-        Raises:
-            StoreError: the operator chose that.
-            SessionLost: the patience is over, or another server continues the session.
-        """
-        loop = asyncio.get_running_loop()
-        until, pause_s, told = loop.time() + self._settings.patience_s, 0.02, False
-        while True:
-            try:
-                await write()
-            except Fenced:
-                raise self._lose(CONTINUED) from None
-            except StoreError as error:
-                if self._settings.unreachable == GO_ON:
-                    if not must:
-                        raise
-                elif loop.time() >= until:
-                    why = f"the store of durable sessions did not take a step for {self._settings.patience_s:g} s"
-                    raise self._lose(f"{why}; reconnect to go on from the last step that it has") from error
-                if not told:
-                    logger.warning("the store of durable sessions: %s; steps wait for it", error)
-                    told = True
-            else:
-                return
-            await asyncio.sleep(pause_s)
-            pause_s = min(pause_s * 2, 1.0)
-
-    def _lose(self, why: str) -> SessionLost:
-        if self.lost is None:
-            self.lost = why
-            self._execution.episode.handed_over = True  # it is recorded where it goes on
-            self._give_up(why)
-        return SessionLost(why)
+        await self.writer.write(entries, header, behind=behind)
 
     def reply_to(self, record: StepRecord, request_id: str) -> str:
         """Return the text with which the request is answered."""

@@ -19,12 +19,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from durable_worlds import Walk
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from mcpenv.extensions.durable.journal import EpisodeJournal
 from mcpenv.extensions.durable.sqlite_store import SqliteStore
 from mcpenv.extensions.durable.store import (
     Claimant,
@@ -37,6 +35,7 @@ from mcpenv.extensions.durable.store import (
     StoreError,
     open_store,
 )
+from mcpenv.extensions.durable.writing import SessionWriter
 from mcpenv_client import SessionLost
 
 ID = "session"
@@ -80,7 +79,7 @@ class ServerModel:
     Attributes:
         owner: its id in the store, another one after each start.
         stopped: by SIGSTOP.
-        journal: of the session; None if it has none.
+        writer: of the session; None if it has none.
         steps: how many steps the session has here.
         replies: of the session here, by request id.
     """
@@ -101,14 +100,13 @@ class ServerModel:
         return f"server-{self.number}-{self.starts}"
 
     def leave(self) -> None:
-        self.journal: EpisodeJournal | None = None
+        self.writer: SessionWriter | None = None
         self.steps = 0
         self.replies: dict[str, str] = {}
 
-    def has(self, kept: KeptSession, settings: Settings) -> EpisodeJournal:
-        journal = EpisodeJournal(self.store, settings, Walk()._execution, kept, lambda why: None)
-        self.journal = journal
-        return journal
+    def has(self, kept: KeptSession, settings: Settings) -> SessionWriter:
+        self.writer = SessionWriter(self.store, settings, kept, lambda why: None)
+        return self.writer
 
 
 class Fleet(RuleBasedStateMachine):
@@ -165,8 +163,8 @@ class Fleet(RuleBasedStateMachine):
         for server in self.servers:
             self.did(server.store.beat(server.owner, LEASE_S))
         self.current, first = 0, self.servers[0]
-        journal = first.has(KeptSession(ID, "secret", "[]", "h", "", b"{}", owner=first.owner), self.settings)
-        self.did(first.store.begin(journal.kept, [Entry(0, None, "reset-0", b"d", "began-0")], new=True))
+        writer = first.has(KeptSession(ID, "secret", "[]", "h", "", b"{}", owner=first.owner), self.settings)
+        self.did(first.store.begin(writer.kept, [Entry(0, None, "reset-0", b"d", "began-0")], new=True))
         first.replies["reset-0"] = self.answered["reset-0"] = "began-0"
 
     @rule(number=st.integers(0, SERVERS - 1), faults=Faults, arrives=st.booleans())
@@ -196,7 +194,7 @@ class Fleet(RuleBasedStateMachine):
             self.request, self.reset = self.request + 1, False
 
     async def answer(self, server: ServerModel, request: str) -> None:
-        if server.journal is None:
+        if server.writer is None:
             kept = await server.store.claim(ID, server.claimant, "secret")
             assert kept is not None
             assert kept.fence > self.fence
@@ -204,21 +202,19 @@ class Fleet(RuleBasedStateMachine):
             server.has(kept, self.settings)
             server.steps = sum(entry.is_step for entry in entries)
             server.replies = {entry.request_id: entry.reply for entry in entries if entry.request_id and entry.reply}
-        journal = server.journal
-        assert journal is not None
+        writer = server.writer
+        assert writer is not None
         if request in server.replies:
             return
-        if journal.lost is not None:
-            raise SessionLost(journal.lost)
-        reply = f"{request} by {journal.kept.fence}"
+        writer.check()
+        reply = f"{request} by {writer.kept.fence}"
         if request.startswith("reset"):
             first = [Entry(0, None, request, b"d", reply)]
-            journal.kept = replace(journal.kept, steps=0)
-            await journal._begun(first, new=False)
+            await writer.begin(replace(writer.kept, steps=0), first, new=False)
             server.steps = 0
         else:
-            body = f"[{server.steps + 1},{journal.kept.fence}]".encode()
-            await journal._write([Entry(server.steps + 1, body, request, b"d", reply)], None)
+            body = f"[{server.steps + 1},{writer.kept.fence}]".encode()
+            await writer.write([Entry(server.steps + 1, body, request, b"d", reply)])
             server.steps += 1
         server.replies[request] = reply
 
@@ -237,7 +233,7 @@ class Fleet(RuleBasedStateMachine):
         server.store.faults = list(faults)
         try:
             for _ in self.did(server.store.beat(server.owner, LEASE_S)):
-                if server.journal is None:  # it was not released when it left
+                if server.writer is None:  # it was not released when it left
                     kept = self.did(server.store.claim(ID, server.claimant, None))
                     if kept is not None:
                         self.did(server.store.release(ID, kept.fence))
@@ -251,9 +247,9 @@ class Fleet(RuleBasedStateMachine):
     @rule(number=st.integers(0, SERVERS - 1))
     def put_away(self, number: int) -> None:
         server = self.servers[number]
-        if server.journal is None or server.stopped:
+        if server.writer is None or server.stopped:
             return
-        fence = server.journal.kept.fence
+        fence = server.writer.kept.fence
         server.leave()
         with contextlib.suppress(StoreError):
             self.did(server.store.release(ID, fence))
