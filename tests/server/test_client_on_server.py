@@ -13,7 +13,7 @@ from worlds import World
 from mcpenv import MCPEnvironment
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.serve import serving
-from mcpenv_client import EnvClient, FactoryError, OperationCancelled, SessionLost
+from mcpenv_client import ConnectionFailed, EnvClient, FactoryError, OperationCancelled, SessionLost
 from mcpenv_client.types.records import Plane
 
 Client = EnvClient[Any, Any, Any]
@@ -24,9 +24,15 @@ def run(main: Any) -> Any:
 
 
 class Proxy:
-    """Passes bytes on, until it is told to cut every connection."""
+    """Passes bytes on, until it is told to cut every connection.
 
-    def __init__(self, url: str) -> None:
+    Args:
+        url: where to.
+        cut_first: the number of connections that are cut once the first bytes have come.
+    """
+
+    def __init__(self, url: str, *, cut_first: int = 0) -> None:
+        self._cut_first = cut_first
         self._host, _, port = url.removeprefix("http://").partition(":")
         self._port = int(port)
         self._writers: list[asyncio.StreamWriter] = []
@@ -47,6 +53,10 @@ class Proxy:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
+        if self.connections <= self._cut_first:
+            await reader.read(1)
+            writer.transport.abort()
+            return
         there, back = await asyncio.open_connection(self._host, self._port)
         self._writers += [writer, back]
         await asyncio.gather(self._pass(reader, back), self._pass(there, writer))
@@ -60,6 +70,20 @@ class Proxy:
             pass
         finally:
             target.close()
+
+
+@pytest.mark.parametrize("resume", [True, False])
+def test_a_connection_that_is_cut_before_the_answer_is_made_once_more(resume: bool) -> None:
+    async def main(url: str) -> None:
+        async with Proxy(url, cut_first=1) as cut, Client(cut, resume=resume) as orchestrator:
+            await orchestrator.reset()
+            assert (await orchestrator.call_tool("add")).reward == 0.5
+        async with Proxy(url, cut_first=2) as cut:
+            with pytest.raises(ConnectionFailed):
+                await Client(cut, resume=resume).connect()
+
+    with serving(World) as url:
+        run(main(url))
 
 
 def test_wait_gives_what_an_agent_ended() -> None:

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.datastructures import Headers
 from websockets.exceptions import ConnectionClosed
+from websockets.exceptions import InvalidMessage as NoAnswer
 from websockets.protocol import State
 
 from mcpenv_client.errors import (
@@ -113,6 +114,22 @@ class _Connect(connect):
         return found
 
 
+async def _connected(handshake: Handshake) -> ClientConnection:
+    options = handshake.options
+    direct: dict[str, Any] = {"proxy": None} if handshake.is_local else {}
+    return await _Connect(
+        handshake.url,
+        open_timeout=options.connect_timeout_s,
+        close_timeout=options.connect_timeout_s,
+        ping_interval=options.ping_interval_s,
+        ping_timeout=options.ping_timeout_s,
+        max_size=options.max_message_bytes,
+        additional_headers=handshake.headers,
+        compression=None,
+        **direct,
+    )
+
+
 class Connection:
     """The socket of one session, in one event loop.
 
@@ -141,27 +158,18 @@ class Connection:
 
     @classmethod
     async def open(cls, handshake: Handshake) -> Connection:
-        """Connect.
+        """Connect; once more if the connection is taken and then cut: the process that took it may have been killed.
 
         Raises:
             ConnectionFailed: the connection was refused, the server is unreachable or no WebSocket server, or
                 ``connect_timeout_s`` passed.
             WireError: the server refused the handshake with an error, or speaks another protocol version.
         """
-        options = handshake.options
-        direct: dict[str, Any] = {"proxy": None} if handshake.is_local else {}
         with handshake.explained():
-            socket = await _Connect(
-                handshake.url,
-                open_timeout=options.connect_timeout_s,
-                close_timeout=options.connect_timeout_s,
-                ping_interval=options.ping_interval_s,
-                ping_timeout=options.ping_timeout_s,
-                max_size=options.max_message_bytes,
-                additional_headers=handshake.headers,
-                compression=None,
-                **direct,
-            )
+            try:
+                socket = await _connected(handshake)
+            except (NoAnswer, ConnectionResetError):
+                socket = await _connected(handshake)
         connection = cls(socket, handshake)
         if socket.response is not None:
             connection.accept_version(socket.response.headers.get(PROTOCOL_HEADER))
