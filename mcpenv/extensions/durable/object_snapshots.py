@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from mcpenv.errors import ConfigurationError
 
 from .store import OBJECT, SNAPSHOT, Claimant, Entry, Fenced, KeptSession, Store, StoreError, Totals, shown
+from .threads import answer_of
 
 try:
     from fsspec.core import url_to_fs
@@ -198,15 +199,11 @@ class ObjectSnapshots:
 
     async def _run(self, work: Callable[[], T]) -> T:
         """Run in a thread. Raise FileNotFoundError, or StoreError for each other failure of the storage."""
-        running = asyncio.get_running_loop().run_in_executor(self._threads, work)
-        # What a cancelled caller has begun goes on.
-        running.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
-        done, _ = await asyncio.wait({running}, timeout=ANSWER_S)
-        if not done:
-            raise StoreError(f"the snapshots at {self._shown} have not answered for {ANSWER_S:g} s")
         try:
-            return running.result()
+            return await answer_of(self._threads, work, ANSWER_S)
         except FileNotFoundError:
             raise
+        except TimeoutError:
+            raise StoreError(f"the snapshots at {self._shown} have not answered for {ANSWER_S:g} s") from None
         except Exception as error:  # each storage has errors of its own
             raise StoreError(f"the snapshots at {self._shown}: {type(error).__name__}: {error}") from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
@@ -10,6 +9,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from .store import RECORDED, SNAPSHOT, Claimant, Entry, Fenced, KeptSession, OtherEnvironment, Owned, StoreError, Totals
+from .threads import answer_of
 
 T = TypeVar("T")
 
@@ -261,14 +261,10 @@ class SqlStore:
             self._thread.shutdown(wait=False)
 
     async def _run(self, work: Callable[[], T]) -> T:
-        running = asyncio.get_running_loop().run_in_executor(self._thread, work)
-        # What a cancelled caller has begun goes on, so that a change is never aborted by its client.
-        running.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
-        done, _ = await asyncio.wait({running}, timeout=ANSWER_S)
-        if not done:
-            self._abort()
-            raise StoreError(f"the database has not answered for {ANSWER_S:g} s")
-        return running.result()
+        try:
+            return await answer_of(self._thread, work, ANSWER_S, self._abort)
+        except TimeoutError:
+            raise StoreError(f"the database has not answered for {ANSWER_S:g} s") from None
 
 
 def _make_room(change: Execute, session_id: str, entries: Sequence[Entry]) -> None:

@@ -7,6 +7,7 @@ import contextlib
 import json
 import sqlite3
 import sys
+import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -16,9 +17,10 @@ from typing import Any
 import pytest
 
 from mcpenv.errors import ConfigurationError
+from mcpenv.extensions.durable import sql_store
 from mcpenv.extensions.durable.bounds import Bounds
 from mcpenv.extensions.durable.sql_store import MAX_REPLIES
-from mcpenv.extensions.durable.sqlite_store import FILE
+from mcpenv.extensions.durable.sqlite_store import FILE, SqliteStore
 from mcpenv.extensions.durable.store import (
     RECORDED,
     SNAPSHOT,
@@ -357,6 +359,34 @@ def test_a_folder_of_an_earlier_version_gets_its_sizes(tmp_path: Path) -> None:
         for store in stores:
             assert await store.totals() == (1, 5)
             await store.close()
+
+    asyncio.run(run())
+
+
+def test_a_change_that_was_given_up_before_it_began_is_never_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = threading.Event()
+    answers.set()
+
+    def clock() -> float:
+        assert answers.wait(30)
+        return 1000.0
+
+    async def run() -> None:
+        store = SqliteStore(str(tmp_path), clock=clock)
+        await begun(store)
+        answers.clear()
+        monkeypatch.setattr(sql_store, "ANSWER_S", 0.1)
+        hangs = asyncio.create_task(store.append(ID, 1, [Entry(1, b"one")], None))
+        waits = asyncio.create_task(store.discard(ID, 1))
+        for each in (hangs, waits):
+            with pytest.raises(StoreError, match="not answered"):
+                await each
+        answers.set()
+        monkeypatch.undo()
+        assert [entry.number for entry in await store.entries(ID)] == [0, 1]
+        await store.close()
 
     asyncio.run(run())
 
