@@ -413,11 +413,13 @@ class Play {
 
 	undo() {
 		const snapshot = this.snapshots.at(-1);
-		if (!snapshot) return this.origin && void this.branch(this.origin.id, this.origin.step - 1, this.signal);
+		/** @param {Error} error */
+		const refuse = ({ message }) => notify(`Not undone: ${message}`);
+		if (!snapshot) return this.origin && void this.branch(this.origin.id, this.origin.step - 1, this.signal).catch(refuse);
 		void this.alone("undoing a step", async (session) => {
 			const undone = await this.restore(session, snapshot, 1);
 			this.show(`Undone: ${undone?.call.name}`, el("h3", "State"), jsonOf(this.state));
-		}, (error) => notify(`Not undone: ${error.message}`));
+		}, refuse);
 	}
 
 	/** Show what an end would earn: the episode ends, and goes on from where it was. */

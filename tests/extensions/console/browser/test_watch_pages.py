@@ -217,6 +217,10 @@ def test_a_person_and_the_address_branch_from_any_step_of_a_record(record: Path,
     assert history() == []
     branch_at(f"records/{episode}?with={row['place']}", 1)
     assert history() == ["1. say"]
+    reader.visitor.offline(True)
+    reader.press("Undo")  # by the record, which cannot be read
+    reader.visitor.see("Not undone: ", NOTICE)
+    reader.visitor.offline(False)
     reader.open(f"records/{episode}?step={last}")
     reader.find(f"//li[@data-step='{last}']//a[.='Branch here']").send_keys(Keys.ENTER)
     told = f"The episode is over after step {last}. This is the step before it, and the form has its call."
