@@ -109,7 +109,7 @@ class SqlStore:
         def run() -> None:
             with self._changing() as change:
                 steps = max((entry.number for entry in entries if entry.is_step), default=0)
-                more = sum(len(entry.body or b"") + len(entry.reply or "") for entry in entries)
+                more = sum(entry.size for entry in entries)
                 replaced, numbers = _replaced(entries)
                 changed = change(
                     "UPDATE sessions SET steps = CASE WHEN steps < ? THEN ? ELSE steps END, updated = now_s(), "

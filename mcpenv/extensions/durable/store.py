@@ -73,6 +73,11 @@ class Entry:
         """True if it is a step that was taken."""
         return self.number < SNAPSHOT and self.body is not None and not self.body.startswith(b"[null,")
 
+    @property
+    def size(self) -> int:
+        """The bytes of the body, and the characters of the reply."""
+        return len(self.body or b"") + len(self.reply or "")
+
 
 @dataclass(frozen=True, slots=True)
 class KeptSession:

@@ -13,6 +13,9 @@ logger = logging.getLogger("mcpenv")
 MAX_WRITES = 10_000
 """The writes of a session that wait in memory. Beyond them, its steps wait for the store."""
 
+MAX_BYTES = 32 * 2**20
+"""The size of those writes beyond which its steps wait."""
+
 BATCH = 256
 """The writes that are made at once."""
 
@@ -29,6 +32,7 @@ class Unwritten:
         self._fenced = fenced
         self._begin: tuple[KeptSession, list[Entry], bool] | None = None
         self._writes: list[tuple[list[Entry], bytes | None]] = []
+        self._size = 0
         self._snapshot: Entry | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -42,16 +46,24 @@ class Unwritten:
         """True until all are made. Further ones must wait behind them."""
         return self._task is not None
 
+    @property
+    def full(self) -> bool:
+        """True if no more should be added."""
+        return self.count >= MAX_WRITES or self._size >= MAX_BYTES
+
     def begin(self, kept: KeptSession, entries: list[Entry], *, new: bool) -> None:
         """Begin an episode, in place of all that waits."""
         new = new or (self._begin is not None and self._begin[2])
         self._begin, self._writes, self._snapshot = (kept, entries, new), [], None
+        self._size = 0
         self._start(kept)
 
     def add(self, kept: KeptSession, entries: list[Entry], header: bytes | None) -> None:
         """Add a write. Of several snapshots, the last one is kept."""
         self._snapshot = next((entry for entry in entries if entry.number == SNAPSHOT), self._snapshot)
-        self._writes.append(([entry for entry in entries if entry.number != SNAPSHOT], header))
+        others = [entry for entry in entries if entry.number != SNAPSHOT]
+        self._writes.append((others, header))
+        self._size += sum(entry.size for entry in others)
         self._start(kept)
 
     async def made(self, timeout_s: float | None = None) -> bool:
@@ -106,5 +118,7 @@ class Unwritten:
         header = next((header for _, header in reversed(batch) if header is not None), None)
         await self._store.append(kept.id, kept.fence, entries, header)
         del writes[: len(batch)]  # of the list that a new episode may have replaced
+        if writes is self._writes:
+            self._size -= sum(entry.size for made, _ in batch for entry in made)
         if last and self._snapshot is snapshot:
             self._snapshot = None

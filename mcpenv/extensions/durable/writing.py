@@ -10,7 +10,7 @@ from mcpenv_client.errors import SessionLost
 from mcpenv_client.wire.protocol import MAX_BEHIND
 
 from .store import GO_ON, Entry, Fenced, KeptSession, Settings, Store, StoreError
-from .unwritten import MAX_WRITES, Unwritten
+from .unwritten import Unwritten
 
 logger = logging.getLogger("mcpenv")
 
@@ -146,7 +146,7 @@ class SessionWriter:
                 return
             except StoreError as error:
                 self._tell_unreachable(error)
-        if self._unwritten.count >= MAX_WRITES:
+        if self._unwritten.full:
             await self.caught_up()
         self._unwritten.add(self.kept, entries, header)
 

@@ -11,10 +11,12 @@ import pytest
 from durable_worlds import Walk
 
 from mcpenv import MCPEnvironment
+from mcpenv.extensions.durable import unwritten
 from mcpenv.extensions.durable.journal import begin_journal
 from mcpenv.extensions.durable.rerun import continue_from
 from mcpenv.extensions.durable.sqlite_store import SqliteStore
-from mcpenv.extensions.durable.store import SNAPSHOT, Entry, StoreError
+from mcpenv.extensions.durable.store import SNAPSHOT, Entry, KeptSession, Settings, StoreError
+from mcpenv.extensions.durable.writing import SessionWriter
 from mcpenv_client import SessionLost
 
 ID = "session-number-one"
@@ -63,6 +65,31 @@ def test_a_call_to_the_outside_that_was_cancelled_before_it_ran_is_a_step(tmp_pa
             if others:
                 await asyncio.wait(others)
             assert [entry.is_step for entry in await store.entries(ID)] == [True] * 3
+        await store.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(("name", "bound"), [("MAX_BYTES", 3_000), ("MAX_WRITES", 3)])
+def test_writes_that_wait_for_a_store_are_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, bound: int
+) -> None:
+    monkeypatch.setattr(unwritten, name, bound)
+
+    async def run() -> None:
+        store = Down(str(tmp_path))
+        kept = KeptSession(ID, "d", "[]", "h", "", b"{}", owner="a")
+        writer = SessionWriter(store, Settings("", unreachable="go_on"), kept, lambda why: None)
+        for _ in range(2):  # they are counted anew once they are written
+            await writer.begin(kept, [], new=True)
+            store.down = True
+            for number in range(1, 4):
+                await writer.write([Entry(number, b"x" * 900, reply="y" * 100)])
+            fourth = asyncio.create_task(writer.write([Entry(4, b"x")]))
+            assert await asyncio.wait({fourth}, timeout=0.2) == (set(), {fourth})
+            store.down = False
+            await fourth
+            assert [entry.number for entry in await store.entries(ID) if entry.is_step] == [1, 2, 3, 4]
         await store.close()
 
     asyncio.run(run())

@@ -43,7 +43,7 @@ NUMBERS: Numbers = {
         ("{} s in all", chat_completions.ChatEndpoint.timeout_s),
         ("{} s for a model agent", ModelAgent.request_timeout_s),
     ],
-    "writes of a durable session": [("{}", unwritten.MAX_WRITES)],
+    "writes of a durable session": [("{}", unwritten.MAX_WRITES), ("{} MiB", unwritten.MAX_BYTES / MIB)],
     "a look at the world of a recorded episode": [("{} s", worlds.LOOK_S)],
     "an artifact of a Harbor task": [("{} MiB", artifacts.MAX_ARTIFACT / MIB)],
     "an output of a command of the agent": [("{} bytes", box.MAX_OUTPUT)],
