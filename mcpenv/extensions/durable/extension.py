@@ -47,6 +47,9 @@ logger = logging.getLogger("mcpenv")
 
 T = TypeVar("T")
 
+LEAVES_S = 1.0
+"""Maximum seconds for which the end of a session waits for the store."""
+
 LOOK_S = 0.1
 """Seconds between two looks at a session that another server is to put away."""
 
@@ -189,23 +192,41 @@ class Durable(Extension):
             return
         self._closing.add(session.id)
         closed = reason == "closed" and not self._pool.ending
+        writer, note = journal.writer, journal.record_note
         try:
-            # Without its store an episode waits for it here, until the server ends or another one has the session.
-            patience_s = 0.0 if closed else self._settings.patience_s if self._pool.ending else None
-            if not await journal.writer.caught_up(patience_s):
-                journal.writer.abandon()
-                logger.warning("session %s: %d writes are lost", session.label, journal.writer.unwritten)
-            await journal.writer.flush()
-            await journal.record_note.over(wait=not session.execution.busy)
-            if closed:
-                await self.store.discard(session.id, journal.writer.kept.fence)
-                return
-            await self.store.release(session.id, journal.writer.kept.fence)
-        except (StoreError, SessionLost) as error:
-            logger.warning("session %s: %s", session.label, error)
+            if closed:  # what is not written yet is not needed any more
+                await note.drop()
+                writer.abandon()
+            else:
+                # Without its store an episode waits for it here, until the server ends or another one has the session.
+                if not await writer.caught_up(self._settings.patience_s if self._pool.ending else None):
+                    writer.abandon()
+                    logger.warning("session %s: %d writes are lost", session.label, writer.unwritten)
+                await writer.flush()
+                await note.over(wait=not session.execution.busy)
+        except SessionLost as lost:
+            logger.warning("session %s: %s", session.label, lost)
+        session.execution.episode.handed_over |= not closed  # then its record is written where it ends
+        leaving = self._begin(self._leave(session.id, writer.kept.fence, session.label, closed=closed))
+        await asyncio.wait({leaving}, timeout=LEAVES_S)
+
+    async def _leave(self, session_id: str, fence: int, label: str, *, closed: bool) -> None:
+        """Delete a session in the store that was closed, or release it; if need be once the store can be reached."""
+        leave, told = self.store.discard if closed else self.store.release, False
+        try:
+            while True:
+                try:
+                    await leave(session_id, fence)
+                    return
+                except StoreError as error:
+                    if not told:
+                        logger.warning("session %s is still in the store: %s", label, error)
+                        told = True
+                    if self._pool.ending and not closed:
+                        return  # its lease runs out
+                await asyncio.sleep(LOOK_S)
         finally:
-            self._closing.discard(session.id)
-        session.execution.episode.handed_over = True  # its record is written where it ends
+            self._closing.discard(session_id)
 
     async def elsewhere(self, handle: str) -> str | None:
         """Return the address of the server that has a handle's episode and lives; None if there is none."""

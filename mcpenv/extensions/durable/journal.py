@@ -65,7 +65,7 @@ class EpisodeJournal:
             give_up(why)
 
         self.writer = SessionWriter(store, settings, kept, given_up)
-        self.record_note = RecordNote(execution, self.writer)
+        self.record_note = RecordNote(execution, self.writer, settings.patience_s)
         self.snapshots = JournalSnapshots(settings, execution, set() if told is None else told)
         self.goes_on = True
         self._outside = Outside(execution)
@@ -98,7 +98,7 @@ class EpisodeJournal:
         """
         await self.writer.flush()
         await self.record_note.over(wait=False)
-        self.record_note = RecordNote(execution, self.writer)
+        self.record_note = RecordNote(execution, self.writer, self._settings.patience_s)
         self._execution, self.goes_on = execution, True
         self._outside = Outside(execution)
         trajectory = _trajectory_of(execution)

@@ -21,11 +21,13 @@ class RecordNote:
     Args:
         execution: what plays the episode.
         writer: of its session.
+        patience_s: maximum seconds for which its end waits for the store.
     """
 
-    def __init__(self, execution: Execution, writer: SessionWriter) -> None:
+    def __init__(self, execution: Execution, writer: SessionWriter, patience_s: float) -> None:
         self._execution = execution
         self._writer = writer
+        self._patience_s = patience_s
         self._noting: asyncio.Task[None] | None = None
         self._is_recorded = False
 
@@ -46,8 +48,19 @@ class RecordNote:
             return
         if not (wait or self._is_recorded):
             noting.cancel()
-        await asyncio.wait({noting})
+        await asyncio.wait({noting}, timeout=self._patience_s)
+        if not noting.done():
+            noting.cancel()
+            logger.warning("an episode may be recorded twice: the store of durable sessions does not answer")
+            await asyncio.wait({noting})
         self._is_recorded = False
+
+    async def drop(self) -> None:
+        """Leave the note unwritten."""
+        noting, self._noting = self._noting, None
+        if noting is not None:
+            noting.cancel()
+            await asyncio.wait({noting})
 
     async def _note(self, written: Callable[[], Awaitable[bool]]) -> None:
         await self._execution.wait_idle()  # then the sink has the episode
@@ -55,6 +68,6 @@ class RecordNote:
             return
         self._is_recorded = True
         try:
-            await self._writer.write([Entry(RECORDED, b"1")])
+            await self._writer.note(Entry(RECORDED, b"1"))
         except SessionLost as lost:
             logger.warning("an episode may be recorded twice: %s", lost)

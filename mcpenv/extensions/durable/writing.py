@@ -77,6 +77,24 @@ class SessionWriter:
         """
         await self._patiently(lambda: self._store.append(self.kept.id, self.kept.fence, [entry], None), must=True)
 
+    async def note(self, entry: Entry) -> None:
+        """Write what no step waits for, whenever the store answers.
+
+        Raises:
+            SessionLost: another server continues the session.
+        """
+        while True:
+            await self.caught_up()
+            await self.flush()
+            try:
+                await self._store.append(self.kept.id, self.kept.fence, [entry], None)
+            except Fenced:
+                raise self._lose(CONTINUED) from None
+            except StoreError:
+                await asyncio.sleep(1.0)
+            else:
+                return
+
     def check(self) -> None:
         """Raise an error if this server does not continue the session.
 

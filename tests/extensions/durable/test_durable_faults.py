@@ -156,6 +156,39 @@ def test_episodes_go_on_without_a_store_if_the_operator_chose_that_and_are_kept_
         assert int(other.call_tool("walk").text) > walked
 
 
+@pytest.mark.parametrize("unreachable", ["wait", "go_on"])
+@pytest.mark.parametrize("fail", [read_only, locked])
+def test_a_session_that_is_closed_without_its_store_leaves_that_later_and_is_recorded_once(
+    fail: Callable[..., Mend],
+    unreachable: str,
+    databases: list[sqlite3.Connection],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    store = tmp_path / "store"
+    durable = f"{store}?unreachable={unreachable}&patience_s=0.2&lease_s=60"
+    with serving(Walk, ServerConfig(durable=durable, record=tmp_path / "record"), max_concurrent_envs=3) as url:
+        with EnvClient(url, resume=True).sync() as ended, EnvClient(url, resume=True).sync() as left:
+            ended.reset(seed=1)
+            ended.call_tool("walk")
+            left.reset(seed=2)
+            left.call_tool("walk")
+            ended.end(reason="enough")
+            mend = fail(databases[0], store)
+            if unreachable == "go_on":
+                left.call_tool("walk")
+                ended.reset(seed=3)
+        assert listed(url) == []
+        until_it_is_told(caplog, "is still in the store")
+        mend()
+        seen = sqlite3.connect(store / sqlite_store.FILE)
+        while seen.execute("SELECT COUNT(*) FROM sessions").fetchone() != (0,):
+            time.sleep(0.01)
+        seen.close()
+    reasons = sorted(str(episode.trajectory.reason) for episode in read_episodes(tmp_path / "record"))
+    assert reasons == ["closed"] * (1 + (unreachable == "go_on")) + ["enough"]
+
+
 def test_a_server_that_went_on_without_a_store_is_fenced_by_the_next_owner(
     databases: list[sqlite3.Connection], tmp_path: Path
 ) -> None:

@@ -296,6 +296,26 @@ def test_what_its_client_has_closed_is_forgotten(serve: Serve, stack: ExitStack,
     assert asyncio.run(left()) == 0
 
 
+@pytest.mark.parametrize("moved", [True, False], ids=["by its agent", "not yet"])
+def test_a_client_closes_its_session_where_it_is_after_its_server(
+    serve: Serve, stack: ExitStack, tmp_path: Path, moved: bool
+) -> None:
+    first = serve()
+    url = first.__enter__()
+    second = stack.enter_context(serve())
+    with EnvClient([url, second]).sync() as client:
+        path = str(client.reset(seed=1).info["mcp_url"]).removeprefix(url)
+        played(client, 2)
+        first.__exit__(None, None, None)
+        if moved:
+            assert asyncio.run(agent_walks(second + path)) > 0
+    assert httpx.get(f"{second}/sessions").json()["sessions"] == []
+    assert asyncio.run(kept_sessions(tmp_path / "store")) == []
+    stack.close()
+    (episode,) = read_episodes(tmp_path / "record")
+    assert (episode.trajectory.reason, len(episode.trajectory.steps)) == ("closed", 2 + moved)
+
+
 def test_another_version_of_an_environment_does_not_continue(serve: Serve, stack: ExitStack) -> None:
     first = serve()
     url = first.__enter__()

@@ -195,6 +195,11 @@ class Connection:
         """True if messages can no longer be sent here."""
         return self._reason() is not None or self._socket.state is not State.OPEN
 
+    @property
+    def cut(self) -> bool:
+        """True if the socket has ended, and nothing that the server or this client has said did that."""
+        return self.interrupted or (self._lost is None and self._socket.state is not State.OPEN)
+
     async def exchange(
         self, text: str, answer: str, timeout_s: float | None = None, *, request_id: str | None = None
     ) -> Reply:

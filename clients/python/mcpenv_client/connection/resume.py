@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import random
 from collections import deque
@@ -13,7 +14,7 @@ from mcpenv_client.wire.protocol import MAX_BEHIND, FrameType, Reply, encode_fra
 
 from . import forks
 from .addresses import Servers
-from .connection import Connection
+from .connection import FAREWELL_S, Connection
 from .handshake import ConnectionOptions, Credential, Handshake
 from .trace_context import trace_context
 
@@ -120,10 +121,18 @@ class ResumableSession:
             self._closed = False
 
     async def close(self) -> None:
-        """End the session and close the socket. A running call raises `SessionLost`. Safe to call twice."""
+        """End the session and close the socket. A running call raises `SessionLost`. Safe to call twice.
+
+        If the socket is lost, the servers are told that may have the session now, in a few seconds or not at all.
+        """
         async with self._lock():
             self._closed = True
             connection, self.connection = self.connection, None
+            if connection is not None and connection.cut:
+                connection.abandon()
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(self._end_lost(), FAREWELL_S)
+                return
         if connection is not None:
             await connection.close(encode_frame(FrameType.CLOSE))
 
@@ -311,11 +320,15 @@ class ResumableSession:
         if self._credential is None:
             return
         lost, self._credential = self._credential, None
-        try:
-            old = await self._open(lost, resume=True)
-            await old.close(encode_frame(FrameType.CLOSE))
-        except (ConnectionFailed, WireError):
-            return  # The session or the server is gone. The new connection finds out which.
+        for _ in range(len(self.servers)):
+            try:
+                old = await self._open(lost, resume=True)
+                await old.close(encode_frame(FrameType.CLOSE))
+            except ConnectionFailed:
+                continue
+            except WireError:
+                pass  # The session is gone, or cannot be continued now.
+            return
 
     async def _open(
         self, credential: Credential | None, *, resume: bool = False, session_id: str | None = None
