@@ -144,6 +144,8 @@ def discard_episodes(
         force: Also delete those that a server has. It is refused at the next step.
         as_json: Print one JSON document.
     """
+    if older_than_s is not None and not older_than_s >= 0:
+        raise ConfigurationError(f"--older-than-s {older_than_s:g} is no number of seconds")
     if not episodes and older_than_s is None:
         raise ConfigurationError("name episodes, or give --older-than-s")
 

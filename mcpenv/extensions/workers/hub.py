@@ -351,8 +351,8 @@ class Hub:
         self._counted = added([self._counted, samples_in(counts_of(self._folder, worker.tag))])
         worker.connections.close()
         if worker.ready and not worker.leaving:
-            restarted = ", and the worker is restarted" if self._restarts else ""
-            logger.error("worker %d ended unexpectedly, and its %d sessions%s", worker.number, worker.slots, restarted)
+            restarted = "; it is restarted" if self._restarts else ""
+            logger.error("worker %d ended unexpectedly, with %d sessions%s", worker.number, worker.slots, restarted)
         for session_id in [each for each, holding in self._chosen.items() if holding.worker is worker]:
             del self._chosen[session_id]
         for number in range(worker.slots):

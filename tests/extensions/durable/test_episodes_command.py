@@ -94,6 +94,8 @@ def test_snapshots_elsewhere_are_deleted_with_their_episode(cli: Cli, tmp_path: 
     for which in (["of-a"], ["--older-than-s", "0"]):
         refused = cli("episodes", "discard", store, *which)
         assert (refused.status, "with snapshots=" in refused.err) == (2, True)
+    negative = cli("episodes", "discard", f"{store}?snapshots=file://{objects}", "--older-than-s", "-5")
+    assert (negative.status, negative.err) == (2, "error: --older-than-s -5 is no number of seconds\n")
     assert len([*objects.glob("*/*")]) == 1
     assert cli("episodes", "discard", f"{store}?snapshots=file://{objects}", "of-a").out == "deleted 1 episode\n"
     assert [*objects.glob("*")] == []
