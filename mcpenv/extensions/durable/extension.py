@@ -194,9 +194,9 @@ class Durable(Extension):
         closed = reason == "closed" and not self._pool.ending
         writer, note = journal.writer, journal.record_note
         try:
-            if closed:  # what is not written yet is not needed any more
+            if closed:
                 await note.drop()
-                writer.abandon()
+                await writer.drop()
             else:
                 # Without its store an episode waits for it here, until the server ends or another one has the session.
                 if not await writer.caught_up(self._settings.patience_s if self._pool.ending else None):
@@ -206,6 +206,9 @@ class Durable(Extension):
                 await note.over(wait=not session.execution.busy)
         except SessionLost as lost:
             logger.warning("session %s: %s", session.label, lost)
+        except BaseException:
+            self._closing.discard(session.id)
+            raise
         session.execution.episode.handed_over |= not closed  # then its record is written where it ends
         leaving = self._begin(self._leave(session.id, writer.kept.fence, session.label, closed=closed))
         await asyncio.wait({leaving}, timeout=LEAVES_S)

@@ -132,6 +132,13 @@ class SessionWriter:
         """Leave unwritten what the store has not got while it could not be reached."""
         self._unwritten.cancel()
 
+    async def drop(self) -> None:
+        """Leave unwritten all that the store has not got: its session is closed."""
+        self.abandon()
+        if (flushing := self._flushing) is not None:
+            flushing.cancel()
+            await asyncio.wait({flushing})
+
     async def _flush(self) -> None:
         try:
             while self._waiting:

@@ -18,6 +18,7 @@ from record_worlds import Dice, Shout
 
 from mcpenv import MCPEnvironment
 from mcpenv.extensions.durable import bounds
+from mcpenv.extensions.durable.sqlite_store import SqliteStore
 from mcpenv.extensions.durable.store import KeptSession, open_store
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.serve import serving
@@ -314,6 +315,32 @@ def test_a_client_closes_its_session_where_it_is_after_its_server(
     stack.close()
     (episode,) = read_episodes(tmp_path / "record")
     assert (episode.trajectory.reason, len(episode.trajectory.steps)) == ("closed", 2 + moved)
+
+
+def test_no_step_is_written_behind_once_its_session_is_closed(
+    serve: Serve, stack: ExitStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append, writing, begun = SqliteStore.append, 0, 0
+
+    async def slow(store: SqliteStore, *arguments: Any) -> None:
+        nonlocal writing, begun
+        writing, begun = writing + 1, begun + 1
+        try:
+            await asyncio.sleep(0.2)
+            await append(store, *arguments)
+        finally:
+            writing -= 1
+
+    monkeypatch.setattr(SqliteStore, "append", slow)
+    url = stack.enter_context(serve(durable="store?writes=behind"))
+    with EnvClient(url, resume=True).sync() as client:
+        client.reset(seed=1)
+        played(client, 4)
+    assert (begun > 0, writing) == (True, 0)
+    assert asyncio.run(kept_sessions(tmp_path / "store")) == []
+    stack.close()
+    (episode,) = read_episodes(tmp_path / "record")
+    assert (episode.trajectory.reason, len(episode.trajectory.steps)) == ("closed", 4)
 
 
 def test_another_version_of_an_environment_does_not_continue(serve: Serve, stack: ExitStack) -> None:
