@@ -52,7 +52,6 @@ class ActorBackend(PlacesBackend):
 
     kind = "a Ray actor"
     batch = BATCH
-    in_flight = 2
     advice = "Make it of plain data and functions of modules"
 
     def __init__(

@@ -219,8 +219,8 @@ class PlacesBackend(ABC):
     """Plays in places that hold many environments each. A call has a batch of shares, or one step of many.
 
     A lost place is started again, but no call is repeated. Each share of a lost call is begun again in a place without
-    other shares, so that only the share that ends its place is lost. Shares of calls that had not begun go to another
-    place. A place that does not answer within the time limits of its episodes is killed.
+    other shares, so that only the share that ends its place is lost. A place that does not answer within the time limits
+    of its episodes is killed.
 
     Subclasses make the places in `start`. Environment ``i`` is in place ``i % number``.
 
@@ -233,14 +233,11 @@ class PlacesBackend(ABC):
         clock: the clock of the deadlines of its calls.
         kind: the word for a place in messages.
         batch: maximum shares of one call.
-        in_flight: concurrent calls of a place with a plain function as policy. With 1, a lost place loses only what it
-            was playing; with more, it does not wait for the next call.
         advice: the remedy for a policy that cannot be sent to a place.
     """
 
     kind: ClassVar[str]
     batch: ClassVar[int]
-    in_flight: ClassVar[int]
     advice: ClassVar[str]
 
     def __init__(self, size: int, warm: int) -> None:
@@ -288,8 +285,11 @@ class PlacesBackend(ABC):
         return max(calls, 1) * (1 if is_async else self.batch)
 
     def _calls_of(self, place: Place, is_async: bool) -> int:
-        """Return the maximum of concurrent calls of a place. A call of an async policy is one share."""
-        return place.environments + -(-self._warm // len(self._places)) if is_async else self.in_flight
+        """Return the maximum of concurrent calls of a place. A call of an async policy is one share.
+
+        With a plain function as policy it is 1, so that a lost call is what the place was playing.
+        """
+        return place.environments + -(-self._warm // len(self._places)) if is_async else 1
 
     async def close(self) -> None:
         """Kill the places."""
@@ -392,11 +392,8 @@ class PlacesBackend(ABC):
 
     async def _play(self, place: Place, batch: Batch) -> None:
         rollout = batch.rollout
-        # Calls of plain functions are played one after the other.
-        ahead = [batch] if rollout.begin.is_async else [each for each in place.calls if not each.rollout.begin.is_async]
-        limit_s = sum(each.rollout.limit_s(each) for each in ahead)
         try:
-            answers = await place.play(rollout, [waiting.share for waiting in batch.waiting], limit_s)
+            answers = await place.play(rollout, [waiting.share for waiting in batch.waiting], rollout.limit_s(batch))
             if answers is None:
                 self._lost(place)
                 return
@@ -418,11 +415,9 @@ class PlacesBackend(ABC):
     def _lost(self, place: Place) -> None:
         """Queue the shares of a lost place again; if it had only one share, answer it."""
         calls, place.calls = place.calls, []
-        # The next call may cause the loss of an answer, so only a share alone in a place is known to be the cause.
+        # Only a share alone in a place is known to be the cause.
         company = sum(len(batch.waiting) for batch in calls if not batch.spared) > 1
-        first = next((batch for batch in calls if not batch.rollout.begin.is_async), None)
         for batch in calls:
-            begun = batch.rollout.begin.is_async or batch is first
             for waiting in batch.waiting:
                 if waiting.answer.done():
                     continue
@@ -434,7 +429,7 @@ class PlacesBackend(ABC):
                     }
                     waiting.answer.set_result([Played(each, LOST, **more) for each in waiting.share])
                     continue
-                waiting.attempts += begun and not batch.spared
+                waiting.attempts += not batch.spared
                 batch.rollout.waiting.append(waiting)
         self._plan()
 

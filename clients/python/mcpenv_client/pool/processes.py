@@ -47,7 +47,6 @@ class ProcessBackend(PlacesBackend):
 
     kind = "a worker process"
     batch = 1
-    in_flight = 1
     advice = 'Put it at the top of a module, or keep it here: step_all(), or backend="local"'
 
     def __init__(
