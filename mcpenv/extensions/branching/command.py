@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,17 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from mcpenv.cli.instance import instance, own_instances
-from mcpenv.cli.output import Page, author_output, note_lost, note_torn, print_json, print_table, printable, quiet_logs
+from mcpenv.cli.output import (
+    Page,
+    author_output,
+    note_lost,
+    note_torn,
+    print_json,
+    print_table,
+    printable,
+    quiet_logs,
+    report,
+)
 from mcpenv.errors import ConfigurationError
 from mcpenv.extensions.play.command import play_on
 from mcpenv.extensions.records.replay import CannotBranch, as_recorded
@@ -73,6 +84,7 @@ def branch(
         start = Start(found, at)
     except ValueError as error:
         raise ConfigurationError(f"--at {at}: {error}") from error
+    own_folder = out is not None and not out.exists()
     recorder = None if out is None else Recorder(out)
     page = Page(sys.stderr if as_json else sys.stdout)
     try:
@@ -85,15 +97,18 @@ def branch(
                     document = _by_policy(loaded, start, number, policy, recorder)
                 _show(page, document)
     except CannotBranch as refused:
-        page.line((printable(str(refused)), "red"))
+        report(printable(str(refused)))
         difference = None if refused.difference is None else refused.errors[0]
-        document = {"parent": found.id, "step": at, "refused": str(refused), "difference": difference}
+        document = {"parent": found.id, "step": at, "error": str(refused), "difference": difference}
     finally:
         if recorder is not None:
             recorder.close()
+    if own_folder and out is not None and "error" in document:
+        with contextlib.suppress(OSError):  # something is in it
+            out.rmdir()
     if as_json:
         print_json(document)
-    return DIFFERENT if "refused" in document else 0
+    return DIFFERENT if "error" in document else 0
 
 
 def _episode(record: Path, name: str) -> RecordedEpisode:

@@ -18,7 +18,7 @@ from mcpenv_client.scores import branching_point, score_of, whole_status
 from mcpenv_client.types.records import Fork, StepRecord, Trajectory
 
 _WIDTH = 40
-"""Maximum characters of a call."""
+"""Maximum characters of a call in a line."""
 
 
 @dataclass(frozen=True)
@@ -90,8 +90,7 @@ def _score_of(trajectory: Trajectory) -> float | None:
 
 def _call(step: StepRecord) -> str:
     arguments = ", ".join(f"{name}={value!r}" for name, value in step.call.arguments.items())
-    text = f"{step.call.name}({arguments})"
-    return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 1]}…"
+    return f"{step.call.name}({arguments})"
 
 
 def pivot(
@@ -105,7 +104,8 @@ def pivot(
     """Find the steps whose branches end differently most: the decisions on which the return depends.
 
     Each line is a step of an episode with at least two scored branches: the deviation of their returns, and the first
-    call of the best and of the worst one.
+    call of the best and of the worst one. With --json also the return and the next call of the episode itself, if the
+    record has it: record the branches to the folder of their episode.
 
     Args:
         record: Folder of a record with branches, or one of its files.
@@ -129,4 +129,5 @@ def pivot(
 def _row(pivot: Pivot) -> list[str]:
     numbers: list[Any] = [pivot.step, pivot.branches, pivot.deviation, pivot.mean, pivot.worst, pivot.best]
     calls = (printable(call or "") for call in (pivot.worst_call, pivot.best_call))
-    return [printable(pivot.episode[:13]), *(f"{number:.4g}" for number in numbers), *calls]
+    short = (call if len(call) <= _WIDTH else f"{call[: _WIDTH - 1]}…" for call in calls)
+    return [printable(pivot.episode[:13]), *(f"{number:.4g}" for number in numbers), *short]

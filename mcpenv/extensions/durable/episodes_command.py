@@ -8,6 +8,7 @@ import math
 import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, TypeVar
 
 from cyclopts import Parameter
@@ -70,13 +71,7 @@ def show_episode(place: str, episode: str, /, *, as_json: AsJson = False) -> int
     kept, steps = _with(place, read)
     row = _row(kept)
     if as_json:
-        print_json(
-            {
-                **row,
-                "trajectory": _HEADER.validate_json(kept.header).to_plain(),
-                "taken": [each.to_plain() for each in steps],
-            }
-        )
+        print_json({**row, "trajectory": replace(_HEADER.validate_json(kept.header), steps=steps).to_plain()})
         return 0
     page = Page(sys.stdout)
     for name, value in row.items():

@@ -104,6 +104,7 @@ class Durable(Extension):
             operations[operation.frame] = bounds.around(operations[operation.frame])
         operations[Fork.frame] = self._forked_once(bounds)
         self._beating = asyncio.create_task(self._beat(), name="mcpenv-durable")
+        logger.info("episodes are kept in %s; their owner is %s", shown(self._settings.place), self._owner)
 
     async def stop(self) -> None:
         """Put every session away, so that other servers continue them at once, and close the store."""

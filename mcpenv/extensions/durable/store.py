@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from importlib import import_module
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import parse_qsl
@@ -282,7 +283,7 @@ class Settings:
                 given[name] = _number(name, value)
             elif name in _ADDRESSES and re.fullmatch(_ADDRESSES[name], value):
                 given[name] = value
-            elif "://" in place and name not in (*_CHOICES, *_ADDRESSES):
+            elif "://" in place and not difflib.get_close_matches(name, [each.name for each in fields(cls)], 1, 0.8):
                 others.append(part)
             else:
                 raise ConfigurationError(

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -22,7 +19,7 @@ from mcpenv_client.samples.trees import SHARED, SharedRows
 from mcpenv_client.scores import advantages_of_scores, branching_point, score_of, whole_status
 from mcpenv_client.types.records import Fork
 
-from .files import Episodes, ExportFormat, ExportOptions
+from .files import Episodes, ExportFormat, ExportOptions, write_lines
 
 _Group = tuple[str, str | None, str | None, int | None, Fork | None]
 """The environment, split, task, seed and branching point of an episode: those of a group are equal."""
@@ -132,17 +129,10 @@ class _Samples:
             note(f"{number_of(times, 'episode')} whose turns have no rewards of their own: {reason}")
 
 
-def _write(lines: Iterable[Any], out: Path | None) -> None:
-    file = sys.stdout if out is None else out.open("w", encoding="utf-8")
-    with contextlib.nullcontext() if out is None else file:
-        for line in lines:
-            file.write(json.dumps(line, ensure_ascii=False) + "\n")
-
-
 def _format(rows: Callable[[_Samples], Iterable[Any]]) -> ExportFormat:
     def write(episodes: Episodes, out: Path | None, options: ExportOptions) -> int:
         samples = _Samples(episodes, options)
-        _write(rows(samples), out)
+        note(f"{number_of(write_lines(rows(samples), out), 'line')} of samples")
         samples.say()
         return samples.episodes
 

@@ -27,6 +27,8 @@ async def rolls(episode):
 number = 3
 """
 
+LONG = "right" * 20
+
 STUCK = """
 import threading
 
@@ -106,9 +108,10 @@ def test_a_changed_environment_is_refused_with_status_1(
     more = ("--policy", f"{record.parent / 'policies.py'}:rolls", "-n", "2") if policy else ()
     target = ("--target", f"{WORLDS}:Dice", "--set", "loaded=true")
     status, document, said = run(capsys, "branch", record, "parent", "--at", 3, *target, "--out", tree, *more)
-    assert status == 1 and "differs in result.content[0].text: recorded" in said
+    assert status == 1 and said.splitlines()[-1].startswith("error: the episode parent cannot be opened")
+    assert "differs in result.content[0].text: recorded" in said and document["error"] in said
     assert document["difference"]["type"] == "differs" and document["difference"]["replayed"] == "8"
-    assert list(read_episodes(tree)) == []
+    assert not tree.exists()
 
 
 @pytest.mark.parametrize(
@@ -144,20 +147,21 @@ def test_the_step_whose_branches_end_differently_most_is_first(
         recorder.write(branched("parent", None, ["look", "open", "take"], 0.5))
         for at, ends in ((1, (0.5, 0.5)), (2, (0.0, 1.0, 1.0)), (3, (1.0,))):
             for number, worth in enumerate(ends):
-                calls = [*["look", "open", "take"][:at], "left" if worth < 1 else "right"]
+                calls = [*["look", "open", "take"][:at], "left" if worth < 1 else LONG]
                 recorder.write(branched(f"{at}-{number}", Fork("parent", at), calls, worth))
         recorder.write(branched("unscored", Fork("parent", 1), ["look", "fall"], None))
         recorder.write(branched("reset", Fork("parent", 0), ["fall"], -9.0))
     status, document, _ = run(capsys, "trajectories", "pivot", tmp_path)
     first, second = document["pivots"]
     assert status == 0 and document["points"] == 2
-    assert (first["step"], first["branches"], first["worst_call"], first["best_call"]) == (2, 3, "left()", "right()")
+    assert (first["step"], first["branches"], first["worst_call"], first["best_call"]) == (2, 3, "left()", f"{LONG}()")
     assert first["deviation"] == pytest.approx(0.4714, abs=1e-4) and first["mean"] == pytest.approx(2 / 3)
     assert (first["parent"], first["parent_call"]) == (0.5, "take()")
     assert (second["step"], second["deviation"]) == (1, 0.0)
     assert execute(["trajectories", "pivot", str(tmp_path), "--limit", "1"]) == 0
     shown = capsys.readouterr().out.splitlines()
     assert len(shown) == 2 and shown[1].split()[:4] == ["parent", "2", "3", "0.4714"]
+    assert shown[1].endswith(f"{LONG[:39]}…")
 
 
 def test_the_branches_of_a_step_are_a_condition(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

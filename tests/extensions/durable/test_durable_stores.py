@@ -301,6 +301,8 @@ def test_settings_are_read_from_the_address() -> None:
         "s?snapshot_steps=0",
         "s?max_bytes=1e3",
         "s?snapshots=x",
+        "redis://h/0?lease=1",
+        "postgres://h/d?write=behind",
     ):
         with pytest.raises(ConfigurationError):
             Settings.parse(wrong)

@@ -85,7 +85,7 @@ def test_samples_have_tokens_rewards_and_advantages(record: Path, capsys: pytest
     assert "1 sample not usable" in said
     assert "3 episodes without tokens of a model" in said
     assert "1 turn left out: the endpoint gave no token ids of the answer" in said
-    assert "7 episodes" in said
+    assert "7 episodes" in said and "7 lines of samples" in said
 
 
 def test_episodes_whose_calls_are_joined_to_no_step_are_counted(
