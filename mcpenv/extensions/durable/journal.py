@@ -155,10 +155,12 @@ class EpisodeJournal:
         if entry.request_id is not None:
             entry = replace(entry, reply=self.reply_to(record, entry.request_id))
         trajectory = _trajectory_of(execution)
-        cut = cut_off(record) and record.call.name not in await self._outside.names()
+        outside = record.call.name in await self._outside.names()
+        cut = cut_off(record) and not outside
         saved = await self.snapshots.taken(at_once=cut or trajectory.done)
         self.goes_on = bool(saved) or (self.goes_on and not cut)
-        await self._write([entry, *saved], header_of(trajectory) if trajectory.done else None)
+        # What has acted outside does not run again, so its result must not be lost with this server.
+        await self._write([entry, *saved], header_of(trajectory) if trajectory.done else None, at_once=outside)
 
     async def ended(self, observation: Observation) -> None:
         """Write that the orchestrator has ended the episode.
@@ -206,11 +208,12 @@ class EpisodeJournal:
         request = REQUEST.get()
         return entry if request in (None, self._begun_by) else replace(entry, request_id=request[0], digest=request[1])
 
-    async def _write(self, entries: list[Entry], header: bytes | None) -> None:
+    async def _write(self, entries: list[Entry], header: bytes | None, *, at_once: bool = False) -> None:
         if header is not None:
             self.note_recorded()
         # An agent's call has no id by which its client could ask for it again, and a fork's client keeps no messages.
-        behind = self._settings.writes == BEHIND and entries[0].request_id is not None and self._keeps_requests
+        asked = entries[0].request_id is not None and self._keeps_requests
+        behind = self._settings.writes == BEHIND and asked and not at_once
         await self.writer.write(entries, header, behind=behind)
 
     def reply_to(self, record: StepRecord, request_id: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
@@ -12,7 +13,7 @@ from typing import Any
 
 import httpx
 import pytest
-from durable_worlds import Clock, Gated, Hidden, Noted, Restarted, Saved, Submitted, Walk
+from durable_worlds import Clock, Gated, Hidden, Noted, Restarted, Saved, Submitted, Trip, Walk
 from fastmcp import Client
 from record_worlds import Dice, Shout
 
@@ -341,6 +342,29 @@ def test_no_step_is_written_behind_once_its_session_is_closed(
     stack.close()
     (episode,) = read_episodes(tmp_path / "record")
     assert (episode.trajectory.reason, len(episode.trajectory.steps)) == ("closed", 4)
+
+
+def test_what_has_acted_outside_is_never_written_behind(
+    serve: Serve, stack: ExitStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append, opened = SqliteStore.append, threading.Event()
+
+    async def slow(store: SqliteStore, *arguments: Any) -> None:
+        while not opened.is_set():
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.2)
+        await append(store, *arguments)
+
+    url = stack.enter_context(serve(Trip, durable="store?writes=behind"))
+    client = stack.enter_context(EnvClient(url, resume=True).sync())
+    client.reset(seed=1)
+    monkeypatch.setattr(SqliteStore, "append", slow)
+    monkeypatch.setenv("COUNTED", str(tmp_path / "counted"))
+    client.call_tool("walk")
+    assert asyncio.run(kept_in(tmp_path / "store")).steps == 0
+    opened.set()
+    assert client.call_tool("send", {"name": "a"}).error is None
+    assert asyncio.run(kept_in(tmp_path / "store")).steps == 2
 
 
 def test_another_version_of_an_environment_does_not_continue(serve: Serve, stack: ExitStack) -> None:
