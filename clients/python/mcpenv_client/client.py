@@ -56,6 +56,9 @@ else:
     ObsT = TypeVar("ObsT")
     StateT = TypeVar("StateT")
 
+_BEGUN_AGAIN = 3
+"""How often an episode is begun again whose session is lost before it has begun."""
+
 _REPLY_MARGIN_S = 30.0
 _LONGEST_WAIT_S = 60.0
 
@@ -235,17 +238,22 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
             data["seed"] = seed
         if episode_id is not None:
             data["episode_id"] = episode_id
+        return await self._begin(FrameType.RESET, data, timeout_s)
+
+    async def _begin(self, kind: FrameType, data: dict[str, Any], wait_s: float | None) -> StepResult[ObsT]:
+        """Begin an episode at a server that has room. If its session is lost meanwhile, begin it in a new one."""
         began, pause_s, others = time.monotonic(), 0.0, len(self._session.servers)
-        lost = not self._session.servers.several
+        again = _BEGUN_AGAIN if self._session.resumes else 0
         while True:
             await self.connect()
+            request_id = self._session.request_id(kind) if kind is FrameType.BRANCH else None
             try:
-                reply = await self._session.exchange(FrameType.RESET, data, "observation", wait_s=timeout_s)
+                reply = await self._session.exchange(kind, data, "observation", wait_s=wait_s, request_id=request_id)
             except SessionLost:
-                if lost:
+                if not again:
                     raise
-                lost = True
-                self._session.abandon()  # the session had no episode yet, or it cannot be continued: a new one begins
+                again -= 1
+                self._session.abandon()  # it had no episode yet, or it cannot be continued
             except CapacityReached as full:
                 self._session.servers.next()
                 if (others := others - 1) > 0:
@@ -420,14 +428,9 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
                 running episode.
             ValueError: the record has no such step, or is over after it.
         """
-        await self.connect()
-        start, kind = Start(record, step), FrameType.BRANCH
+        start = Start(record, step)
         wait_s = self._message_timeout_s + 2 * start.took_s if timeout_s is None else timeout_s
-        request_id = self._session.request_id(kind)
-        data = start.to_wire()
-        return self._began(
-            await self._session.exchange(kind, data, "observation", wait_s=wait_s, request_id=request_id)
-        )
+        return await self._begin(FrameType.BRANCH, start.to_wire(), wait_s)
 
     async def drop_snapshot(self, snapshot: SnapshotRef | str) -> bool:
         """Delete a snapshot on the server. Return True if it existed."""

@@ -15,19 +15,22 @@ import httpx
 import pytest
 from durable_worlds import Clock, Gated, Hidden, Noted, Restarted, Saved, Submitted, Trip, Walk
 from fastmcp import Client
-from record_worlds import Dice, Shout
+from record_worlds import Dice, Shout, play
 
 from mcpenv import MCPEnvironment
 from mcpenv.extensions.durable import bounds
+from mcpenv.extensions.durable.extension import Durable
 from mcpenv.extensions.durable.sqlite_store import SqliteStore
 from mcpenv.extensions.durable.store import KeptSession, open_store
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.serve import serving
-from mcpenv.trajectories import read_episodes
+from mcpenv.server.sessions.session import Session
+from mcpenv.trajectories import Recorder, read_episodes
 from mcpenv_client import (
     CapacityReached,
     EnvClient,
     ExecutionError,
+    Observation,
     SessionLost,
     StatusCode,
     SyncEnvClient,
@@ -365,6 +368,35 @@ def test_what_has_acted_outside_is_never_written_behind(
     opened.set()
     assert client.call_tool("send", {"name": "a"}).error is None
     assert asyncio.run(kept_in(tmp_path / "store")).steps == 2
+
+
+@pytest.mark.parametrize("branches", [False, True])
+def test_an_episode_whose_session_is_lost_before_it_has_begun_is_begun_again(
+    serve: Serve, stack: ExitStack, tmp_path: Path, branches: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = stack.enter_context(serve(Dice))
+    with Recorder(tmp_path / "other") as recorder, Dice() as env:
+        recorder.attach(env)
+        play(env, 7)
+    (parent,) = read_episodes(tmp_path / "other")
+    begun, wanted = Durable.begun, 2
+
+    async def lost(durable: Durable, session: Session, observation: Observation) -> None:
+        """Lose the first sessions as a killed worker does: nothing is in the store, and no answer is sent."""
+        nonlocal wanted
+        wanted -= 1
+        if wanted < 0:
+            return await begun(durable, session, observation)
+        session.evict("killed")
+        durable._begin(durable._pool.close(session, "closed"))
+        await asyncio.sleep(3600)
+
+    monkeypatch.setattr(Durable, "begun", lost)
+    client = stack.enter_context(EnvClient(url, resume=True).sync())
+    first = client.branch(parent, 2) if branches else client.reset(seed=1)
+    assert first.info["episode_id"] and wanted < 0
+    assert client.state().step_count == (2 if branches else 0)
+    assert client.call_tool("roll").error is None
 
 
 def test_another_version_of_an_environment_does_not_continue(serve: Serve, stack: ExitStack) -> None:

@@ -64,6 +64,9 @@ class ResumableSession:
         options: how to connect and wait.
         resume: reconnect after a lost socket.
         max_resumes: maximum number of times that one message is sent again.
+
+    Attributes:
+        resumes: True if it reconnects after a lost socket.
     """
 
     def __init__(
@@ -71,7 +74,7 @@ class ResumableSession:
     ) -> None:
         self.servers = servers
         self.options = options
-        self._resume = resume
+        self.resumes = resume
         self._max_resumes = max_resumes
         self._requests = itertools.count(1)
         self._closed = False
@@ -90,7 +93,7 @@ class ResumableSession:
             servers: they share their sessions.
             journal: keeps the messages, and answers those that it has.
         """
-        self.servers, self._resume, self._journal = servers, True, journal
+        self.servers, self.resumes, self._journal = servers, True, journal
 
     async def connect(self) -> None:
         """Open the session. Do nothing if it is open. After a loss, begin a new session.
@@ -145,7 +148,7 @@ class ResumableSession:
 
     def new_credential(self) -> Credential | None:
         """Return a credential for a session that may be resumed; None if this session may not."""
-        return Credential() if self._resume else None
+        return Credential() if self.resumes else None
 
     async def joined(self, session_id: str, credential: Credential | None) -> ResumableSession:
         """Return a connected session that the server created.
@@ -154,7 +157,7 @@ class ResumableSession:
             session_id: the id of the session, which is a secret.
             credential: the credential that the server was given for it, if any.
         """
-        other = ResumableSession(self.servers, self.options, resume=self._resume, max_resumes=self._max_resumes)
+        other = ResumableSession(self.servers, self.options, resume=self.resumes, max_resumes=self._max_resumes)
         other._credential = credential
         if credential is None:
             other.connection = await other._open(None, session_id=session_id)
@@ -187,7 +190,7 @@ class ResumableSession:
             request_id: the id of the frame. None: a random id if the session may be resumed, or if the frame waits for
                 no other frame.
         """
-        if request_id is None and (self._resume or kind.urgent):
+        if request_id is None and (self.resumes or kind.urgent):
             request_id = self.request_id(kind)
         journal = self._journal
         if journal is None or request_id is None:
