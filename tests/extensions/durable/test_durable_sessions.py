@@ -386,10 +386,11 @@ def test_an_episode_whose_session_is_lost_before_it_has_begun_is_begun_again(
         nonlocal wanted
         wanted -= 1
         if wanted < 0:
-            return await begun(durable, session, observation)
-        session.evict("killed")
-        durable._begin(durable._pool.close(session, "closed"))
-        await asyncio.sleep(3600)
+            await begun(durable, session, observation)
+        else:
+            session.evict("killed")
+            durable._begin(durable._pool.close(session, "closed"))
+            await asyncio.sleep(3600)
 
     monkeypatch.setattr(Durable, "begun", lost)
     client = stack.enter_context(EnvClient(url, resume=True).sync())

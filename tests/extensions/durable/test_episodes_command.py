@@ -41,9 +41,8 @@ def test_episodes_are_listed_shown_and_deleted(cli: Cli, tmp_path: Path) -> None
         assert (sums["sessions"], sums["bytes"] > 500) == (1, True)
         shown = cli("episodes", "show", str(store), "first")
         assert 'walk {"by": 3}' in shown.out
-        assert (
-            json.loads(cli("episodes", "show", str(store), "first", "--json").out)["trajectory"]["steps"][0]["call"]["name"] == "walk"
-        )
+        document = json.loads(cli("episodes", "show", str(store), "first", "--json").out)
+        assert document["trajectory"]["steps"][0]["call"]["name"] == "walk"
         refused = cli("episodes", "discard", str(store), "first")
         assert (refused.status, "a server has first-episode" in refused.err) == (2, True)
         assert cli("episodes", "discard", str(store), "first", "--force").out == "deleted 1 episode\n"

@@ -219,8 +219,8 @@ class PlacesBackend(ABC):
     """Plays in places that hold many environments each. A call has a batch of shares, or one step of many.
 
     A lost place is started again, but no call is repeated. Each share of a lost call is begun again in a place without
-    other shares, so that only the share that ends its place is lost. A place that does not answer within the time limits
-    of its episodes is killed.
+    other shares, so that only the share that ends its place is lost. A place that does not answer within the time
+    limits of its episodes is killed.
 
     Subclasses make the places in `start`. Environment ``i`` is in place ``i % number``.
 
