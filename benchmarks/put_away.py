@@ -38,7 +38,7 @@ AT_ONCE = 16
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="2,000 episodes, not 10,000")
-    episodes, woken, idle_s = (2_000, 100, 100) if parser.parse_args().quick else (10_000, 400, 600)
+    episodes, woken, idle_s = (2_000, 100, 100) if parser.parse_args().quick else (10_000, 400, 400)
     print(f"{episodes} episodes at one server, put away after {idle_s} s without a call.")
     print(
         f"MiB: resident memory of the server. Waking: {woken} by their clients, {woken} by an agent, one at a time.\n"
@@ -55,7 +55,7 @@ def main() -> None:
 
 async def _measured(target: str, tool: str, episodes: int, woken: int, idle_s: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
-        durable = ("--durable", f"{folder}/store?idle_s={idle_s}", "--max-sessions", str(episodes))
+        durable = ("--durable", f"{folder}/store?idle_s={idle_s}", "--max-sessions", str(episodes + 2 * woken))
         with mcpenv(target, *durable) as server:
             empty = _mib(server)
             clients = [EnvClient(server.base, resume=True, connect_timeout_s=60) for _ in range(episodes)]
