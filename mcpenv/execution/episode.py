@@ -562,7 +562,7 @@ def bytes_of(record: StepRecord) -> int:
         size += _bytes_of(outcome.result.structured_content) + _bytes_of(outcome.result.meta)
         for block in outcome.result.content:
             whole = sum(map(_bytes_of, block.values()))
-            size += whole if block.get("type") == "text" else whole // _MEDIA
+            size += whole // _MEDIA if block.get("type") in ("image", "audio") else whole
     return size
 
 

@@ -532,10 +532,11 @@ HEADS = {
 
 
 @pytest.mark.parametrize("form", HEADS)
-def test_a_head_above_the_limit_is_refused(scene: Scene, form: str) -> None:
+def test_a_head_above_the_limit_is_refused(scene: Scene, form: str, caplog: pytest.LogCaptureFixture) -> None:
     start = f"GET {scene.path} HTTP/1.1\r\nHost: {scene.host}\r\n".encode()
     assert scene.send([start, *HEADS[form]]).status == 431
     scene.unharmed()
+    assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []
 
 
 def test_a_target_a_chunk_size_or_a_trailer_without_end_is_refused(scene: Scene) -> None:

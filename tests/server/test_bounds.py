@@ -11,12 +11,14 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
 from attack_bench import ACCEPT, PATIENCE_S, Answer, connection, parsed
 from fault_bench import modern
+from mcp_types import EmbeddedResource, ImageContent, TextResourceContents
 from websockets.exceptions import ConnectionClosedError
 from websockets.sync.client import connect
 
@@ -479,6 +481,26 @@ def test_the_steps_of_an_episode_are_bounded_by_their_bytes() -> None:
                 assert "invalid arguments" in answer_on(wire).text
         trajectory = env.trajectory()
     assert trajectory.dropped == 7 and [step.call.step for step in trajectory.steps] == [8, 9, 10, 11, 12]
+
+
+@pytest.mark.parametrize(("kind", "dropped"), [("image", 0), ("resource", 6)])
+def test_images_count_an_eighth_of_their_bytes_and_resources_all(kind: str, dropped: int) -> None:
+    class Draws(MCPEnvironment):
+        max_kept_bytes = 1 << 20
+
+        def __init__(self) -> None:
+            @self.tool
+            def draw() -> Any:
+                if kind == "image":
+                    return ImageContent(type="image", data="aaaa" * 60_000, mimeType="image/png")
+                text = TextResourceContents(uri="file:///a", text="a" * 240_000)
+                return EmbeddedResource(type="resource", resource=text)
+
+    with Draws() as env:
+        env.reset()
+        for _ in range(10):
+            env.call_tool("draw")
+        assert env.trajectory is not None and env.trajectory.dropped == dropped
 
 
 @pytest.mark.parametrize(

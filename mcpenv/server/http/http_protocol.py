@@ -77,14 +77,14 @@ class HTTPProtocol(HttpToolsProtocol):
         if self._unfinished > MAX_HEAD_BYTES and not self.transport.is_closing():
             self._too_large = True
             self.send_400_response("")
-        if self.parser is None:
-            return  # the connection is lost, or has become a WebSocket
+        if self.parser is None or self.transport.is_closing():
+            return  # the connection is lost, refused, or has become a WebSocket
         if self._partial:
             if not self._in_head and not self.cycle.response_complete:
                 self._open.unfinished(self, self._body_bytes)
         elif self.cycle is not None and not self.cycle.response_complete:
             return  # the answer is due, not the client's next request
-        if self._deadline is None and not self.transport.is_closing():
+        if self._deadline is None:
             self._deadline = self.loop.call_later(self.timeout_keep_alive, self._overdue)
 
     def on_message_begin(self) -> None:
