@@ -492,7 +492,7 @@ def test_images_count_an_eighth_of_their_bytes_and_resources_all(kind: str, drop
             @self.tool
             def draw() -> Any:
                 if kind == "image":
-                    return ImageContent(type="image", data="aaaa" * 60_000, mimeType="image/png")
+                    return ImageContent(type="image", data="aaaa" * 60_000, mime_type="image/png")
                 text = TextResourceContents(uri="file:///a", text="a" * 240_000)
                 return EmbeddedResource(type="resource", resource=text)
 
