@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from durable_worlds import Restarted, Walk
@@ -26,6 +26,7 @@ from mcpenv_client.pool.assignment import Assignment
 from mcpenv_client.pool.backend import JournalError
 from mcpenv_client.pool.checkpoint import Checkpoint, PlayLog
 from mcpenv_client.pool.kept import KeptShare
+from mcpenv_client.pool.servers import Servers
 from mcpenv_client.pool.share_journal import ShareJournal
 from mcpenv_client.pool.stream import Repeats
 from mcpenv_client.wire.protocol import FrameType, Reply, encode_frame
@@ -494,3 +495,19 @@ def test_what_cannot_be_written_is_named(tmp_path: Path) -> None:
 def test_a_world_that_only_restarts_is_not_durable(tmp_path: Path) -> None:
     with serving(Restarted, ServerConfig(durable=str(tmp_path / "store"))) as url:
         assert run(EnvClient(url).metadata())["durable"] is False
+
+
+def test_a_server_that_has_not_answered_yet_is_not_taken_for_one_that_is_not_durable(tmp_path: Path) -> None:
+    async def take(url: str) -> bool:
+        servers, journal = Servers([url], 4), cast("Any", object())
+        servers._read()
+        asked = asyncio.ensure_future(servers.look(servers.all[0]))
+        await asyncio.sleep(0)  # the look has begun
+        server, client = await servers.take(lambda: 30.0, journal=journal)
+        durable = server.durable
+        await asked
+        await client.close()
+        return durable
+
+    with serving(Walk, ServerConfig(durable=str(tmp_path / "store"))) as url:
+        assert asyncio.run(take(url))

@@ -68,7 +68,8 @@ class Server:
         limit: the maximum of the pool's clients there at the last check; None: the server does not report it.
         window: the maximum of the pool's clients there according to refusals.
         ill: the reason why it does not answer; None if it does.
-        error: the error of the last check; None if it was answered.
+        error: the error of the last check that has ended; None if it was answered.
+        answered: True if that check was answered.
         looked_at: the time of the last check, by `time.monotonic`.
         name: the name of its environment; None if it does not say it.
         durable: its sessions go on at the other servers of its store.
@@ -82,6 +83,7 @@ class Server:
     limit: int | None = None
     ill: str | None = None
     error: Exception | None = None
+    answered: bool = False
     looked_at: float = float("-inf")
     name: str | None = None
     durable: bool = False
@@ -100,7 +102,7 @@ class Server:
     @property
     def described(self) -> bool:
         """True if it has said what it is, or will not: a server of mcpenv reports its limit."""
-        return self.name is not None or (self.error is None and self.limit is None)
+        return self.name is not None or (self.answered and self.limit is None)
 
     def take_idle(self) -> list[Client]:
         """Return its clients without an episode, and remove them here."""
@@ -331,21 +333,23 @@ class Servers:
     async def look(self, server: Server, timeout_s: float | None = None) -> None:
         """Ask a server for its health, and for the number of further sessions that it accepts."""
         timeout_s = CHECK_S if timeout_s is None else timeout_s
-        server.looked_at, server.error = time.monotonic(), None
+        server.looked_at = time.monotonic()  # of what another look finds, nothing changes before this one ends
         try:
             client = self._connect(server.url)
             capacity = await asyncio.wait_for(client.capacity(), timeout_s)
         except (McpenvError, asyncio.TimeoutError) as error:
             if isinstance(error, ConnectionFailed) and error.http_status is not None:
-                server.ill = server.limit = None  # it answers without that number
+                server.ill = server.limit = server.error = None  # it answers without that number
+                server.answered = True
                 return
-            server.error = error
+            server.error, server.answered = error, False
             why = str(error) or f"no answer within {timeout_s:g} s"
             if server.ill is None:
                 logger.warning("pool: %s is left out: %s", without_password(server.url), why)
             server.ill = why
             await asyncio.gather(*(client.close() for client in server.take_idle()))
         else:
+            server.error, server.answered = None, True
             # A server that accepts no new sessions may still serve those that this pool has there.
             server.limit = server.sessions + len(server.idle) + capacity.available_slots
             server.ill = None if capacity.ready or server.limit else capacity.reason or "it accepts no new sessions"
