@@ -9,6 +9,7 @@ import json
 import math
 import platform
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -68,6 +69,13 @@ class RecordedEnvironment:
     name: str
     version: str | None = None
     tasks: dict[str, str | None] | None = None
+
+
+def name_of_agent(agent: Mapping[str, Any] | None) -> str | None:
+    """Return what names an agent: its name, model or command, else its kind; None if nothing is known."""
+    known = agent or {}
+    found = known.get("name") or known.get("model") or known.get("command") or known.get("kind")
+    return str(found) if found else None
 
 
 @dataclass(slots=True)

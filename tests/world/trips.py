@@ -154,7 +154,7 @@ def _text(result: Any) -> str:
 async def of_client(servers: Sequence[str], seed: int, number: int, *, agent: bool) -> Trip:
     """Play a trip by an `EnvClient`, which waits if an agent plays."""
     turned = [*servers[number % len(servers) :], *servers[: number % len(servers)]]
-    async with EnvClient(turned, resume=True, max_resumes=60) as env:
+    async with EnvClient(turned, resume=True, max_resumes=60, capacity_timeout_s=60) as env:
         first = await env.reset(seed=seed, episode_id=f"trip-{number}")
         if agent:
             player = Agent(str(first.info["mcp_url"]), servers, calls_of(seed), number)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mcpenv.errors import ConfigurationError
+from mcpenv.trajectories.episode import name_of_agent
 from mcpenv_client.errors import InvalidMessage
 
 from .comparison import compare
@@ -104,12 +105,11 @@ class RunListing:
 
 def _row(name: str, run: StoredRun) -> dict[str, Any]:
     summary = summarize(run.results, run.planned or len(run.results), run.pass_threshold)
-    agent = run.settings.get("agent") or {}
     first = summary.pass_at.get(1)
     return {
         "name": name,
         "environment": run.environment["name"],
-        "agent": agent.get("model") or agent.get("command") or agent.get("kind"),
+        "agent": name_of_agent(run.settings.get("agent")),
         "split": run.settings.get("split"),
         "finished": summary.finished,
         "planned": run.planned,

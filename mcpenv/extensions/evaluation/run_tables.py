@@ -9,6 +9,7 @@ from xml.etree.ElementTree import Element
 from mcpenv.extensions.exports.page.charts import counts, estimates, histogram
 from mcpenv.extensions.exports.page.markup import plain_of
 from mcpenv.extensions.exports.page.overview import counts_text, number_text
+from mcpenv.trajectories.episode import name_of_agent
 
 from .comparison import name_of
 from .results import EpisodeResult
@@ -61,8 +62,7 @@ SHOWN_PROBLEMS = 3
 
 def agent_of(run: StoredRun) -> str:
     """Return the agent, as the model, command or kind in the settings."""
-    agent = run.settings.get("agent") or {}
-    return str(agent.get("model") or agent.get("command") or agent.get("kind", "an agent"))
+    return name_of_agent(run.settings.get("agent")) or "an agent"
 
 
 def notes_of(run: StoredRun, summary: Summary) -> Iterator[str]:

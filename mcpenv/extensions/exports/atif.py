@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from mcpenv.extensions.records.chat import Message, conversation_of, flat_text, steps_by_call
-from mcpenv.trajectories.episode import RecordedEpisode
+from mcpenv.trajectories.episode import RecordedEpisode, name_of_agent
 from mcpenv.trajectories.summary import components_of, summary_of
 from mcpenv_client.types.records import StepRecord
 from mcpenv_client.types.tools import Tool
@@ -35,7 +35,7 @@ def atif_document(episode: RecordedEpisode, tools: Sequence[Tool]) -> dict[str, 
         "trajectory_id": episode.id,
         "agent": _given(
             {
-                "name": str(agent.get("name") or "unknown"),
+                "name": name_of_agent(agent) or "unknown",
                 "version": str(agent.get("version") or "unknown"),
                 "model_name": agent.get("model"),
                 "tool_definitions": [tool.to_openai() for tool in tools] or None,

@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from difflib import get_close_matches
 from typing import Any, Literal, NoReturn
 
-from mcpenv.trajectories.episode import RecordedEpisode
+from mcpenv.trajectories.episode import RecordedEpisode, name_of_agent
 from mcpenv.trajectories.summary import named_task_of, summary_of
 from mcpenv_client.fingerprint import canonical
 from mcpenv_client.scores import equal, reaches
@@ -246,18 +246,19 @@ EVERYTHING = All(())
 def row_of(episode: RecordedEpisode, reviews: Sequence[Review] = ()) -> dict[str, Any]:
     """Return an episode as a row: `summary_of` and, beside it, what conditions speak of.
 
-    ``agent`` is the agent's name, ``tools`` the names of called tools, ``errors`` the number of calls that failed,
-    ``calls`` the name, the calls and the failed calls of each tool, ``verified`` the value of the verification,
-    ``calls_digest`` a hash of task, seed and calls (None without all calls), ``model`` and ``policy_version`` those of
-    the model's last known turn; None if no proxy recorded them. ``parent`` and ``parent_step`` are the episode that a
-    fork or branch continues, and the steps in common. Fields of reviews are those of `facts_of`.
+    ``agent`` is what names the agent (`name_of_agent`), ``tools`` the names of called tools, ``errors`` the number
+    of calls that failed, ``calls`` the name, the calls and the failed calls of each tool, ``verified`` the value of
+    the verification, ``calls_digest`` a hash of task, seed and calls (None without all calls), ``model`` and
+    ``policy_version`` those of the model's last known turn; None if no proxy recorded them. ``parent`` and
+    ``parent_step`` are the episode that a fork or branch continues, and the steps in common. Fields of reviews are
+    those of `facts_of`.
     """
     origin = episode.trajectory.forked_from
     trajectory, agent, turns = episode.trajectory, episode.agent or {}, episode.model_turns or ()
     calls = _calls_of(trajectory.steps)
     return {
         **summary_of(episode),
-        "agent": agent.get("name"),
+        "agent": name_of_agent(agent),
         "model": next((turn.model for turn in reversed(turns) if turn.model), agent.get("model")),
         "policy_version": next((known for turn in reversed(turns) if (known := turn.policy_version) is not None), None),
         "verified": None if trajectory.verified is None else trajectory.verified.value,

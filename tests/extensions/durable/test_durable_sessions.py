@@ -37,7 +37,7 @@ from mcpenv_client import (
     Unauthorized,
 )
 from mcpenv_client.connection.handshake import Handshake
-from mcpenv_client.fingerprint import digest_of
+from mcpenv_client.fingerprint import digest_of, without_incidents
 
 Serve = Callable[..., AbstractContextManager[str]]
 
@@ -398,6 +398,30 @@ def test_an_episode_whose_session_is_lost_before_it_has_begun_is_begun_again(
     assert first.info["episode_id"] and wanted < 0
     assert client.state().step_count == (2 if branches else 0)
     assert client.call_tool("roll").error is None
+
+
+def test_steps_that_were_lost_with_a_server_run_again_also_those_that_failed(
+    serve: Serve, stack: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def lost(store: SqliteStore, *arguments: Any) -> None:
+        """Take a write as a server does that is killed before the store has it."""
+
+    one, two = (stack.enter_context(serve(durable="store?writes=behind")) for _ in range(2))
+    client = EnvClient([one, two])
+    blocking = stack.enter_context(client.sync())
+    blocking.reset(seed=1)
+    monkeypatch.setattr(SqliteStore, "append", lost)
+    before = played(blocking, 1)
+    failed = blocking.call_tool("fail").error
+    monkeypatch.undo()
+    assert failed is not None and client._session.connection is not None
+    client._session.servers.next()
+    client._session.connection._abort()
+    assert (int(played(blocking, 1)[0]) > int(before[0]), client.base_url) == (True, two)
+    first, again, _ = blocking.trajectory().steps
+    assert first.outcome.result is not None and first.outcome.result.content[0]["text"] == before[0]
+    assert again.outcome.error is not None
+    assert without_incidents(again.outcome.error.message) == without_incidents(failed.message)
 
 
 def test_another_version_of_an_environment_does_not_continue(serve: Serve, stack: ExitStack) -> None:

@@ -27,8 +27,11 @@ from mcpenv.extensions.records.where import (
     completed,
     parse,
     parts_of,
+    row_of,
     words_of,
 )
+from mcpenv.trajectories import RecordedEnvironment, RecordedEpisode
+from mcpenv_client.types.records import Trajectory
 
 ROW: dict[str, Any] = {
     "id": "e1", "task_id": "refund-1", "split": "test", "level": 2, "family": "refunds", "environment": "Office",
@@ -36,6 +39,21 @@ ROW: dict[str, Any] = {
     "n_steps": 7, "errors": 0, "seed": 2**60, "policy_version": 3, "started_at": 1_764_374_400.0,
     "tools": ["transfer"], "tags": ["money"], "review_tags": ["loop"], "rating": 2.0, "note": None,
 }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("agent", "name"),
+    [
+        (None, None),
+        ({}, None),
+        ({"name": "codex", "model": "m"}, "codex"),
+        ({"kind": "model", "model": "m"}, "m"),
+        ({"kind": "program", "command": "python a.py"}, "python a.py"),
+        ({"kind": "idle"}, "idle"),
+    ],
+)
+def test_an_agent_is_named_by_what_is_known_of_it(agent: dict[str, Any] | None, name: str | None) -> None:
+    assert row_of(RecordedEpisode(Trajectory("e"), RecordedEnvironment("w"), agent=agent))["agent"] == name
 
 
 def holds(text: str, row: dict[str, Any] = ROW, searched: Callable[[str], bool | None] = "ada".__contains__) -> Any:

@@ -10,6 +10,7 @@ from collections import deque
 from typing import Any, Protocol
 
 from mcpenv_client.errors import CapacityReached, ConnectionFailed, ExecutionError, ReplyGone, SessionLost, WireError
+from mcpenv_client.fingerprint import without_incidents
 from mcpenv_client.wire.protocol import MAX_BEHIND, FrameType, Reply, encode_frame
 
 from . import forks
@@ -279,7 +280,7 @@ class ResumableSession:
                 continue
             except (SessionLost, CapacityReached):
                 return  # this socket is lost too: the caller's message finds it
-            if seen is not None and _seen(reply) != seen:
+            if seen is not None and without_incidents(_seen(reply)) != without_incidents(seen):
                 connection.abandon()
                 raise SessionLost("a step that a server had lost ran again, and has another result")
 

@@ -35,7 +35,8 @@ MAX_STOPS = 12
 STOPPING_S = 15.0
 """Seconds after which no further stop is made."""
 CONTINUING_S = 90.0
-"""Maximum seconds in which the other process continues all of them."""
+"""Seconds in which the other process must continue all of them, or `LONGER` times as many as they took here."""
+LONGER = 10
 
 _WAYS = {
     "export": (
@@ -90,6 +91,7 @@ class _Stage:
 
     def judge(self, given: Sequence[Any]) -> None:
         """Add the findings, and what was tried."""
+        began = time.monotonic()
         undisturbed = [(script, self._undisturbed(script)) for script in scripts_of(self._candidate)]
         steps = sum(map(_steps, (shown for _, shown in undisturbed)))
         if not steps:
@@ -103,7 +105,7 @@ class _Stage:
                 )
                 return
             self._candidate.on_check("another process")
-            answers = _continued_elsewhere(given, place, stops)
+            answers = _continued_elsewhere(given, place, stops, max(CONTINUING_S, LONGER * (time.monotonic() - began)))
         self._into.facts["stops"] = {
             script.name: [s.step for s in stops if s.script is script] for script, _ in undisturbed
         }
@@ -193,7 +195,7 @@ def spread(steps: int) -> list[int]:
     return [-(-steps * stop // number) for stop in range(1, number + 1)]
 
 
-def _continued_elsewhere(given: Sequence[Any], place: str, stops: Sequence[_Stop]) -> list[Shown | str]:
+def _continued_elsewhere(given: Sequence[Any], place: str, stops: Sequence[_Stop], limit_s: float) -> list[Shown | str]:
     """Continue all stopped episodes in another process.
 
     Raises:
@@ -206,11 +208,11 @@ def _continued_elsewhere(given: Sequence[Any], place: str, stops: Sequence[_Stop
             input=json.dumps(job),
             capture_output=True,
             text=True,
-            timeout=CONTINUING_S,
+            timeout=limit_s,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise ContractViolation(f"another process did not continue its episodes within {CONTINUING_S:g} s") from None
+        raise ContractViolation(f"another process did not continue its episodes within {limit_s:.0f} s") from None
     if ended.returncode:
         last = (ended.stderr.strip() or f"exit status {ended.returncode}").splitlines()[-1]
         raise ContractViolation(f"another process could not continue its episodes: {last}")
