@@ -468,7 +468,7 @@ def test_a_prototype_that_fails_refuses_to_start() -> None:
         def __init__(self) -> None:
             raise RuntimeError("secret at /srv/broken/place")
 
-    with pytest.raises(StartupError, match="Own could not be made: RuntimeError"), serving(Own):
+    with pytest.raises(StartupError, match=r"Own could not be made: RuntimeError: .* \(.*test_server\.py:\d+\)"), serving(Own):
         pass
 
 

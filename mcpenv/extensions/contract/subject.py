@@ -52,10 +52,9 @@ class Subject:
         try:
             env = self.factory()
         except Exception as error:
-            raise ContractViolation(
-                f"{self.name}() failed: {error_text(error)}",
-                f"Give every constructor argument a default, {PASS_FACTORY}",
-            ) from error
+            took_no_call = isinstance(error, TypeError) and getattr(error.__traceback__, "tb_next", None) is None
+            remedy = f"Give every constructor argument a default, {PASS_FACTORY}" if took_no_call else ""
+            raise ContractViolation(f"{self.name}() failed: {error_text(error)}", remedy) from error
         if not isinstance(env, MCPEnvironment):
             raise ContractViolation(f"{self.name}() returned a {type(env).__name__}, not an MCPEnvironment")
         env._execution.played_by_agents = False

@@ -13,7 +13,7 @@ from typing import Any
 from fastmcp.server.providers import Provider
 
 from mcpenv.environment import MCPEnvironment
-from mcpenv.errors import ConfigurationError, InvalidTasks, StartupError
+from mcpenv.errors import ConfigurationError, InvalidTasks, StartupError, describe
 from mcpenv.execution.concurrency.threads import THREADS, OwnThread, Runner
 from mcpenv.execution.execution import Execution
 from mcpenv.execution.lifespan import UNSET, being_made, lifespan_of
@@ -268,7 +268,7 @@ class EnvironmentFactory:
             runner.close()
             if isinstance(error, ConfigurationError) or is_no_failure(error, inline=False):
                 raise
-            why = error.message if isinstance(error, FactoryError) else f"{type(error).__name__}: {error}"
+            why = error.message if isinstance(error, FactoryError) else describe(error)
             raise StartupError(f"{self.name} could not be made: {why}") from error
 
 

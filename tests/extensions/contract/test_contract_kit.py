@@ -141,6 +141,12 @@ class NeedsArguments(Base):
         super().__init__()
 
 
+class OpensNothing(Base):
+    def __init__(self) -> None:
+        super().__init__()
+        raise TypeError("no file")
+
+
 ONE = Base()
 
 
@@ -363,6 +369,7 @@ BROKEN: list[tuple[Any, str, str]] = [
         "constructor",
         r"missing 1 required positional argument: 'path'.* Give every constructor argument",
     ),
+    (OpensNothing, "constructor", r"failed: TypeError: no file \(test_contract_kit.py:\d+ in __init__\)$"),
     (lambda: ONE, "constructor", "the same instance twice.* Return a new instance"),
     (lambda: "env", "constructor", "returned a str, not an MCPEnvironment"),
     (

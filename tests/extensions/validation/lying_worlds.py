@@ -41,6 +41,15 @@ class Saved(Walk):
     DURABILITY = "export"
 
 
+class Slow(Walk):
+    """The same walk, after a slow reset."""
+
+    def reset(self, seed: int | None = None) -> None:  # type: ignore[override]
+        """Begin."""
+        super().reset(seed)
+        time.sleep(0.3)
+
+
 class Restarted(Walk):
     """A walk that says it cannot be continued."""
 

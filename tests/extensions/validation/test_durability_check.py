@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from command_line import Cli, command_lines
 
+from mcpenv.extensions.validation.parts import durability
 from mcpenv.extensions.validation.parts.durability import MAX_STOPS, spread
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -28,6 +29,14 @@ def judged(cli: Cli, target: str, status: int = 0) -> dict[str, Any]:
     assert done.status == status, done.out + done.err
     parts: list[dict[str, Any]] = json.loads(done.out)["parts"]
     return next(part for part in parts if part["part"] == "durability")
+
+
+@pytest.mark.process
+def test_the_other_process_has_as_much_time_as_the_episodes_take(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(durability, "CONTINUING_S", 0.01)
+    assert judged(cli, f"{WORLDS}:Slow")["verdict"] == "ok"
+    monkeypatch.setattr(durability, "LONGER", 0)
+    assert "did not continue its episodes within 0 s" in json.dumps(judged(cli, f"{WORLDS}:Slow", 1))
 
 
 @pytest.mark.process
