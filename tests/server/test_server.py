@@ -468,7 +468,8 @@ def test_a_prototype_that_fails_refuses_to_start() -> None:
         def __init__(self) -> None:
             raise RuntimeError("secret at /srv/broken/place")
 
-    with pytest.raises(StartupError, match=r"Own could not be made: RuntimeError: .* \(.*test_server\.py:\d+\)"), serving(Own):
+    said = r"Own could not be made: RuntimeError: .* \(.*test_server\.py:\d+\)"
+    with pytest.raises(StartupError, match=said), serving(Own):
         pass
 
 

@@ -18,7 +18,8 @@ from fastmcp import Client
 from record_worlds import Dice, Shout, play
 
 from mcpenv import MCPEnvironment
-from mcpenv.extensions.durable import bounds
+from mcpenv.errors import ConfigurationError
+from mcpenv.extensions.durable import bounds, sqlite_store
 from mcpenv.extensions.durable.extension import Durable
 from mcpenv.extensions.durable.sqlite_store import SqliteStore
 from mcpenv.extensions.durable.store import KeptSession, open_store
@@ -97,6 +98,25 @@ def test_an_episode_outlives_its_server(serve: Serve, stack: ExitStack, tmp_path
     (episode,) = read_episodes(tmp_path / "record")
     assert episode.id == began.info["episode_id"]
     assert digest_of(episode.trajectory) == undisturbed(tmp_path)
+
+
+def test_a_store_on_a_network_is_not_written_ahead(
+    serve: Serve, stack: ExitStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_store, "file_system_of", lambda folder: "nfs4")
+    first = serve()
+    url = first.__enter__()
+    client = stack.enter_context(EnvClient([url, stack.enter_context(serve())]).sync())
+    client.reset(seed=5)
+    played(client, 3)
+    first.__exit__(None, None, None)
+    assert len({*played(client, 3)}) == 3 and client.state().step_count == 6
+    assert {each.name for each in (tmp_path / "store").iterdir()} == {sqlite_store.FILE}
+    monkeypatch.setattr(sqlite_store, "file_system_of", lambda folder: "ext4")
+    open_store(str(tmp_path / "local"))
+    monkeypatch.setattr(sqlite_store, "file_system_of", lambda folder: "fuse.sshfs")
+    with pytest.raises(ConfigurationError, match="begun on a disk of one machine"):
+        open_store(str(tmp_path / "local"))
 
 
 def test_the_same_server_continues_after_it_starts_again(serve: Serve, stack: ExitStack, tmp_path: Path) -> None:
