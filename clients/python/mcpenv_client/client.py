@@ -414,8 +414,8 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
         """Begin an episode that continues a recorded one after a step, and return the observation of that step.
 
         The server resets the environment as recorded, runs the calls up to the step, and compares every result with the
-        record. ``info`` has the ``episode_id`` and ``mcp_url``, as after a reset. `fork` then opens siblings without
-        running the calls again, where the environment can be saved.
+        record. Calls that act on the outside act there again. ``info`` has the ``episode_id`` and ``mcp_url``, as after
+        a reset. `fork` then opens siblings without running the calls again, where the environment can be saved.
 
         Args:
             record: a recorded episode, its trajectory, or the id of an episode in the server's own record.

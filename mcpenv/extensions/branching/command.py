@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,8 +16,10 @@ from mcpenv.cli.instance import instance, own_instances
 from mcpenv.cli.output import (
     Page,
     author_output,
+    note,
     note_lost,
     note_torn,
+    number_of,
     print_json,
     print_table,
     printable,
@@ -25,12 +28,12 @@ from mcpenv.cli.output import (
 )
 from mcpenv.errors import ConfigurationError
 from mcpenv.extensions.play.command import play_on
-from mcpenv.extensions.records.replay import CannotBranch, as_recorded
+from mcpenv.extensions.records.replay import CannotBranch, acts_outside, as_recorded
 from mcpenv.extensions.records.replay import branch as open_branch
 from mcpenv.extensions.records.rescoring import named_object
 from mcpenv.extensions.records.selection import Selection
 from mcpenv.targets.target import Target, load_target
-from mcpenv.trajectories import RecordedEpisode, Recorder, read_episodes
+from mcpenv.trajectories import RecordedEpisode, Recorder, ToolLists, read_episodes
 from mcpenv_client.errors import NotSupported
 from mcpenv_client.pool import EnvPool, Played, PoolError, Start
 from mcpenv_client.scores import advantages_of_scores
@@ -58,7 +61,8 @@ def branch(
 ) -> int:
     """Open a recorded episode at a step, and go on from there: by hand as mcpenv play, or with a policy.
 
-    The recorded calls up to the step run again, and every result is compared with the record.
+    The recorded calls up to the step run again, and every result is compared with the record. Calls of tools that act
+    on the outside (openWorldHint) act there again; a note says which ones.
 
     Exit status 0: played. 1: a result differs from the record, so that nothing was played. 2: no such episode or step.
 
@@ -87,6 +91,7 @@ def branch(
     own_folder = out is not None and not out.exists()
     recorder = None if out is None else Recorder(out)
     page = Page(sys.stderr if as_json else sys.stdout)
+    _note_outside(record, start, found.tools)
     try:
         with author_output():
             loaded = load_target(target, settings or ())
@@ -103,9 +108,9 @@ def branch(
     finally:
         if recorder is not None:
             recorder.close()
-    if own_folder and out is not None and "error" in document:
-        with contextlib.suppress(OSError):  # something is in it
-            out.rmdir()
+        if own_folder and out is not None:
+            with contextlib.suppress(OSError):  # branches are in it
+                out.rmdir()
     if as_json:
         print_json(document)
     return DIFFERENT if "error" in document else 0
@@ -117,6 +122,16 @@ def _episode(record: Path, name: str) -> RecordedEpisode:
         which = "no episode" if not found else f"{len(found)} episodes"
         raise ConfigurationError(f"{record}: there is {which} with the id {name!r}")
     return found[0]
+
+
+def _note_outside(record: Path, start: Start, tools: str | None) -> None:
+    """Say which calls to the outside are made again."""
+    listed = ToolLists(record if record.is_dir() else record.parent).read(tools)
+    outside = {tool.name for tool in listed if acts_outside(tool)}
+    made = Counter(step.call.name for step in start.trajectory.steps if step.call.name in outside)
+    if made:
+        calls = ", ".join(f"{printable(name)} ({number_of(times, 'call')})" for name, times in made.items())
+        note(f"made again, though they act on the outside: {calls}")
 
 
 def _by_hand(target: Target, start: Start, recorder: Recorder | None, page: Page) -> dict[str, Any]:

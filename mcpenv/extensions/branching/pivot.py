@@ -130,4 +130,4 @@ def _row(pivot: Pivot) -> list[str]:
     numbers: list[Any] = [pivot.step, pivot.branches, pivot.deviation, pivot.mean, pivot.worst, pivot.best]
     calls = (printable(call or "") for call in (pivot.worst_call, pivot.best_call))
     short = (call if len(call) <= _WIDTH else f"{call[: _WIDTH - 1]}…" for call in calls)
-    return [printable(pivot.episode[:13]), *(f"{number:.4g}" for number in numbers), *short]
+    return [printable(pivot.episode), *(f"{number:.4g}" for number in numbers), *short]

@@ -19,7 +19,8 @@ from mcpenv.cli.remote import Bearer, base_url, connected, list_tools
 from mcpenv.cli.tokens import AgentToken
 from mcpenv.errors import ConfigurationError
 from mcpenv.targets.place import is_url
-from mcpenv_client.errors import ConnectionFailed
+from mcpenv_client import EnvClient
+from mcpenv_client.errors import ConnectionFailed, WireError
 from mcpenv_client.types.records import Trajectory
 
 from .rerun import steps_of
@@ -48,8 +49,8 @@ def list_episodes(place: str, /, *, as_json: AsJson = False) -> int:
     if as_json:
         print_json({"episodes": rows, "sessions": totals.sessions, "bytes": totals.bytes})
         return 0
-    page, names = Page(sys.stdout), ("episode_id", "environment", "steps", "state", "owner", "updated")
-    headings = ("episode", "environment", "steps", "state", "owner", "last step")
+    page, names = Page(sys.stdout), ("episode_id", "environment", "steps", "state", "address", "updated")
+    headings = ("episode", "environment", "steps", "state", "at", "last step")
     print_table(page, headings, [[printable(str(row[name] or "")) for name in names] for row in rows], right={"steps"})
     page.line(f"{number_of(totals.sessions, 'session')}, {totals.bytes:,} bytes")
     return 0
@@ -101,9 +102,10 @@ def resume_episode(
         as_json: Print one JSON document.
     """
 
-    async def run(store: Store) -> KeptSession:
+    async def run(store: Store) -> tuple[KeptSession, bool]:
         kept = _found(await store.sessions(), episode)
-        if not kept.alive:
+        if is_put_away := not kept.alive:
+            await _refuse_other(at, kept)
             bearer = Bearer(agent.read(at))
             url = f"{base_url(at)}/episodes/{kept.handle}/mcp"
             try:
@@ -112,18 +114,36 @@ def resume_episode(
             except ConnectionFailed as error:
                 raise ConfigurationError(f"{at} does not continue it, and its log says why: {error}") from error
             kept = _found(await store.sessions(), episode)
-        return kept
+        return kept, is_put_away
 
     if not is_url(at):
         raise ConfigurationError(f"--at {at}: that is no URL of a server")
-    row = _row(_with(place, run))
+    kept, resumed = _with(place, run)
+    row = _row(kept)
     if as_json:
-        print_json(row)
+        print_json({**row, "resumed": resumed})
     else:
+        has = "has" if resumed else "had, and keeps,"
         Page(sys.stdout).line(
-            f"{row['owner']} has the episode {printable(row['episode_id'])}, after {row['steps']} steps"
+            f"{row['address']} {has} the episode {printable(row['episode_id'])}, after {row['steps']} steps"
         )
     return 0
+
+
+async def _refuse_other(at: str, kept: KeptSession) -> None:
+    """Raise an error if a server cannot be reached, or says that it keeps no episodes, or has another environment."""
+    try:
+        about = await EnvClient(base_url(at)).metadata()
+    except (ConnectionFailed, WireError) as error:
+        if isinstance(error, ConnectionFailed) and error.http_status in (401, 403):
+            return  # it tells that to orchestrators only
+        raise ConfigurationError(f"{at} does not continue it: {error}") from error
+    if about.get("durable") is not True:
+        raise ConfigurationError(f"{at} does not continue it: it has no --durable")
+    name, version = json.loads(kept.environment)
+    if (about.get("name"), about.get("version")) != (name, version):
+        own = f"{about.get('name')} {about.get('version')}"
+        raise ConfigurationError(f"{at} does not continue it: the episode is one of {name} {version}, and it has {own}")
 
 
 def discard_episodes(
@@ -197,5 +217,6 @@ def _row(kept: KeptSession) -> dict[str, Any]:
         "steps": kept.steps,
         "state": "over" if kept.over else "running" if kept.alive else "put away",
         "owner": kept.owner if kept.alive else None,
+        "address": kept.address if kept.alive else None,
         "updated": time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(kept.updated)),
     }

@@ -76,6 +76,14 @@ async def continue_kept(execution: Execution, kept: KeptSession, entries: Sequen
         execution.observer, execution.sink = observer, sink
     if result.difference is not None:
         why = "The environment is not deterministic, or has changed"
+        outside, until = await Outside(execution).names(), result.difference.step
+        for step in recorded.steps:
+            if step.call.name in outside and (until is None or step.call.step < until):
+                why = (
+                    f"The call of {step.call.name} in step {step.call.step} acts on the outside, and was not made "
+                    "again. If it changes the environment too, define save_state and load_state"
+                )
+                break
         raise SessionLost(f"the episode cannot be continued here: {result.difference}. {why}")
     if result.verdict is not Verdict.AGREES:
         raise SessionLost(f"the episode cannot be continued here: {result.why}")

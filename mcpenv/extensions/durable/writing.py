@@ -14,7 +14,7 @@ from .unwritten import Unwritten
 
 logger = logging.getLogger("mcpenv")
 
-CONTINUED = "another server continues this episode; reconnect to go on there"
+CONTINUED = "another server continues this episode, or it was discarded; reconnect to go on there"
 
 
 class SessionWriter:

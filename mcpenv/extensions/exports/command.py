@@ -60,7 +60,7 @@ def export_episodes(
     said = Reviews(record if record.is_dir() else record.parent).said()
     options = ExportOptions(arguments=arguments, overview=overview, tokenizer=tokenizer, reviews=said, tree=tree)
     count = export(_WithTools(record, which), form, out, options)
-    note(number_of(count, "episode"))
+    note(f"{number_of(count, 'episode')} read")
     return 0
 
 

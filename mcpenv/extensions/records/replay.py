@@ -40,7 +40,7 @@ from mcpenv_client.types.observations import Observation
 from mcpenv_client.types.records import Fork, StepRecord, ToolOutcome, Trajectory
 from mcpenv_client.types.starts import Recorded, Start
 from mcpenv_client.types.state import State
-from mcpenv_client.types.tools import ToolErrorType
+from mcpenv_client.types.tools import Tool, ToolErrorType
 from mcpenv_client.wire.protocol import ActionTypes, action_type
 
 _BRIEF = 120
@@ -160,7 +160,7 @@ async def open_at(execution: Execution, episode: RecordedEpisode, step: int, res
 
     The calls are compared with the record like those of `replay`. They are the first steps of the new episode, and are
     neither recorded nor counted before all of them have come out the same. `Trajectory.forked_from` names the recorded
-    episode and the step.
+    episode and the step. Calls of tools that act on the outside are made, too: the environment may need them.
 
     Args:
         execution: the instance. If it is refused, its episode is over, and not recorded.
@@ -317,12 +317,14 @@ class Outside:
         version = self._execution.tools.version
         if version != self._version:
             tools = await self._execution.list_tools()
-            self._names = frozenset(tool.name for tool in tools if _acts_outside(tool.annotations or {}))
+            self._names = frozenset(tool.name for tool in tools if acts_outside(tool))
             self._version = version
         return self._names
 
 
-def _acts_outside(hints: dict[str, Any]) -> bool:
+def acts_outside(tool: Tool) -> bool:
+    """Return True if calls of a tool must not be repeated, see `Outside`."""
+    hints = tool.annotations or {}
     return hints.get("openWorldHint") is True and not (hints.get("readOnlyHint") or hints.get("idempotentHint"))
 
 

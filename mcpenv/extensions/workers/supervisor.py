@@ -198,7 +198,7 @@ class Processes:
         try:
             await loop.run_in_executor(self._starting, process.start)  # the first waits for the imports
         except (EOFError, ConnectionError) as error:
-            why = "the process that forks workers has ended, or was stopped"
+            why = f"the process that forks workers has ended, or did not start one in {STARTED_S:g} s"
             if not self._hub.started.is_set():
                 raise StartupError(why) from error
             logger.warning("%s, and is replaced", why)

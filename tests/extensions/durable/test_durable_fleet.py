@@ -132,7 +132,7 @@ def test_a_stopped_owner_is_refused_when_it_goes_on(tmp_path: Path) -> None:
             assert (await two.state()).step_count == 1
             await two.call_tool("walk", request_id="a-request-of-this-client")  # both count theirs from 1
             fleet.signal(0, signal.SIGCONT)
-            with pytest.raises(SessionLost, match=r"another server continues this episode"):
+            with pytest.raises(SessionLost, match="another server continues this episode"):
                 await one.call_tool("walk")
             assert (await two.state()).step_count == 2
 

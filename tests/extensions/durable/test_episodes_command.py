@@ -60,11 +60,21 @@ def test_a_server_continues_an_episode_on_request(cli: Cli, tmp_path: Path) -> N
         client.call_tool("walk")
         first.__exit__(None, None, None)
         (row,) = json.loads(cli("episodes", "list", store, "--json").out)["episodes"]
-        assert row["owner"] is None
+        assert (row["owner"], row["address"]) == (None, None)
+        with serving(Walk) as plain, serving(Clock, config) as clock:
+            for at, why in (
+                (plain, "it has no --durable"),
+                (clock, "the episode is one of Walk 0.1.0, and it has Clock 0.1.0"),
+                ("http://127.0.0.1:1", "cannot connect"),
+            ):
+                other = cli("episodes", "resume", store, "an-ep", "--at", at)
+                assert (other.status, why in other.err) == (2, True), other.err
         resumed = json.loads(cli("episodes", "resume", store, "an-ep", "--at", second, "--json").out)
-        assert (resumed["state"], resumed["steps"]) == ("running", 1)
+        assert (resumed["state"], resumed["steps"], resumed["resumed"]) == ("running", 1, True)
         again = cli("episodes", "resume", store, "an-ep", "--at", second).out
-        assert again == f"{resumed['owner']} has the episode an-episode, after 1 steps\n"
+        assert again == f"{second} had, and keeps, the episode an-episode, after 1 steps\n"
+        (row,) = json.loads(cli("episodes", "list", store, "--json").out)["episodes"]
+        assert row["address"] == second and second in cli("episodes", "list", store).out
         assert client.state().step_count == 1
     refused = cli("episodes", "resume", store, "an-ep", "--at", "nowhere")
     assert (refused.status, "that is no URL" in refused.err) == (2, True)
