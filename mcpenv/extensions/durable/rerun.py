@@ -25,6 +25,8 @@ from .store import OBJECT, RECORDED, SNAPSHOT, Claimant, Entry, KeptSession, Sto
 
 logger = logging.getLogger("mcpenv")
 
+LACKS_A_STEP = "the episode cannot be continued here: its journal lacks a step before its last one"
+
 _HEADER = TypeAdapter(Trajectory)
 _BODY = TypeAdapter(tuple[StepRecord, object])
 
@@ -58,8 +60,10 @@ async def continue_kept(execution: Execution, kept: KeptSession, entries: Sequen
     intents = [entry for entry in entries if entry.number < SNAPSHOT and entry.body and not entry.is_step]
     last = max((entry.number for entry in entries if entry.is_step), default=0)
     if any(intent.number <= last for intent in intents) or len(intents) > 1:
-        raise SessionLost("the episode cannot be continued here: its journal lacks a step before its last one")
+        raise SessionLost(LACKS_A_STEP)
     recorded = episode_of(kept, entries)
+    if [step.call.step for step in recorded.steps] != [*range(1, len(recorded.steps) + 1)]:
+        raise SessionLost(LACKS_A_STEP)
     seen = {str(step.call.step): own_observation(step) for step in recorded.steps}
     observations = {number: observation for number, observation in seen.items() if observation is not None}
     if not kept.over:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from durable_worlds import Counted
 from record_worlds import Dice, play
 
 from mcpenv.cli import execute
@@ -15,6 +16,7 @@ from mcpenv.trajectories import RecordedEnvironment, RecordedEpisode, Recorder, 
 from mcpenv_client.types.records import Fork, Reward, StepRecord, ToolCall, ToolOutcome, Trajectory
 
 WORLDS = Path(__file__).parents[2] / "record_worlds.py"
+DURABLE = WORLDS.with_name("durable_worlds.py")
 
 POLICY = """
 async def rolls(episode):
@@ -112,6 +114,23 @@ def test_a_changed_environment_is_refused_with_status_1(
     assert "differs in result.content[0].text: recorded" in said and document["error"] in said
     assert document["difference"]["type"] == "differs" and document["difference"]["replayed"] == "8"
     assert not tree.exists()
+
+
+def test_calls_to_the_outside_that_are_made_again_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COUNTED", str(tmp_path / "counted"))
+    with Recorder(tmp_path / "record") as recorder, Counted() as env:
+        recorder.attach(env)
+        env.reset(episode_id="counts")
+        for name in "abc":
+            env.call_tool("count", {"name": name})
+        env.end()
+    (tmp_path / "policies.py").write_text("async def rests(episode):\n    return None\n")
+    more = ("--target", f"{DURABLE}:Counted", "--policy", f"{tmp_path / 'policies.py'}:rests")
+    status, _, said = run(capsys, "branch", tmp_path / "record", "counts", "--at", 2, *more)
+    assert (status, (tmp_path / "counted").read_text()) == (0, "a\nb\nc\na\nb\n")
+    assert "made again, though they act on the outside: count (2 calls)" in said
 
 
 @pytest.mark.parametrize(

@@ -448,6 +448,40 @@ def test_steps_that_were_lost_with_a_server_run_again_also_those_that_failed(
     assert without_incidents(again.outcome.error.message) == without_incidents(failed.message)
 
 
+class Mailer(MCPEnvironment):
+    """Count mails, in the environment itself, where a call that is not made again changes nothing."""
+
+    SUPPORTS_CONCURRENT_SESSIONS = True
+
+    def __init__(self) -> None:
+        self.sent = 0
+
+        @self.tool(annotations={"openWorldHint": True})
+        def mail() -> int:
+            self.sent += 1
+            return self.sent
+
+        @self.tool
+        def count() -> int:
+            return self.sent
+
+    def reset(self) -> None:  # type: ignore[override]
+        """Begin."""
+        self.sent = 0
+
+
+def test_a_call_to_the_outside_that_also_changes_the_environment_is_named(serve: Serve, stack: ExitStack) -> None:
+    first = serve(Mailer)
+    url = first.__enter__()
+    second = stack.enter_context(serve(Mailer))
+    client = stack.enter_context(EnvClient([url, second]).sync())
+    client.reset()
+    assert [client.call_tool(name).text for name in ("mail", "count")] == ["1", "1"]
+    first.__exit__(None, None, None)
+    with pytest.raises(SessionLost, match=r"step 2 differs .* The call of mail in step 1 acts on the outside"):
+        client.call_tool("count")
+
+
 def test_another_version_of_an_environment_does_not_continue(serve: Serve, stack: ExitStack) -> None:
     first = serve()
     url = first.__enter__()
