@@ -160,6 +160,7 @@ class ContainerBox(Box):
         self._engine = image.engine
         self._networks = networks
         self._name = ""
+        self._env: list[str] = []  # of commands that run beside the agent's files
         self._kept: str | None = None  # the container of the agent, while another one has its tests
         workdir = image.task.config.environment.workdir
         self._workdir = [] if workdir is None else ["--workdir", workdir]
@@ -273,6 +274,7 @@ class ContainerBox(Box):
         try:
             await self.start("verifier")
             carried = await self._image.carried(self._name)
+            self._env = [f"--env={name}={value}" for name, value in carried.env.items()]
             mounted = await self._mounts()
             shared = [path for path, source in mounted.items() if volumes.get(path) == source]
             paths = [PurePosixPath(line[2:]) for line in changed]
@@ -311,7 +313,7 @@ class ContainerBox(Box):
     async def _in_new(self, *lines: str) -> None:
         for begin in range(0, len(lines), MOST_AT_ONCE):
             script = "\n".join(("set -e", *lines[begin : begin + MOST_AT_ONCE]))
-            await self.engine("exec", "--user", "0", "--workdir", "/", self._name, "sh", "-c", script)
+            await self.engine("exec", *self._env, "--user", "0", "--workdir", "/", self._name, "sh", "-c", script)
 
     async def _kill(self, process: asyncio.subprocess.Process, talk: asyncio.Task[Any], pid: str) -> None:
         """Kill a command in the container; the file ``pid`` has its process id. Its output so far is returned."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
 SYSTEM = (
@@ -72,6 +72,7 @@ _LONGEST_TOLD = 60
 _OF_PYTEST = ("pytest.ini", "pytest.toml", "pyproject.toml", "tox.ini", "setup.cfg", "conftest.py")
 """Files in ``/`` by which pytest, called with tests in ``/tests``, would be configured."""
 
+_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 _ROOT, _USR, _HOMES, _HOME = map(PurePosixPath, ("/", "/usr", "/home", "/root"))
 
 
@@ -83,11 +84,13 @@ class Carried:
         folders: paths in system folders that are carried over all the same, the working folder for one.
         programs: paths that are pristine although they are in folders that are carried over.
         in_root: True if files directly in ``/`` are carried over, because it is the working folder.
+        env: the variables by which programs of the image run no file of the agent, while `programs` are the agent's.
     """
 
     folders: tuple[PurePosixPath, ...]
     programs: tuple[PurePosixPath, ...]
-    in_root: bool = False
+    in_root: bool
+    env: Mapping[str, str]
 
     @classmethod
     def of(
@@ -120,7 +123,10 @@ class Carried:
         further = (*managed, *_settings(map(PurePosixPath, homes), work))
         programs |= dict.fromkeys(path for path in further if not named & {path, *path.parents})
         highest = (path for path in programs if programs.keys().isdisjoint(path.parents))
-        return cls(tuple(folders), tuple(highest), in_root=_ROOT in kept)
+        carried = cls(tuple(folders), tuple(highest), _ROOT in kept, {name: "" for name in _SEARCHED if name in env})
+        searched = (each for each in env.get("PATH", "").split(":") if each.startswith("/") and ".." not in each)
+        system = (each for each in searched if carried.is_system(PurePosixPath(each)))
+        return replace(carried, env={**carried.env, "PATH": ":".join((_PATH, *system))})
 
     def is_system(self, path: PurePosixPath) -> bool:
         """Return True if a path is one of the system's, whose change is not carried over."""

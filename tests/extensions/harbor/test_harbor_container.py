@@ -153,6 +153,20 @@ def test_no_dot_file_of_an_agent_runs_in_the_home_of_a_user_or_of_the_root_folde
         assert env.end().reward == 0.0
 
 
+@pytest.mark.parametrize("name", ["sh", "rm", "mkdir", "mv"])
+def test_no_program_of_an_agent_runs_while_its_work_is_carried_over(tmp_path: Path, name: str) -> None:
+    files: dict[str, str | None] = {
+        "environment/Dockerfile": f"FROM {IMAGE}\nENV PATH=/t/bin:/bin\nRUN mkdir -p /t/bin && cp /bin/cat /t/bin/a\n",
+        "tests/test.sh": "#!/bin/bash\n[ -e /tmp/evil ]\necho $((1 - $?)) > /logs/verifier/reward.txt\n",
+    }
+    with served(harbor_task(tmp_path / "hello", files))() as env:
+        env.reset()
+        program = f'#!/bin/bash\necho > /tmp/evil\nexec /bin/{name} "$@"\n'
+        env.call_tool("write_file", {"path": f"/t/bin/{name}", "content": program})
+        execute(env, f"chmod +x /t/bin/{name}; echo work > /t/work")
+        assert env.end().reward == 0.0
+
+
 def test_changes_that_the_tests_do_not_find_are_named_and_settings_of_servers_are_found(tmp_path: Path) -> None:
     test = '#!/bin/bash\n[ "$(cat /etc/nginx/mine)" = a ]; echo "$((1 - $?))e-1" > /logs/verifier/reward.txt\n'
     with served(harbor_task(tmp_path / "hello", {"tests/test.sh": test}, image=IMAGE))() as env:
