@@ -140,8 +140,8 @@ def test_no_dot_file_of_an_agent_runs_in_the_home_of_a_user_or_of_the_root_folde
     users = CONFIG.replace("[agent]\n", '[agent]\nuser = "app"\n').replace("[verifier]\n", '[verifier]\nuser = "app"\n')
     passwd = "root:x:0:0::/root:/bin/bash\\napp:x:1000:1000:app:/srv/app:/bin/bash\\n"
     files: dict[str, str | None] = {
-        "environment/Dockerfile": f"FROM {IMAGE}\nRUN mkdir -p /srv/app/.nvm/v/bin /srv/work /.cargo && chmod -R 777 /srv"
-        f" /.cargo && printf '{passwd}' > /etc/passwd && echo kept > /srv/app/.nvm/v/bin/tool\n"
+        "environment/Dockerfile": f"FROM {IMAGE}\nRUN mkdir -p /srv/app/.nvm/v/bin /srv/work /.cargo && chmod -R 777 "
+        f"/srv /.cargo && printf '{passwd}' > /etc/passwd && echo kept > /srv/app/.nvm/v/bin/tool\n"
         "ENV PATH=/bin:/srv/app/.nvm/v/bin\nWORKDIR /srv/work\n",
         "tests/test.sh": '#!/bin/bash\ncat /srv/app/work /srv/app/.nvm/v/bin/tool || exit 1\nbash -lc "[ -e done ]" || '
         "[ -e /.cargo/config.toml ]\necho $((1 - $?)) > /logs/verifier/reward.txt\n",
