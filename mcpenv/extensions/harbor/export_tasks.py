@@ -129,7 +129,11 @@ def _served(target: Target, settings: list[str], install: list[str], image: str)
     place, colon, attribute = target.spec.rpartition(":")
     path = Path(target.spec if not colon else place)
     if not path.is_absolute():
-        if target.folder is not None and not target.spec.startswith("mcpenv.") and set(OWN).issuperset(map(package_of, install)):
+        if (
+            target.folder is not None
+            and not target.spec.startswith("mcpenv.")
+            and set(OWN).issuperset(map(package_of, install))
+        ):
             raise ConfigurationError(
                 f"{target.spec} is a module; name what installs it with --install, or export the folder of its code"
             )
