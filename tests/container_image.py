@@ -9,7 +9,9 @@ import subprocess
 import tarfile
 from pathlib import Path
 
-PROGRAMS = ("bash", "sh", "cat", "head", "mkdir", "dirname", "rm", "chmod", "sleep", "ls", "cp", "env", "true", "id")
+PROGRAMS = (
+    "bash", "sh", "cat", "head", "mkdir", "dirname", "rm", "chmod", "sleep", "ls", "cp", "env", "true", "id", "mv",
+)  # fmt: skip
 
 
 def import_image(engine: str, name: str, programs: tuple[str, ...] = PROGRAMS) -> None:

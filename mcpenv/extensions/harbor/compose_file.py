@@ -34,6 +34,12 @@ SERVICE_KEYS = frozenset({
 })  # fmt: skip
 """The keys of a service that are taken, some of them with few values."""
 
+BUILD_KEYS = frozenset({
+    "args", "context", "dockerfile", "dockerfile_inline", "extra_hosts", "labels", "network", "no_cache", "platforms",
+    "pull", "shm_size", "target", "ulimits",
+})  # fmt: skip
+"""The keys of a build that are taken. Others read or write files of this machine, or name images of others."""
+
 _TOP_KEYS = frozenset({"version", "name", "services", "networks", "volumes", "configs", "secrets"})
 _HARMLESS_CAPABILITIES = frozenset({
     "AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "IPC_LOCK", "KILL", "MKNOD", "NET_ADMIN",
@@ -45,8 +51,11 @@ folder of this machine."""
 
 _HARMLESS_OPTIONS = re.compile(r"no-new-privileges([:=]true)?|label[:=].*")
 _LOGS = frozenset({"/logs/agent", "/logs/artifacts", "/logs/verifier"})
-_DROPPED = ("build", "container_name", "depends_on", "links", "ports", "profiles", "pull_policy")
-"""Keys that are not written for an episode: it is built, ordered and named otherwise."""
+_DROPPED = (
+    "annotations", "build", "container_name", "depends_on", "links", "logging", "ports", "profiles", "pull_policy",
+)  # fmt: skip
+"""Keys that are not written for an episode: it is built, ordered and named otherwise. Options of ``logging`` and some
+annotations name files of this machine."""
 
 _VARIABLE = re.compile(r"\$(?:(\$)|(\w+)|\{(\w+)(?:(:?[-+?])((?:[^{}]|\$\{[^{}]*\})*))?\})")
 
@@ -307,8 +316,8 @@ class ComposeFile:
     def _build(self, name: str, build: Any) -> dict[str, Any]:
         made = {"context": build} if isinstance(build, str) else {"context": ".", **build}
         where = f"services.{name}.build"
-        for key in ("entitlements", "privileged", "secrets", "ssh", "additional_contexts"):
-            if made.get(key):
+        for key in made:
+            if key not in BUILD_KEYS and not key.startswith("x-"):
                 raise self._refused(f"{where}.{key}")
         if made.get("network") not in (None, "none", "default"):
             raise self._refused(f"{where}.network: {made['network']}")

@@ -125,12 +125,15 @@ class Image:
         await command(self.engine, *words, timeout_s=COMMAND_TIMEOUT_S)
 
     async def carried(self, name: str) -> Carried:
-        """Return what is carried over from a container of the agent to the one of the tests."""
+        """Return what is carried over to a new container of this name, whose ``/etc/passwd`` is the image's."""
         told = await command(self.engine, "container", "inspect", name, timeout_s=COMMAND_TIMEOUT_S)
         config = json.loads(told)[0]["Config"] or {}
         variables = dict(word.partition("=")[::2] for word in config.get("Env") or ())
         workdir = self.task.config.environment.workdir or config.get("WorkingDir") or "/"
-        return Carried.of({**variables, **self.task.env}, workdir, self.task.keep, self.task.tests_env)
+        words = ("exec", "--user", "0", name, "sh", "-c", "cat /etc/passwd || true")
+        users = (await command(self.engine, *words, timeout_s=COMMAND_TIMEOUT_S)).decode("utf-8", "surrogateescape")
+        homes = [fields[5] for fields in (line.split(":") for line in users.splitlines()) if len(fields) > 5]
+        return Carried.of({**variables, **self.task.env}, workdir, self.task.keep, self.task.tests_env, homes)
 
     def _new(self, networks: Mapping[str, bool]) -> ContainerBox:
         return ContainerBox(self, networks)
@@ -157,6 +160,7 @@ class ContainerBox(Box):
         self._engine = image.engine
         self._networks = networks
         self._name = ""
+        self._env: list[str] = []  # of commands that run beside the agent's files
         self._kept: str | None = None  # the container of the agent, while another one has its tests
         workdir = image.task.config.environment.workdir
         self._workdir = [] if workdir is None else ["--workdir", workdir]
@@ -263,13 +267,14 @@ class ContainerBox(Box):
         Returns:
             A sentence about the changes that are not carried over.
         """
-        carried = await self._image.carried(self._name)
         changed = (await self.engine("diff", self._name)).decode("utf-8", "surrogateescape").splitlines()
         volumes = await self._mounts()
         deleted = {line[2:] for line in changed if line.startswith("D ")}
         self._kept = old = self._name
         try:
             await self.start("verifier")
+            carried = await self._image.carried(self._name)
+            self._env = [f"--env={name}={value}" for name, value in carried.env.items()]
             mounted = await self._mounts()
             shared = [path for path, source in mounted.items() if volumes.get(path) == source]
             paths = [PurePosixPath(line[2:]) for line in changed]
@@ -280,9 +285,7 @@ class ContainerBox(Box):
             programs = [(_q(path), _q(path.parent), f"/.mcpenv-{number}") for number, path in enumerate(reached)]
             away = (f"if [ -e {path} ] || [ -L {path} ]; then mv {path} {kept}; fi" for path, _, kept in programs)
             cleared = [f"rm -rf -- {_q(root)} || true; mkdir -p -- {_q(root.parent)}" for root in roots]
-            first = [*away, *cleared]
-            for begin in range(0, len(first), MOST_AT_ONCE):
-                await self._in_new("\n".join(("set -e", *first[begin : begin + MOST_AT_ONCE])))
+            await self._in_new(*away, *cleared)
             left = MAX_WORK
             for root, clear in zip(roots, cleared, strict=True):
                 if not roots.keys().isdisjoint(root.parents):  # it was copied with the one above
@@ -294,8 +297,7 @@ class ContainerBox(Box):
                 f"rm -rf -- {path}; if [ -e {kept} ] || [ -L {kept} ]; then mkdir -p -- {above} && mv {kept} {path}; fi"
                 for path, above, kept in programs
             )
-            if programs:
-                await self._in_new("\n".join(("set -e", *again)))
+            await self._in_new(*again)
         finally:
             if not goes_on:
                 await self._remove(old)
@@ -308,8 +310,10 @@ class ContainerBox(Box):
         kinds = ("volume", "bind")
         return {PurePosixPath(each["Destination"]): each["Source"] for each in mounts if each.get("Type") in kinds}
 
-    async def _in_new(self, script: str) -> None:
-        await self.engine("exec", "--user", "0", "--workdir", "/", self._name, "sh", "-c", script)
+    async def _in_new(self, *lines: str) -> None:
+        for begin in range(0, len(lines), MOST_AT_ONCE):
+            script = "\n".join(("set -e", *lines[begin : begin + MOST_AT_ONCE]))
+            await self.engine("exec", *self._env, "--user", "0", "--workdir", "/", self._name, "sh", "-c", script)
 
     async def _kill(self, process: asyncio.subprocess.Process, talk: asyncio.Task[Any], pid: str) -> None:
         """Kill a command in the container; the file ``pid`` has its process id. Its output so far is returned."""

@@ -11,13 +11,17 @@ import json
 import posixpath
 import re
 import shlex
+import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 _NO_EFFECT = frozenset({"CMD", "LABEL", "EXPOSE", "MAINTAINER"})
-_VARIABLE = re.compile(r"\\\$|\$(?:(\w+)|\{(\w+)(?::-([^}]*))?\})")
-_ARCHIVE = re.compile(r"\.(tar|tgz|tbz2|txz|tar\.\w+)$")
+_VARIABLE = r"\$(?:(\w+)|\{(\w+)(?:(:?[-+])((?:[^{}]|\$\{[^{}]*\})*))?\})"
+_QUOTED = re.compile(rf"\\.|{_VARIABLE}|.", re.DOTALL)
+_UNQUOTED = re.compile(rf"\\.|'[^']*'|{_VARIABLE}|.", re.DOTALL)
+_HERE_DOCUMENT = re.compile(r"(^|\s)\d*<<-?[\"']?\w")
+_ARCHIVE = re.compile(r"\.(tar|tgz|tbz2?|txz|tar\.\w+)$")
 
 VARIABLES = {
     "HOME": "/root",
@@ -98,23 +102,22 @@ class _Reader:
 
     def _add(self, line: int, name: str, rest: str) -> None:
         if name == "ARG":
-            for word in _words(rest):
-                argument, _, default = word.partition("=")
-                self._arguments[argument] = self._filled(default)
+            pairs = [word.partition("=") for word in self._words(rest)]
+            self._arguments.update({argument: default for argument, equals, default in pairs if equals})
             return
         if name == "FROM":
             if self._recipe is not None:
                 raise NeedsEngine("a second FROM")
-            self._recipe = Recipe(self._filled(_words(rest)[0]))
+            self._recipe = Recipe(self._words(rest)[0])
             return
         recipe = self._recipe
         if recipe is None:
             raise NeedsEngine(f"{name} before FROM")
         if name == "WORKDIR":
-            recipe.workdir = posixpath.join(recipe.workdir, self._filled(rest.strip("\"'")))
+            recipe.workdir = posixpath.join(recipe.workdir, self._word(rest))
             self._step(line, f"mkdir -p -- {shlex.quote(recipe.workdir)}", "/")
         elif name == "ENV":
-            recipe.env.update(self._variables(rest))
+            recipe.env.update(dict(self._variables(rest)))  # each value sees those before the line
         elif name == "RUN":
             self._step(line, _command(rest), recipe.workdir)
         elif name in ("COPY", "ADD"):
@@ -130,18 +133,18 @@ class _Reader:
         self._recipe.steps.append(Step(line, script, workdir, {**self._arguments, **self._recipe.env}))
 
     def _variables(self, rest: str) -> Iterator[tuple[str, str]]:
-        words = _words(rest)
-        if "=" not in words[0]:  # the old form, ENV NAME VALUE
-            name, _, value = rest.strip().partition(" ")
-            words = [f"{name}={value.strip()}"]
-        for word in words:
+        name, *_ = rest.split()
+        if "=" not in name:  # the old form, ENV NAME VALUE
+            yield name, self._word(rest.strip()[len(name) :])
+            return
+        for word in self._words(rest):
             name, _, value = word.partition("=")
-            yield name, self._filled(value)
+            yield name, value
 
     def _copy(self, name: str, rest: str) -> str:
         """Return the script of a ``COPY`` or ``ADD``."""
         assert self._recipe is not None
-        words, mode = _words(rest), None
+        words, mode = self._words(rest), None
         while words and words[0].startswith("--"):
             flag, _, value = words.pop(0).partition("=")
             if flag == "--chmod":
@@ -149,11 +152,13 @@ class _Reader:
             elif not (flag == "--link" or (flag == "--chown" and value in ("root", "0", "root:root", "0:0"))):
                 raise NeedsEngine(f"{name} {flag}={value}")
         if rest.lstrip().startswith("["):
-            words = json.loads(rest)
-        *sources, target = (self._filled(word) for word in words)
+            words = [self._word(word) for word in json.loads(rest)]
+        *sources, target = words
         if name == "ADD" and any("://" in source or _ARCHIVE.search(source) for source in sources):
             raise NeedsEngine("ADD of a URL or an archive")
         found = [path for source in sources for path in self._found(name, source)]
+        if name == "ADD" and any(path.is_file() and tarfile.is_tarfile(path) for path in found):
+            raise NeedsEngine("ADD of a URL or an archive")
         into = posixpath.join(self._recipe.workdir, target)
         is_folder = target.endswith(("/", ".")) or len(found) > 1 or found[0].is_dir()
         lines = [f"mkdir -p -- {shlex.quote(into if is_folder else posixpath.dirname(into))}"]
@@ -175,16 +180,43 @@ class _Reader:
             raise NeedsEngine(f"{name} {source} (there is no such file)")
         return found
 
-    def _filled(self, text: str) -> str:
-        """Return a text with variables substituted by Docker's rules."""
+    def _word(self, text: str) -> str:
+        """Return a text without quotes, and with variables substituted."""
+        return "".join(self._words(text.strip(), blanks=True))
+
+    def _words(self, text: str, *, blanks: bool = False) -> list[str]:
+        """Return the words of a text, with variables substituted by Docker's rules: not in single quotes.
+
+        Args:
+            blanks: True to take blanks between words as a part of one word.
+        """
+        made, at, quote = [], 0, False
+        while at < len(text):
+            match = (_QUOTED if quote else _UNQUOTED).match(text, at)
+            assert match is not None
+            token, at = match[0], match.end()
+            if token == "$" and text.startswith("{", at):
+                raise NeedsEngine(f"{text[at - 1 :]!r} (of the forms of variables, only :- - :+ and + are there)")
+            name = match[1] or match[2]
+            if name is not None or token == "\\$":
+                token = shlex.quote("$" if name is None else self._value(name, match[3] or "", match[4] or ""))
+                token = f'"{token}"' if quote else token  # a part of its own between two double quotes
+            elif token == '"':
+                quote = not quote
+            elif blanks and not quote and token.isspace():
+                token = f"'{token}'"
+            made.append(token)
+        try:
+            return shlex.split("".join(made))
+        except ValueError as error:
+            raise NeedsEngine(f"{text.strip()!r} cannot be read: {error}") from None
+
+    def _value(self, name: str, how: str, more: str) -> str:
         known = {**VARIABLES, **self._arguments, **(self._recipe.env if self._recipe is not None else {})}
-
-        def value(match: re.Match[str]) -> str:
-            if match[0] == "\\$":
-                return "$"
-            return known.get(match[1] or match[2]) or match[3] or ""
-
-        return _VARIABLE.sub(value, text)
+        is_set = bool(known.get(name)) if how.startswith(":") else name in known
+        if how.endswith("+"):
+            return self._word(more) if is_set else ""
+        return known.get(name, "") if is_set or not how else self._word(more)
 
 
 def _instructions(text: str) -> Iterator[tuple[int, str, str]]:
@@ -206,7 +238,7 @@ def _instructions(text: str) -> Iterator[tuple[int, str, str]]:
         if continues:
             continue
         name, _, rest = " ".join(parts).strip().partition(" ")
-        if re.search(r"<<-?[\"']?\w", rest) and name.upper() in ("RUN", "COPY", "ADD"):
+        if _HERE_DOCUMENT.search(rest) and name.upper() in ("RUN", "COPY", "ADD"):
             raise NeedsEngine(f"line {begun} of environment/Dockerfile: a here-document")
         yield begun, name.upper(), rest
         parts, begun = [], 0
@@ -224,10 +256,3 @@ def _command(rest: str) -> str:
     if rest.startswith("["):
         return shlex.join(json.loads(rest))
     return rest
-
-
-def _words(text: str) -> list[str]:
-    try:
-        return shlex.split(text)
-    except ValueError as error:
-        raise NeedsEngine(f"{text.strip()!r} cannot be read: {error}") from None

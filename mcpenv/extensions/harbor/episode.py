@@ -20,7 +20,7 @@ from .verification import Verdict, judged_apart, judged_here
 SETUP_TIMEOUT_S = 600.0
 """Maximum seconds of the ``setup.sh`` of a step, which has no limit in Harbor."""
 
-_BETWEEN = "find /logs/agent /logs/artifacts -mindepth 1 -delete"
+_BETWEEN = "find /tests /logs/verifier /logs/agent /logs/artifacts -mindepth 1 -delete"
 
 
 class StepFailed(VerifierFailed, ValueError):

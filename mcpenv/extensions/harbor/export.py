@@ -1,4 +1,4 @@
-"""Write a task of an environment as a task directory that Harbor 0.25 loads.
+"""Write a task of an environment as a task directory that Harbor 0.26 loads.
 
 The container runs the environment's server as root, and the agent as another user, whom only MCP connects to it. The
 server begins the episode when Harbor checks the container's health; the tests end the episode and write its score.
@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from packaging.utils import canonicalize_name
 
 from mcpenv.errors import ConfigurationError
 from mcpenv_client.types.tasks import Task
@@ -33,8 +35,9 @@ _DOCKERFILE = """\
 FROM {image}
 RUN useradd --create-home {agent}
 WORKDIR {home}
-{copies}RUN pip install --no-cache-dir {install}
-COPY task.jsonl start.sh ./
+{copies}RUN pip install --no-cache-dir {public}
+RUN python3 -m venv --system-site-packages venv
+{private}COPY task.jsonl start.sh ./
 RUN chmod -R go-rwx {home} && chmod u+x start.sh
 WORKDIR /home/{agent}
 """
@@ -44,7 +47,7 @@ _START = """\
 # Start the episode unless it runs. Succeed once it can be played.
 if mkdir {home}/started 2>/dev/null; then
   cd {home}
-  setsid mcpenv tasks serve {words} >{home}/log 2>&1 </dev/null &
+  setsid venv/bin/python -m mcpenv tasks serve {words} >{home}/log 2>&1 </dev/null &
 fi
 test -S {socket}
 """
@@ -83,6 +86,10 @@ async def main() -> None:
 asyncio.run(main())
 """
 
+_NAME = re.compile(r"[A-Za-z0-9._-]+")
+OWN = ("mcpenv", "mcpenv-client")
+"""The packages that the agent may read."""
+
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
@@ -96,7 +103,7 @@ class Served:
         code: the folder of its code, which is copied; None if `install` provides it.
         settings: ``name=value`` each.
         install: the packages to install by pip: requirements, or paths of wheels.
-        image: the image of the container, with Python and pip.
+        image: the image of the container, with Python, pip and venv.
     """
 
     name: str
@@ -139,7 +146,8 @@ def write_task(task: Task, served: Served, org: str, folder: Path) -> None:
 def _dockerfile(served: Served, environment: Path) -> str:
     """Copy the code and the wheels to the Dockerfile's folder, and return the text of the Dockerfile."""
     environment.mkdir()
-    copies, install = [], []
+    copies = []
+    install: dict[bool, list[str]] = {True: [], False: []}  # True for what the agent may read
     for item in served.install:
         if item.endswith(".whl"):
             wheel = Path(item).expanduser()
@@ -147,19 +155,27 @@ def _dockerfile(served: Served, environment: Path) -> str:
                 raise ConfigurationError(f"--install {item}: there is no such file")
             (environment / "wheels").mkdir(exist_ok=True)
             shutil.copy(wheel, environment / "wheels")
-            install.append(f"wheels/{wheel.name}")
+            install[package_of(item) in OWN].append(f"wheels/{wheel.name}")
         else:
-            install.append(item)
+            install[package_of(item) in OWN].append(item)
     if (environment / "wheels").exists():
         copies.append("COPY wheels wheels\n")
     if served.code is not None:
         shutil.copytree(served.code, environment / "code", ignore=_IGNORED)
         copies.append("COPY code code\n")
         if (served.code / "requirements.txt").is_file():
-            install += ["--requirement", "code/requirements.txt"]
+            install[False] += ["--requirement", "code/requirements.txt"]
+    private = f"RUN venv/bin/pip install --no-cache-dir {shlex.join(install[False])}\n" if install[False] else ""
+    public = shlex.join(install[True])
     return _DOCKERFILE.format(
-        image=served.image, agent=AGENT, home=HOME, copies="".join(copies), install=shlex.join(install)
+        image=served.image, agent=AGENT, home=HOME, copies="".join(copies), public=public, private=private
     )
+
+
+def package_of(item: str) -> str:
+    """Return the normalised name of a requirement, or of the path of a wheel; empty if it has none."""
+    found = _NAME.match(Path(item).name.partition("-")[0] if item.endswith(".whl") else item.strip())
+    return "" if found is None else canonicalize_name(found[0])
 
 
 def _words(task: Task, served: Served) -> list[str]:

@@ -22,7 +22,7 @@ from mcpenv.targets.target import Target, load_target
 from mcpenv_client.types.tasks import Task
 from mcpenv_client.types.tools import Mode
 
-from .export import Served, slug_of, write_task
+from .export import OWN, Served, package_of, slug_of, write_task
 
 IMAGE = "python:3.12-slim"
 
@@ -54,7 +54,7 @@ def export_tasks(
         org: The first part of task names.
         install: A requirement for pip, or the path of a wheel, for the container; may be given several times. Default:
             this version of mcpenv.
-        image: The container's image, with Python and pip.
+        image: The container's image, with Python, pip and venv.
         settings: name=value for the environment's constructor; may be given several times.
         tasks: Tasks to use instead of the environment's own: a .jsonl file, a .parquet file or a dataset's folder.
         as_json: Print one JSON document.
@@ -78,10 +78,12 @@ def export_tasks(
             raise ConfigurationError(f"tasks {other.id!r} and {task.id!r} both get the name {slug_of(task.id)!r}")
         if (to / slug_of(task.id)).exists():
             raise ConfigurationError(f"--to {to}: the folder {slug_of(task.id)} exists")
+    if served.code is not None and to.resolve().is_relative_to(served.code.resolve()):
+        raise ConfigurationError(f"--to {to}: it is inside of the folder of code that is copied, {served.code}")
     for name, task in folders.items():
         try:
             write_task(task, served, org, to / name)
-        except ConfigurationError:
+        except BaseException:
             shutil.rmtree(to / name, ignore_errors=True)
             raise
     if as_json:
@@ -122,12 +124,16 @@ def _served(target: Target, settings: list[str], install: list[str], image: str)
     Raises:
         ConfigurationError: the origin of its code in the container is unknown.
     """
-    if not any(Path(item.partition("==")[0]).name.replace("_", "-").split("-")[0] == "mcpenv" for item in install):
+    if "mcpenv" not in map(package_of, install):
         install = [f"mcpenv=={mcpenv.__version__}", *install]
     place, colon, attribute = target.spec.rpartition(":")
     path = Path(target.spec if not colon else place)
     if not path.is_absolute():
-        if target.folder is not None and not target.spec.startswith("mcpenv.") and len(install) == 1:
+        if (
+            target.folder is not None
+            and not target.spec.startswith("mcpenv.")
+            and set(OWN).issuperset(map(package_of, install))
+        ):
             raise ConfigurationError(
                 f"{target.spec} is a module; name what installs it with --install, or export the folder of its code"
             )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
 SYSTEM = (
@@ -48,10 +48,11 @@ _PACKAGES = tuple(
 
 _OF_HOME = (
     ".R", ".Renviron", ".Rprofile", ".bash_aliases", ".bash_login", ".bash_logout", ".bash_profile", ".bashrc",
-    ".bundle", ".cargo", ".condarc", ".config", ".curlrc", ".gdbinit", ".gem", ".gitconfig", ".inputrc", ".irbrc",
-    ".lldbinit", ".local", ".mambarc", ".netrc", ".node_libraries", ".node_modules", ".npmrc", ".nvm", ".pdbrc", ".pip",
-    ".profile", ".pydistutils.cfg", ".pyenv", ".pypirc", ".rbenv", ".rustup", ".wgetrc", ".yarnrc", ".zlogin",
-    ".zprofile", ".zshenv", ".zshrc",
+    ".bundle", ".cargo", ".condarc", ".config", ".curlrc", ".gdbinit", ".gem", ".gitconfig", ".gradle", ".inputrc",
+    ".irbrc", ".julia", ".lldbinit", ".local", ".m2", ".mambarc", ".mavenrc", ".netrc", ".node_libraries",
+    ".node_modules", ".npmrc", ".nvm", ".octaverc", ".pdbrc", ".pip", ".profile", ".psqlrc", ".pydistutils.cfg",
+    ".pyenv", ".pypirc", ".rbenv", ".rustup", ".sqliterc", ".wgetrc", ".yarnrc", ".zlogin", ".zprofile", ".zshenv",
+    ".zshrc",
 )  # fmt: skip
 """The dot files by which programs are configured, for a home in which tasks work; its other dot files are work."""
 
@@ -71,6 +72,7 @@ _LONGEST_TOLD = 60
 _OF_PYTEST = ("pytest.ini", "pytest.toml", "pyproject.toml", "tox.ini", "setup.cfg", "conftest.py")
 """Files in ``/`` by which pytest, called with tests in ``/tests``, would be configured."""
 
+_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 _ROOT, _USR, _HOMES, _HOME = map(PurePosixPath, ("/", "/usr", "/home", "/root"))
 
 
@@ -82,11 +84,13 @@ class Carried:
         folders: paths in system folders that are carried over all the same, the working folder for one.
         programs: paths that are pristine although they are in folders that are carried over.
         in_root: True if files directly in ``/`` are carried over, because it is the working folder.
+        env: the variables by which programs of the image run no file of the agent, while `programs` are the agent's.
     """
 
     folders: tuple[PurePosixPath, ...]
     programs: tuple[PurePosixPath, ...]
-    in_root: bool = False
+    in_root: bool
+    env: Mapping[str, str]
 
     @classmethod
     def of(
@@ -95,6 +99,7 @@ class Carried:
         workdir: str,
         keep: Sequence[str] = (),
         tests_env: Sequence[Mapping[str, str]] = (),
+        homes: Iterable[str] = (),
     ) -> Carried:
         """Return what is carried over in an image.
 
@@ -103,6 +108,7 @@ class Carried:
             workdir: the working folder.
             keep: further paths that the task names.
             tests_env: the variables of the tests of each step.
+            homes: the homes of the image's users.
         """
         kept = [PurePosixPath(path) for path in (workdir, *keep) if path.startswith("/")]
         named = {PurePosixPath(path) for path in keep}
@@ -113,10 +119,14 @@ class Carried:
         words = (work / word.lstrip("@") for value in values for word in _SEPARATOR.split(value))
         programs = dict.fromkeys(path for word in words for path in _programs(word, kept))
         managed = _PACKAGES if _USR not in named else ()
-        homes = dict.fromkeys((env.get("HOME", "/root"), *(each["HOME"] for each in tests_env if "HOME" in each)))
-        further = (*managed, *(path for home in homes for path in _settings(PurePosixPath(home), work)))
+        homes = (*homes, *(each["HOME"] for each in (env, *tests_env) if "HOME" in each))
+        further = (*managed, *_settings(map(PurePosixPath, homes), work))
         programs |= dict.fromkeys(path for path in further if not named & {path, *path.parents})
-        return cls(tuple(folders), tuple(programs), in_root=_ROOT in kept)
+        highest = (path for path in programs if programs.keys().isdisjoint(path.parents))
+        carried = cls(tuple(folders), tuple(highest), _ROOT in kept, {name: "" for name in _SEARCHED if name in env})
+        searched = (each for each in env.get("PATH", "").split(":") if each.startswith("/") and ".." not in each)
+        system = (each for each in searched if carried.is_system(PurePosixPath(each)))
+        return replace(carried, env={**carried.env, "PATH": ":".join((_PATH, *system))})
 
     def is_system(self, path: PurePosixPath) -> bool:
         """Return True if a path is one of the system's, whose change is not carried over."""
@@ -125,14 +135,15 @@ class Carried:
         parts = path.parts[1:]
         if not parts or parts[0] in SYSTEM:
             return True
-        if len(parts) == 1 and (parts[0].startswith(".") or parts[0] in _OF_PYTEST):
+        if parts[0].startswith(".") or (len(parts) == 1 and parts[0] in _OF_PYTEST):
             return True
         home = 2 if parts[0] == "home" else 1 if parts[0] == "root" else None
         return home is not None and len(parts) > home and parts[home].startswith(".")
 
     def dropped(self, changed: Iterable[PurePosixPath]) -> str | None:
         """Return a sentence that names the changed paths that are not carried over; None if there are none."""
-        lost = {path for path in changed if self._is_lost(path)}
+        programs = set(self.programs)
+        lost = {path for path in changed if self._is_lost(path, programs)}
         above = {parent for path in lost for parent in path.parents}
         leaves = sorted(lost - above, key=lambda path: (len(path.parts), path))
         if not leaves:
@@ -144,27 +155,27 @@ class Carried:
             "name what they judge by keep in [metadata.mcpenv] of task.toml, or use --set fresh=false"
         )
 
-    def _is_lost(self, path: PurePosixPath) -> bool:
+    def _is_lost(self, path: PurePosixPath, programs: set[PurePosixPath]) -> bool:
         parts = path.parts[1:]
         if not parts or "__pycache__" in parts or (parts[0] in SYSTEM and (parts[0] not in _TOLD or len(parts) == 1)):
             return False
         if not set(_PACKAGES).isdisjoint(path.parents):  # what a package installed is named
             return False
-        return self.is_system(path) or any(each == path or each in path.parents for each in self.programs)
+        return self.is_system(path) or not programs.isdisjoint((path, *path.parents))
 
 
 def _printable(path: PurePosixPath) -> str:
     return "".join(each if each.isprintable() else "?" for each in str(path)[:_LONGEST_TOLD])
 
 
-def _settings(home: PurePosixPath, work: PurePosixPath) -> Iterator[PurePosixPath]:
+def _settings(homes: Iterable[PurePosixPath], work: PurePosixPath) -> Iterator[PurePosixPath]:
     """Yield the files of `_OF_HOME` in homes where `Carried.is_system` does not tell them from work.
 
     Args:
-        home: the home of the user who runs the tests.
+        homes: the homes of users who may run tests, beside root's and one with the working folder.
         work: the working folder.
     """
-    for each in dict.fromkeys((home, _HOME, *(path for path in (work, *work.parents) if path.parent == _HOMES))):
+    for each in dict.fromkeys((*homes, _HOME, *(path for path in (work, *work.parents) if path.parent == _HOMES))):
         is_told = (each == _HOME or each.parent == _HOMES) and work != each and work not in each.parents
         if each.is_absolute() and each != _ROOT and not is_told:
             yield from (each / name for name in _OF_HOME)

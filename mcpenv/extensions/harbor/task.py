@@ -35,6 +35,9 @@ FINISH_STEP = "finish_step"
 SOLUTION_TIMEOUT_S = 3600.0
 """Maximum seconds of a solution if its task sets no time limit for agents."""
 
+SHORT_NUMBER = 8
+"""Minimum digits of a secret that has nothing but digits. A shorter one would be found among scores."""
+
 _TEMPLATE = re.compile(r"\$\{([^}:]+)(?::-(.*))?\}")
 _SECRET = re.compile(r"KEY|SECRET|TOKEN(?!S)|PASSWORD|CREDENTIAL|AUTH", re.IGNORECASE)
 
@@ -331,7 +334,7 @@ def _resolved(task: str, section: str, name: str, value: str) -> str:
         raise ConfigurationError(
             f"task {task!r}: [{section}.env] {name} needs the environment variable {match[1]}, which is not set"
         )
-    if _SECRET.search(f"{name} {match[1]}") and not found.isdecimal():
+    if _SECRET.search(f"{name} {match[1]}") and not (found.isdecimal() and len(found) < SHORT_NUMBER):
         hide(found)
     return found
 

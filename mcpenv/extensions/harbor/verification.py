@@ -23,7 +23,7 @@ _OUTPUT = VERIFIER_LOGS / "test-stdout.txt"
 _ROOT = "0"
 
 Verdict = tuple[Reward, list[str]]
-"""A reward, and sentences that hint at its reason if it is below 1."""
+"""A reward, and sentences: what is left out or failed, and hints at the reason of a reward below 1."""
 
 
 async def judged_here(box: Box, step: Step, env: Mapping[str, str], *, goes_on: bool) -> Verdict:
@@ -41,7 +41,7 @@ async def judged_here(box: Box, step: Step, env: Mapping[str, str], *, goes_on: 
     """
     said = await _collect(box, step)
     dropped = await box.begin_verification(step.tests, goes_on=goes_on)
-    return await _verdict(box, step, env, [*said, *([] if dropped is None else [dropped])])
+    return await _verdict(box, step, env, said, dropped)
 
 
 async def judged_apart(
@@ -102,7 +102,9 @@ async def _collect(box: Box, step: Step) -> list[str]:
     return said
 
 
-async def _verdict(box: Box, step: Step, env: Mapping[str, str], hints: Sequence[str]) -> Verdict:
+async def _verdict(
+    box: Box, step: Step, env: Mapping[str, str], said: Sequence[str], dropped: str | None = None
+) -> Verdict:
     timeout_s = step.tests_timeout_s
     # An artifact may be `/logs`, with a reward that the agent has written.
     prepared = f"rm -rf -- {VERIFIER_LOGS}/reward.json {VERIFIER_LOGS}/reward.txt; chmod +x {TESTS}/test.sh"
@@ -114,8 +116,8 @@ async def _verdict(box: Box, step: Step, env: Mapping[str, str], hints: Sequence
             raise VerifierFailed(f"the tests took more than {timeout_s:g} s")
         reward = await _written(box)
     except VerifierFailed as error:
-        raise VerifierFailed("; ".join([str(error), *await _printed(box), *hints])) from error
-    return reward, [] if reaches(reward.value, 1.0) else [*await _printed(box), *hints]
+        raise VerifierFailed("; ".join([str(error), *await _hints(box, dropped), *said])) from error
+    return reward, [*([] if reaches(reward.value, 1.0) else await _hints(box, dropped)), *said]
 
 
 async def _written(box: Box) -> Reward:
@@ -128,12 +130,13 @@ async def _written(box: Box) -> Reward:
     raise VerifierFailed(f"the tests wrote neither {VERIFIER_LOGS}/reward.json nor {VERIFIER_LOGS}/reward.txt")
 
 
-async def _printed(box: Box) -> list[str]:
-    """Return the end of the tests' output as a sentence, without secrets; nothing if there is none."""
+async def _hints(box: Box, dropped: str | None) -> list[str]:
+    """Return sentences: the end of the tests' output if there is one, without secrets, and ``dropped``."""
     done = await box.run(f"tail -c {4 * KEPT_OUTPUT} -- {_OUTPUT}", timeout_s=KILLED_WITHIN_S)
-    printed = without_known(done.stdout.decode("utf-8", "replace"))
-    lines = " | ".join(line for line in printed.splitlines() if line.strip())
-    return [f"the tests' output ends with: {lines[-KEPT_OUTPUT:]}"] if lines else []
+    output = without_known(done.stdout.decode("utf-8", "replace"))
+    lines = " | ".join(line for line in output.splitlines() if line.strip())
+    printed = f"the tests' output ends with: {lines[-KEPT_OUTPUT:]}" if lines else None
+    return [each for each in (printed, dropped) if each is not None]
 
 
 def _of_text(content: bytes) -> Reward:

@@ -163,11 +163,12 @@ def test_variables_of_the_tests_are_not_the_agents(begin: Begin) -> None:
     assert env.end().reward == 0.25
 
 
+@pytest.mark.parametrize("secret", ["the-judges-secret", "1234567890123456", "12345678"])
 @pytest.mark.parametrize(("name", "source"), [("JUDGE", "A_JUDGES_API_KEY"), ("JUDGES_TOKEN", "A_JUDGE")])
 def test_a_secret_that_the_tests_print_is_in_no_problem(
-    begin: Begin, monkeypatch: pytest.MonkeyPatch, name: str, source: str
+    begin: Begin, monkeypatch: pytest.MonkeyPatch, name: str, source: str, secret: str
 ) -> None:
-    monkeypatch.setenv(source, "the-judges-secret")
+    monkeypatch.setenv(source, secret)
     write = f'echo "with ${name}"; echo 0 > /logs/verifier/reward.txt'
     env = begin(script_that(write), CONFIG + f'[verifier.env]\n{name} = "${{{source}}}"\n')
     assert env.end().info["problems"] == ["the tests' output ends with: with ***"]

@@ -150,7 +150,24 @@ def test_a_file_that_cannot_be_served_is_refused_with_the_part(tmp_path: Path, t
     assert said in str(raised.value)
 
 
-@pytest.mark.parametrize("build", ["../..", "{dockerfile: /etc/passwd}", "{ssh: [default]}", "{network: host}"])
+@pytest.mark.parametrize(
+    "build",
+    [
+        "../..",
+        "{dockerfile: /etc/passwd}",
+        "{ssh: [default]}",
+        "{network: host}",
+        "{cache_to: ['type=local,dest=/etc']}",
+        "{cache_from: ['type=local,src=/etc']}",
+        "{tags: ['debian:latest']}",
+        "{some_key_of_tomorrow: x}",
+    ],
+)
 def test_a_build_has_no_part_of_this_machine(tmp_path: Path, build: str) -> None:
     with pytest.raises(ConfigurationError, match=r"services\.web\.build"):
         read(tmp_path, f"services: {{web: {{build: {build}}}}}")
+
+
+def test_no_log_and_no_annotation_of_a_container_names_a_file_of_this_machine(tmp_path: Path) -> None:
+    own = "logging: {driver: k8s-file, options: {path: /etc/a}}, annotations: {run.oci.hooks.stdout: /etc/a}"
+    assert not {"logging", "annotations"} & main_of(read(tmp_path, f"services: {{main: {{{own}}}}}")).keys()

@@ -136,6 +136,37 @@ def test_the_tests_run_in_a_new_container_with_the_work_and_the_images_own_syste
         assert env.end().reward == 1.0
 
 
+def test_no_dot_file_of_an_agent_runs_in_the_home_of_a_user_or_of_the_root_folder(tmp_path: Path) -> None:
+    users = CONFIG.replace("[agent]\n", '[agent]\nuser = "app"\n').replace("[verifier]\n", '[verifier]\nuser = "app"\n')
+    passwd = "root:x:0:0::/root:/bin/bash\\napp:x:1000:1000:app:/srv/app:/bin/bash\\n"
+    files: dict[str, str | None] = {
+        "environment/Dockerfile": f"FROM {IMAGE}\nRUN mkdir -p /srv/app/.nvm/v/bin /srv/work /.cargo && chmod -R 777 "
+        f"/srv /.cargo && printf '{passwd}' > /etc/passwd && echo kept > /srv/app/.nvm/v/bin/tool\n"
+        "ENV PATH=/bin:/srv/app/.nvm/v/bin\nWORKDIR /srv/work\n",
+        "tests/test.sh": '#!/bin/bash\ncat /srv/app/work /srv/app/.nvm/v/bin/tool || exit 1\nbash -lc "[ -e done ]" || '
+        "[ -e /.cargo/config.toml ]\necho $((1 - $?)) > /logs/verifier/reward.txt\n",
+    }
+    with served(harbor_task(tmp_path / "hello", files, config=users))() as env:
+        env.reset()
+        execute(env, 'echo "[() { return 0; }" > ~/.bash_profile; echo > /.cargo/config.toml; echo > ~/work')
+        assert execute(env, 'bash -lc "[ -e done ]"; ls ~/.bash_profile /.cargo/config.toml')["exit_code"] == 0
+        assert env.end().reward == 0.0
+
+
+@pytest.mark.parametrize("name", ["sh", "rm", "mkdir", "mv"])
+def test_no_program_of_an_agent_runs_while_its_work_is_carried_over(tmp_path: Path, name: str) -> None:
+    files: dict[str, str | None] = {
+        "environment/Dockerfile": f"FROM {IMAGE}\nENV PATH=/t/bin:/bin\nRUN mkdir -p /t/bin && cp /bin/cat /t/bin/a\n",
+        "tests/test.sh": "#!/bin/bash\n[ -e /tmp/evil ]\necho $((1 - $?)) > /logs/verifier/reward.txt\n",
+    }
+    with served(harbor_task(tmp_path / "hello", files))() as env:
+        env.reset()
+        program = f'#!/bin/bash\necho > /tmp/evil\nexec /bin/{name} "$@"\n'
+        env.call_tool("write_file", {"path": f"/t/bin/{name}", "content": program})
+        execute(env, f"chmod +x /t/bin/{name}; echo work > /t/work")
+        assert env.end().reward == 0.0
+
+
 def test_changes_that_the_tests_do_not_find_are_named_and_settings_of_servers_are_found(tmp_path: Path) -> None:
     test = '#!/bin/bash\n[ "$(cat /etc/nginx/mine)" = a ]; echo "$((1 - $?))e-1" > /logs/verifier/reward.txt\n'
     with served(harbor_task(tmp_path / "hello", {"tests/test.sh": test}, image=IMAGE))() as env:

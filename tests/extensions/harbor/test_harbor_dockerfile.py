@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,41 @@ CMD ["sleep", "1"]
     assert copied.script.endswith("chmod -R 755 -- /srv/app/sub/./bin/a.txt")
 
 
+@pytest.mark.parametrize(
+    ("line", "value"),
+    [
+        ("A=bye X=$A", "hello"),
+        ("X='$A'", "$A"),
+        ("""X="it's $A\"""", "it's hello"),
+        ('X="a \\"$B\\" c"', 'a "x  \'y" c'),
+        ("X=$A$B", "hellox  'y"),
+        ("X=\\$A", "$A"),
+        ('X="\\$A"', "$A"),
+        ("X=${A:+yes}${U:+no}${E:+no}${E+set}${U+no}", "yesset"),
+        ("X=${U-1}${E-2}${E:-3}${A:-4}", "13hello"),
+        ("X=${U:-${A}s}", "hellos"),
+        ('X=${U:-"a b"}', "a b"),
+        ("X a  '$A' $A", "a  $A hello"),
+    ],
+)
+def test_variables_are_those_before_the_line_and_not_in_single_quotes(tmp_path: Path, line: str, value: str) -> None:
+    before = 'FROM a\nARG U\nENV A=hello E=\nENV B="x  \'y"\n'
+    assert recipe(tmp_path, f"{before}ENV {line}\n").env["X"] == value
+
+
+def test_an_argument_before_from_keeps_its_value_and_shifts_are_no_here_document(tmp_path: Path) -> None:
+    found = recipe(tmp_path, 'ARG V=1\nFROM a\nARG V\nENV X=$V\nWORKDIR "/a b"\nRUN echo $((1<<3)); cat <<<word\n')
+    assert (found.env["X"], found.workdir, found.steps[-1].script) == ("1", "/a b", "echo $((1<<3)); cat <<<word")
+
+
+def test_an_archive_of_any_name_needs_an_engine(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "a.data", "w:bz2") as archive:
+        archive.add(__file__, "a")
+    with pytest.raises(NeedsEngine, match="an archive"):
+        recipe(tmp_path, "FROM b\nADD a.data /x\n")
+    assert recipe(tmp_path, "FROM b\nCOPY a.data /x\n").steps
+
+
 def test_a_folder_is_copied_by_its_contents(tmp_path: Path) -> None:
     (tmp_path / "src").mkdir()
     step = recipe(tmp_path, "FROM a\nCOPY src /app\nCOPY . /all/\n").steps
@@ -62,6 +98,8 @@ def test_a_folder_is_copied_by_its_contents(tmp_path: Path) -> None:
         ("COPY ../x /x", "leads out of environment/"),
         ("ADD https://example.com/x /x", "ADD of a URL or an archive"),
         ("ADD x.tar.gz /x", "ADD of a URL or an archive"),
+        ("ADD x.tbz /x", "ADD of a URL or an archive"),
+        ("ENV A=${HOME%/*}", "only :- - :+ and + are there"),
         ("RUN --mount=type=cache,target=/x true", "RUN --mount"),
         ("RUN <<EOF\ntrue\nEOF", "a here-document"),
         ("USER agent", "only root is there"),

@@ -22,6 +22,7 @@ def is_carried(carried: Carried, path: str) -> bool:
     ("env", "workdir", "keep", "pristine", "work"),
     [
         ({}, "/app", [], ["/nix/store/a", "/var/lib/dpkg/status", f"{HOME}/.bashrc"], ["/var/lib/mine/a", "/srv/a"]),
+        ({}, "/", [], ["/.cargo/config.toml", "/.bashrc"], ["/a"]),
         ({}, "/app", ["/usr"], [f"{HOME}/.bashrc"], ["/usr/bin/a", "/var/lib/dpkg/status"]),
         ({}, HOME, [], [f"{HOME}/.bashrc", f"{HOME}/.local/bin/a"],
             [f"{HOME}/.env", f"{HOME}/.git/config", f"{HOME}/a"]),
@@ -48,6 +49,15 @@ def test_files_that_run_in_programs_are_pristine_and_work_is_carried_over(
     carried = Carried.of(env, workdir, keep)
     assert [path for path in pristine if is_carried(carried, path)] == []
     assert [path for path in work if not is_carried(carried, path)] == []
+
+
+def test_homes_of_users_are_pristine_but_for_their_work_and_a_folder_of_programs_is_named_once() -> None:
+    homes = ["/root", "/", "/srv/me", "/app", "/home/team/me", "/nonexistent"]
+    carried = Carried.of({"PATH": "/srv/me/.nvm/v1/bin"}, "/app", homes=homes)
+    pristine = ["/srv/me/.bash_profile", "/app/.sqliterc", "/home/team/me/.profile", "/root/.x", "/srv/me/.nvm/a"]
+    assert [path for path in pristine if is_carried(carried, path)] == []
+    assert [path for path in ("/srv/me/.env", "/app/.env", "/srv/me/a") if not is_carried(carried, path)] == []
+    assert [path for path in carried.programs if not set(carried.programs).isdisjoint(path.parents)] == []
 
 
 def test_variables_of_the_tests_count_like_those_of_the_image() -> None:

@@ -265,6 +265,32 @@ def test_the_tests_of_a_separate_verifier_find_the_artifacts_alone(begin: Begin,
 
 
 @pytest.mark.world
+@pytest.mark.parametrize("mode", ["shared", "separate"])
+def test_the_folders_of_tests_and_logs_are_empty_when_the_next_step_begins(
+    begin: Begin, tmp_path: Path, mode: str
+) -> None:
+    env = begin(stepped_task(tmp_path / "two", first=f'[steps.verifier]\nenvironment_mode = "{mode}"'))
+    folders = "/tests /logs/verifier /logs/agent /logs/artifacts"
+    execute(env, f"for f in {folders}; do mkdir -p $f/.a; touch $f/b; done")
+    assert "step 2 of 2" in env.call_tool("finish_step", {}).result.text
+    found = env.call_tool("execute", {"command": f"ls -A {folders} | grep -v :"}).result.structured_content
+    assert found["stdout"].split() == []
+
+
+@pytest.mark.world
+def test_what_is_left_out_and_a_failed_collect_are_told_at_reward_1_too(begin: Begin, tmp_path: Path) -> None:
+    more = '[[verifier.collect]]\ncommand = "exit 3"\n'
+    files = {"tests/test.sh": "#!/bin/bash\necho printed\necho 1 > /logs/verifier/reward.txt\n"}
+    env = begin(separate_task(tmp_path / "apart", files, more=more))
+    execute(env, "mkdir out; ln -s /etc/passwd out/out-of-it")
+    assert env.end().reward == 1.0
+    assert env.trajectory.problems == [
+        "[[verifier.collect]] 'exit 3' failed: exit status 3",
+        "1 parts of the artifact /app/out are left out, './out-of-it' for one",
+    ]
+
+
+@pytest.mark.world
 def test_a_separate_verifier_without_an_image_has_the_tasks_own_and_is_given_the_tests(
     begin: Begin, tmp_path: Path
 ) -> None:

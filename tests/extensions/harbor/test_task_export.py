@@ -92,6 +92,47 @@ def test_limits_metadata_and_settings_are_in_the_folder(cli: Cli, tmp_path: Path
     assert (folder / "environment" / "wheels" / wheel.name).is_file()
 
 
+def dockerfile_of(cli: Cli, tmp_path: Path, *install: str) -> list[str]:
+    target = environment(tmp_path / "plain", [{"id": "a", "prompt": "p"}], VERIFIES)
+    (target / "requirements.txt").write_text("shop\n")
+    words = [word for item in install for word in ("--install", item)]
+    done = cli("tasks", "export", str(target), "--to", "out", *words)
+    assert done.status == 0, done.err
+    return (tmp_path / "out" / "a" / "environment" / "Dockerfile").read_text().splitlines()
+
+
+def test_what_is_installed_beside_mcpenv_is_in_a_folder_that_the_agent_cannot_read(cli: Cli, tmp_path: Path) -> None:
+    lines = dockerfile_of(cli, tmp_path, "shop-rules==1", "mcpenv[postgres]>=0.1")
+    public = "RUN pip install --no-cache-dir 'mcpenv[postgres]>=0.1'"
+    private = "RUN venv/bin/pip install --no-cache-dir shop-rules==1 --requirement code/requirements.txt"
+    closed = "RUN chmod -R go-rwx /opt/mcpenv && chmod u+x start.sh"
+    assert lines.index(public) < lines.index(private) < lines.index(closed)
+    assert lines.index("WORKDIR /opt/mcpenv") < lines.index("RUN python3 -m venv --system-site-packages venv")
+    started_by = (tmp_path / "out" / "a" / "environment" / "start.sh").read_text()
+    assert "cd /opt/mcpenv\n  setsid venv/bin/python -m mcpenv tasks serve" in started_by
+
+
+@pytest.mark.parametrize("other", ["mcpenv-shop==1", "mcpenv_client==0.1", "mcpenv.rules"])
+def test_a_package_whose_name_begins_like_mcpenv_is_not_mcpenv(cli: Cli, tmp_path: Path, other: str) -> None:
+    (public,) = (line for line in dockerfile_of(cli, tmp_path, other) if line.startswith("RUN pip install"))
+    assert "mcpenv==" in public
+
+
+def test_a_folder_in_the_folder_of_code_is_refused_and_leaves_nothing(cli: Cli, tmp_path: Path) -> None:
+    target = environment(tmp_path / "plain", [{"id": "a", "prompt": "p"}], VERIFIES)
+    done = cli("tasks", "export", str(target), "--to", str(target / "out"))
+    assert done.status == 2 and "is inside of the folder of code" in done.err, done.err
+    assert not (target / "out").exists()
+
+
+def test_an_error_while_files_are_copied_leaves_nothing(cli: Cli, tmp_path: Path) -> None:
+    target = environment(tmp_path / "plain", [{"id": "a", "prompt": "p"}], VERIFIES)
+    (target / "dangling").symlink_to("nowhere")
+    done = cli("tasks", "export", str(target), "--to", "out")
+    assert done.status != 0
+    assert not list(tmp_path.glob("out/*"))
+
+
 @pytest.mark.parametrize(
     ("tasks", "body", "arguments", "said"),
     [
