@@ -147,6 +147,31 @@ def test_a_client_moves_its_episode_from_a_server_that_lives(serve: Serve, stack
     assert blocking.state().step_count == 3
 
 
+def test_a_client_goes_on_if_one_server_is_busy_and_the_next_one_is_gone(
+    serve: Serve, stack: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = stack.enter_context(serve()), stack.enter_context(serve())
+    client = EnvClient([one, two, "http://127.0.0.1:1"])
+    blocking = stack.enter_context(client.sync())
+    blocking.reset(seed=1)
+    played(blocking, 2)
+    busy = ["once"]
+    revive = Durable.revive
+
+    async def revived(durable: Durable, *arguments: Any) -> Session | None:
+        if busy:
+            busy.clear()
+            raise CapacityReached("another server has this session, and is busy with it; try again")
+        return await revive(durable, *arguments)
+
+    monkeypatch.setattr(Durable, "revive", revived)
+    assert client._session.connection is not None
+    client._session.servers.next()
+    client._session.connection._abort()
+    played(blocking, 1)
+    assert (blocking.state().step_count, busy, client.base_url) == (3, [], one)
+
+
 def test_agents_reach_an_episode_at_any_server(serve: Serve, stack: ExitStack) -> None:
     first = serve()
     url = first.__enter__()
