@@ -169,6 +169,8 @@ class Connection:
     def evict(self, why: str) -> None:
         """Close the socket because another socket holds the session, or the session is closed."""
         self._evicted = why
+        if self._session is not None and self._session.execution.journal is not None:
+            self._urgent.cancel()  # they are asked again where the session continues
         if self._stays:
             self._aside(self._close(EVICTED, why))  # the frame's answer is kept for the client's next socket
         elif self._task is not None and not (self._idle and self._task.cancelling()):

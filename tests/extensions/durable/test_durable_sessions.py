@@ -22,7 +22,7 @@ from mcpenv.errors import ConfigurationError
 from mcpenv.extensions.durable import bounds, sqlite_store
 from mcpenv.extensions.durable.extension import Durable
 from mcpenv.extensions.durable.sqlite_store import SqliteStore
-from mcpenv.extensions.durable.store import KeptSession, open_store
+from mcpenv.extensions.durable.store import Fenced, KeptSession, open_store
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.serve import serving
 from mcpenv.server.sessions.session import Session
@@ -147,10 +147,39 @@ def test_a_client_moves_its_episode_from_a_server_that_lives(serve: Serve, stack
     assert blocking.state().step_count == 3
 
 
-def test_a_client_goes_on_if_one_server_is_busy_and_the_next_one_is_gone(
+def test_an_orchestrator_waits_on_where_its_episode_continues(
     serve: Serve, stack: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one, two = stack.enter_context(serve()), stack.enter_context(serve())
+    url, append, fenced = stack.enter_context(serve()), SqliteStore.append, ["once"]
+
+    async def refused(store: SqliteStore, *arguments: Any) -> None:
+        if fenced:
+            fenced.clear()
+            raise Fenced
+        await append(store, *arguments)
+
+    async def play() -> None:
+        async with EnvClient(url, resume=True) as env:
+            first = await env.reset(seed=1)
+            waiting = asyncio.ensure_future(env.wait())
+            while not (env._session.connection and env._session.connection._waiting):
+                await asyncio.sleep(0.01)
+            monkeypatch.setattr(SqliteStore, "append", refused)
+            async with Client(str(first.info["mcp_url"])) as agent:
+                lost = await agent.call_tool("walk", {}, raise_on_error=False)
+                assert lost.is_error
+            async with Client(str(first.info["mcp_url"])) as agent:
+                await agent.call_tool("arrive", {})
+            assert (await waiting).done
+
+    asyncio.run(asyncio.wait_for(play(), 20))
+
+
+@pytest.mark.parametrize("writes", ["strict", "behind"])
+def test_a_client_goes_on_if_one_server_is_busy_and_the_next_one_is_gone(
+    serve: Serve, stack: ExitStack, monkeypatch: pytest.MonkeyPatch, writes: str
+) -> None:
+    one, two = (stack.enter_context(serve(durable=f"store?writes={writes}")) for _ in range(2))
     client = EnvClient([one, two, "http://127.0.0.1:1"])
     blocking = stack.enter_context(client.sync())
     blocking.reset(seed=1)

@@ -141,6 +141,7 @@ class Connection:
     Attributes:
         protocol: the server's protocol version; None until the server has sent it.
         interrupted: True if the socket was lost by accident. A session with a credential may be resumed.
+        busy: True if the server had no room for the session, or not yet.
     """
 
     def __init__(self, socket: ClientConnection, handshake: Handshake) -> None:
@@ -154,7 +155,7 @@ class Connection:
         self._late: str | None = None
         self._waiting: list[_Waiting] = []
         self.protocol: str | None = None
-        self.interrupted = False
+        self.interrupted = self.busy = False
 
     @classmethod
     async def open(cls, handshake: Handshake) -> Connection:
@@ -353,6 +354,7 @@ class Connection:
             refused = from_wire(reply.data)
             if isinstance(refused, _ENDS_THE_SESSION) and not (reply.request_id and answer in _MAY_BE_REFUSED):
                 self._lose(refused.message)
+                self.busy = isinstance(refused, CapacityReached)
             raise refused
         return reply
 

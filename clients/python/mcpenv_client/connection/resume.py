@@ -234,7 +234,6 @@ class ResumableSession:
             if self._journal is not None and request_id is not None:
                 self._journal.sent(request_id, text)
         resumed, put_away = 0, connection.ended
-        no_answer = False  # to the last try to open another socket
         while True:
             try:
                 reply = await connection.exchange(text, answer, wait_s, request_id=request_id)
@@ -245,16 +244,15 @@ class ResumableSession:
                 raise
             except (SessionLost, CapacityReached) as lost:
                 # A server that resumes a session may have no room, or another server may have to put it away first.
-                again = connection.interrupted if isinstance(lost, SessionLost) else resumed > 0 or self._taken_up
-                if self._credential is None or not (again or no_answer) or resumed >= self._max_resumes:
+                again = connection.interrupted or (connection.busy and (resumed > 0 or self._taken_up))
+                if self._credential is None or not again or resumed >= self._max_resumes:
                     raise
                 if isinstance(lost, CapacityReached):
                     self.servers.next()
                 resumed += 1
                 if not put_away or resumed > 1:
                     await asyncio.sleep(jittered(min(0.05 * 2**resumed, 2.0)))
-                before, connection = connection, await self._resumed(connection, resumed, lost)
-                no_answer = connection is before
+                connection = await self._resumed(connection, resumed, lost)
                 await self._run_lost(connection)
 
     def _keep(
@@ -280,8 +278,11 @@ class ResumableSession:
                 reply = await connection.exchange(text, answer, None, request_id=request_id)
             except (ReplyGone, ExecutionError):
                 continue
-            except (SessionLost, CapacityReached):
+            except SessionLost:
                 return  # this socket is lost too: the caller's message finds it
+            except CapacityReached:
+                self.servers.next()
+                return
             if seen is not None and without_incidents(_seen(reply)) != without_incidents(seen):
                 connection.abandon()
                 raise SessionLost("a step that a server had lost ran again, and has another result")
