@@ -250,8 +250,8 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
             try:
                 reply = await self._session.exchange(kind, data, "observation", wait_s=wait_s, request_id=request_id)
             except SessionLost:
-                if not again:
-                    raise
+                if not again or self._session.interrupted:
+                    raise  # no server was there to tell that it does not have the session
                 again -= 1
                 self._session.abandon()  # it had no episode yet, or it cannot be continued
             except CapacityReached as full:

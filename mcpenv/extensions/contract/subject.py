@@ -52,8 +52,8 @@ class Subject:
         try:
             env = self.factory()
         except Exception as error:
-            took_no_call = isinstance(error, TypeError) and getattr(error.__traceback__, "tb_next", None) is None
-            remedy = f"Give every constructor argument a default, {PASS_FACTORY}" if took_no_call else ""
+            not_called = isinstance(error, TypeError) and getattr(error.__traceback__, "tb_next", None) is None
+            remedy = f"Give every constructor argument a default, {PASS_FACTORY}" if not_called else ""
             raise ContractViolation(f"{self.name}() failed: {error_text(error)}", remedy) from error
         if not isinstance(env, MCPEnvironment):
             raise ContractViolation(f"{self.name}() returned a {type(env).__name__}, not an MCPEnvironment")

@@ -1,4 +1,4 @@
-"""Write a task of an environment as a task directory that Harbor 0.26 loads.
+"""Write a task of an environment as a task directory that Harbor 0.25 loads.
 
 The container runs the environment's server as root, and the agent as another user, whom only MCP connects to it. The
 server begins the episode when Harbor checks the container's health; the tests end the episode and write its score.

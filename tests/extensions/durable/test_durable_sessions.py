@@ -421,6 +421,21 @@ def test_no_step_is_written_behind_once_its_session_is_closed(
     assert (episode.trajectory.reason, len(episode.trajectory.steps)) == ("closed", 4)
 
 
+def test_a_reset_that_gets_no_answer_is_not_begun_again(serve: Serve, stack: ExitStack) -> None:
+    begun: list[int] = []
+
+    class Slow(Walk):
+        async def reset(self, seed: int | None = None) -> None:  # type: ignore[override]
+            """Begin, late."""
+            begun.append(1)
+            await asyncio.sleep(2.0)
+
+    client = stack.enter_context(EnvClient(stack.enter_context(serve(Slow)), resume=True, max_resumes=1).sync())
+    with pytest.raises(SessionLost, match="no reply"):
+        client.reset(timeout_s=0.3)
+    assert begun == [1]
+
+
 def test_what_has_acted_outside_is_never_written_behind(
     serve: Serve, stack: ExitStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

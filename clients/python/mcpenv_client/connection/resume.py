@@ -147,6 +147,11 @@ class ResumableSession:
         if connection is not None:
             connection.abandon()
 
+    @property
+    def interrupted(self) -> bool:
+        """True if the present socket was lost by accident, and no other one has taken its place."""
+        return self.connection is not None and self.connection.interrupted
+
     def new_credential(self) -> Credential | None:
         """Return a credential for a session that may be resumed; None if this session may not."""
         return Credential() if self.resumes else None
