@@ -245,9 +245,9 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
         began, pause_s, others = time.monotonic(), 0.0, len(self._session.servers)
         again = _BEGUN_AGAIN if self._session.resumes else 0
         while True:
-            await self.connect()
-            request_id = self._session.request_id(kind) if kind is FrameType.BRANCH else None
             try:
+                await self.connect()
+                request_id = self._session.request_id(kind) if kind is FrameType.BRANCH else None
                 reply = await self._session.exchange(kind, data, "observation", wait_s=wait_s, request_id=request_id)
             except SessionLost:
                 if not again or self._session.interrupted:

@@ -37,6 +37,7 @@ from mcpenv_client import (
     SyncEnvClient,
     Unauthorized,
 )
+from mcpenv_client.connection import connection
 from mcpenv_client.connection.handshake import Handshake
 from mcpenv_client.fingerprint import digest_of, without_incidents
 
@@ -419,6 +420,32 @@ def test_no_step_is_written_behind_once_its_session_is_closed(
     stack.close()
     (episode,) = read_episodes(tmp_path / "record")
     assert (episode.trajectory.reason, len(episode.trajectory.steps)) == ("closed", 4)
+
+
+def test_a_client_waits_for_a_server_that_has_no_worker_at_the_moment(
+    serve: Serve, stack: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connected, refusals = connection._connected, 2
+
+    async def refused(handshake: Handshake) -> Any:
+        """Refuse the handshake as the server does while its workers start again."""
+        nonlocal refusals
+        refusals -= 1
+        if refusals >= 0:
+            raise CapacityReached("this server has no worker at the moment", retry_after_s=0.05)
+        return await connected(handshake)
+
+    monkeypatch.setattr(connection, "_connected", refused)
+    client = EnvClient(stack.enter_context(serve()), resume=True, capacity_timeout_s=30)
+    blocking = client.sync()
+    blocking.reset(seed=1)
+    stack.callback(blocking.close)
+    played(blocking, 1)
+    assert client._session.connection is not None
+    refusals = 2
+    client._session.connection._abort()
+    played(blocking, 1)
+    assert (blocking.state().step_count, refusals) == (2, -1)
 
 
 def test_a_reset_that_gets_no_answer_is_not_begun_again(serve: Serve, stack: ExitStack) -> None:

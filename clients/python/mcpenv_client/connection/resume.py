@@ -315,7 +315,7 @@ class ResumableSession:
             if self.connection is lost:
                 try:
                     self.connection = await self._open(self._credential, resume=True)
-                except ConnectionFailed:
+                except (ConnectionFailed, CapacityReached):
                     if attempt >= self._max_resumes:
                         raise SessionLost(f"{why.message}; the outcome of the last message is unknown") from why
                     return lost
@@ -352,7 +352,7 @@ class ResumableSession:
                 return await Connection.open(
                     Handshake.to(address, self.options, credential=credential, resume=resume, session_id=session_id)
                 )
-            except ConnectionFailed:
+            except (ConnectionFailed, CapacityReached):  # the latter of a server without a worker
                 self.servers.next(address)
                 tries -= 1
                 if not tries:
@@ -363,7 +363,7 @@ class ResumableSession:
         for attempt in range(1, self._max_resumes):
             try:
                 return await self._open(credential, resume=True)
-            except ConnectionFailed:
+            except (ConnectionFailed, CapacityReached):
                 await asyncio.sleep(jittered(min(0.05 * 2**attempt, 2.0)))
         return await self._open(credential, resume=True)
 
