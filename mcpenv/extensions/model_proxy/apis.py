@@ -12,9 +12,11 @@ import httpx2
 from mcpenv_client.types.model_turns import Api
 
 from .answers import chat_completions, generate_content, messages, responses
-from .answers.reading import JSON, Reading
+from .answers.reading import JSON, Reading, objects
 
 EVENT_STREAM = "text/event-stream"
+
+_LAST = ("response.completed", "response.incomplete", "response.failed", "message_stop")
 
 
 @dataclass(frozen=True)
@@ -89,3 +91,14 @@ def events_of(stream: bytes) -> list[JSON]:
         if isinstance(data, dict):
             found.append(data)
     return found
+
+
+def is_whole(stream: bytes | bytearray, events: list[JSON]) -> bool:
+    """Return True if a stream has the event that ends an answer, at which agents such as Codex hang up.
+
+    Args:
+        events: those of the stream, as of `events_of`.
+    """
+    last = events[-1] if events else {}
+    finished = last.get("type") in _LAST or any("finishReason" in each for each in objects(last.get("candidates")))
+    return finished or stream.rstrip().endswith(b"data: [DONE]")

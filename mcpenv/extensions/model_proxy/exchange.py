@@ -11,7 +11,7 @@ from mcpenv.redaction import redact_named, without_known_in
 from mcpenv_client.types.model_turns import Api, ModelTurn
 
 from .answers.reading import JSON, text_or_none, version_of
-from .apis import EVENT_STREAM, READERS, events_of
+from .apis import EVENT_STREAM, READERS, events_of, is_whole
 
 MAX_TEXT = 10_000
 """Maximum characters of an answer that is not a JSON object, such as an error page."""
@@ -52,10 +52,16 @@ class Exchange:
         self._first_byte_s = self._elapsed_s()
 
     def turn(self) -> ModelTurn:
-        """Return the turn, without the secrets that this process knows. Its request is complete."""
+        """Return the turn, without the secrets that this process knows. Its request is complete.
+
+        An agent that closes the connection at the end of the answer, before the endpoint does, has cut nothing.
+        """
         duration_s, streamed = self._elapsed_s(), self.content_type == EVENT_STREAM
         reader, request = READERS[self.api], _clean(self.request)
-        answer = _clean(reader.assembled(events_of(bytes(self.received))) if streamed else _body(self.received))
+        events = events_of(bytes(self.received)) if streamed else []
+        answer = _clean(reader.assembled(events) if streamed else _body(self.received))
+        if self.cut == "agent" and (is_whole(self.received, events) if streamed else isinstance(answer, dict)):
+            self.cut = None
         turn = ModelTurn(
             self.api,
             self.path,

@@ -146,7 +146,7 @@ def test_episodes_go_on_without_a_store_if_the_operator_chose_that_and_are_kept_
         other.call_tool("walk")
         other.reset(seed=3, at=7)
         walked = int(other.call_tool("walk").text)
-        assert unwritten(url) == [2, 0 if fail is full else 2]  # its pages have room for small steps
+        assert sorted(unwritten(url)) == [0 if fail is full else 2, 2]  # its pages have room for small steps
         assert "goes on without its journal" in caplog.text
         mend()
         until_all_is_written(url)

@@ -409,6 +409,31 @@ def test_a_disconnect_of_the_agent_ends_the_request_at_the_endpoint() -> None:
     assert (turn.cut, turn.error) == ("agent", None)
 
 
+@pytest.mark.parametrize(
+    ("path", "last"),
+    [
+        ("/v1/responses", {"type": "response.completed", "response": {"status": "completed"}}),
+        ("/v1/messages", {"type": "message_stop"}),
+        ("/v1/chat/completions", "[DONE]"),
+        ("/v1beta/models/m:streamGenerateContent", {"candidates": [{"finishReason": "STOP"}]}),
+    ],
+)
+def test_an_agent_that_hangs_up_behind_the_end_of_an_answer_has_cut_nothing(path: str, last: JSON | str) -> None:
+    def answering(handler: Handler, body: JSON) -> None:
+        handler.stream()
+        handler.event(last)
+        handler.connection.settimeout(WAIT_S)
+        handler.rfile.read(1)  # until the agent is gone: the stream itself does not end
+        handler.cut()
+
+    async def using(http: httpx2.AsyncClient) -> None:
+        async with http.stream("POST", path, json={"stream": True}) as answer:
+            await anext(answer.aiter_bytes())
+
+    (turn,), _ = run(answering, using)
+    assert (turn.status, turn.cut, turn.error) == (200, None, None)
+
+
 def test_an_endpoint_that_cannot_be_reached_is_an_error_that_names_it() -> None:
     async def main() -> None:
         store = TurnMemory()
