@@ -56,6 +56,14 @@ def test_a_wrong_setting_is_refused_in_the_class_and_by_the_first_reset(setting:
         Desk(lambda self: setattr(self, name, value)).reset()
     assert re.search(advice, str(refused.value.__cause__))
 
+    class Late(Desk):
+        def reset(self, seed: int | None = None, episode_id: str | None = None) -> None:
+            setattr(self, name, value)
+
+    with pytest.raises(ExecutionError) as refused:
+        Late(lambda self: self.tool(self.look)).reset()
+    assert re.search(advice.replace("Desk", "Late"), str(refused.value.__cause__))
+
 
 @pytest.mark.parametrize("name", ["state", "mode", "step_count", "shared", "episode_id", "trajectory", "mcp"])
 def test_a_property_of_mcpenv_cannot_be_set(name: str) -> None:

@@ -32,11 +32,6 @@ async def reset(
         OperationTimeout: the reset passed its deadline.
     """
     instance.tools.check()
-    try:
-        for name in ("max_steps", "rubric"):
-            check_setting(type(instance.env).__name__, name, getattr(instance.env, name))
-    except (TypeError, ValueError) as error:
-        raise environment_failure("reset", error) from error
     # Before `open`, which replaces the trajectory.
     hand_over(instance, "reset")
     if instance.sink is not None and assigned.seed is None and instance.hooks.options.takes_seed:
@@ -68,7 +63,7 @@ async def run_reset(
     """Run the user's reset once, if there is one, for the episode that was opened.
 
     Raises:
-        ExecutionError: the reset raised, or returned no observation.
+        ExecutionError: the reset raised or returned no observation, or a setting of the environment is wrong.
         OperationTimeout: the reset passed its deadline.
     """
     hooks, user_code = instance.hooks, instance.user_code
@@ -86,5 +81,10 @@ async def run_reset(
     if not isinstance(observation, Observation):
         wrong = TypeError(f"reset returned a {type(observation).__name__}; return an Observation or None")
         raise environment_failure("reset", wrong) from wrong
+    try:
+        for name in ("max_steps", "rubric"):  # the constructor and the reset may have set them
+            check_setting(type(instance.env).__name__, name, getattr(instance.env, name))
+    except (TypeError, ValueError) as error:
+        raise environment_failure("reset", error) from error
     instance.episode.reset_number = instance.episode.number
     return observation

@@ -28,7 +28,7 @@ from mcpenv.server.metrics.exposition import added, exposition, sample
 from mcpenv.server.serve import serving
 from mcpenv.server.sessions.session import Origin
 from mcpenv_client import EnvClient
-from mcpenv_client.types.records import Plane, StepRecord, ToolCall, ToolOutcome
+from mcpenv_client.types.records import Plane, Reward, StepRecord, ToolCall, ToolOutcome, Trajectory
 from mcpenv_client.types.tools import ToolErrorType, ToolFailure
 
 CONTROL, METRICS = "control-secret", "metrics-secret"
@@ -208,6 +208,18 @@ def test_the_counts_in_a_file_are_those_of_its_process(tmp_path: Path) -> None:
     assert samples_in(path) == counters.samples()
     assert counters.samples()[sample("mcpenv_steps_total", tool="add", status="completed")] == 2
     assert [origin.value for origin in Origin] == list(ORIGINS)
+
+
+def test_sums_of_rewards_are_compensated() -> None:
+    counters = Counters()
+    observer = SessionObserver(counters, "s")
+    for _ in range(10):
+        step = record("add")
+        step.reward = Reward(0.1)
+        observer.step_over(step)
+        observer.episode_over(Trajectory("e", total_reward=0.1, terminated=True, status=step.status))
+    found = counters.samples()
+    assert found[sample("mcpenv_step_reward_sum", tool="add")] == found["mcpenv_episode_return_sum"] == 1.0
 
 
 def test_samples_are_added_up() -> None:

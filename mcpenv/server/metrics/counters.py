@@ -52,13 +52,14 @@ _tool = _Layout()
 STATUSES = _tool.add(len(_STATUSES))
 ERRORS = _tool.add(len(_ERRORS))
 BUCKETS = _tool.add(len(BOUNDS_S) + 1)
-SECONDS, REWARDS, REWARD_SUM = _tool.add(), _tool.add(), _tool.add()
+SECONDS, REWARDS, REWARD_SUM = _tool.add(), _tool.add(), _tool.add(2)
 
 COMPLETED_STEPS = STATUSES + _STATUSES[StatusCode.COMPLETED]
 
 _head = _Layout()
 EPISODES = _head.add(len(_STATUSES))
-RETURNS, RETURN_SUM, RESETS, FAILED_RESETS, REFUSED, QUARANTINED, WRITTEN, DROPPED = (_head.add() for _ in range(8))
+RETURNS, RETURN_SUM = _head.add(), _head.add(2)
+RESETS, FAILED_RESETS, REFUSED, QUARANTINED, WRITTEN, DROPPED = (_head.add() for _ in range(6))
 CONNECTIONS_CLOSED, CONNECTIONS_REFUSED = _head.add(), _head.add()
 OPENED = _head.add(len(ORIGINS))
 
@@ -227,7 +228,7 @@ class SessionObserver:
         tool[BUCKETS + bisect_left(BOUNDS_S, duration_s)] += 1
         if reward is not None:
             tool[REWARDS] += 1
-            tool[REWARD_SUM] += reward.value
+            _add(tool, REWARD_SUM, reward.value)
         if self._log.enabled:
             self._log.write(record.call.name, record.status.code.value, duration_s)
         if self._live.watched:
@@ -243,13 +244,20 @@ class SessionObserver:
         numbers[EPISODES + _STATUSES[status.code]] += 1
         if status.usable:
             numbers[RETURNS] += 1
-            numbers[RETURN_SUM] += trajectory.total_reward
+            _add(numbers, RETURN_SUM, trajectory.total_reward)
 
     def reset_over(self, *, failed: bool) -> None:
         """Count a reset."""
         self._counters.numbers[FAILED_RESETS if failed else RESETS] += 1
         if self._live.watched:
             self._live.tell()
+
+
+def _add(numbers: memoryview[float], place: int, value: float) -> None:
+    """Add to a sum, whose rounding error so far is in the next place (Kahan's summation)."""
+    before, value = numbers[place], value - numbers[place + 1]
+    numbers[place] = before + value
+    numbers[place + 1] = (numbers[place] - before) - value
 
 
 def _count_failure(tool: memoryview[float], record: StepRecord) -> None:
