@@ -100,7 +100,8 @@ def branch(
             else:
                 with own_instances():
                     document = _by_policy(loaded, start, number, policy, recorder)
-                _show(page, document)
+                if not as_json:
+                    _show(page, document)
     except CannotBranch as refused:
         report(printable(str(refused)))
         difference = None if refused.difference is None else refused.errors[0]

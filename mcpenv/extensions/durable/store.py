@@ -283,6 +283,8 @@ class Settings:
                 given[name] = _number(name, value)
             elif name in _ADDRESSES and re.fullmatch(_ADDRESSES[name], value):
                 given[name] = value
+            elif name in _CHOICES:
+                raise ConfigurationError(f"--durable: {name}={value}: it is {' or '.join(_CHOICES[name])}")
             elif "://" in place and not difflib.get_close_matches(name, [each.name for each in fields(cls)], 1, 0.8):
                 others.append(part)
             else:

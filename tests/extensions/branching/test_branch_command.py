@@ -74,11 +74,11 @@ def test_a_policy_plays_branches_which_are_recorded(
     folder = record.parent
     (folder / "stuck.py").write_text(STUCK)  # it cannot be saved, so that the calls run for each branch
     where = f"{WORLDS}:Dice" if target == "Dice" else f"{folder / 'stuck.py'}:Stuck"
-    status, document, _ = run(
+    status, document, said = run(
         capsys, "branch", record, "parent", "--at", 2, "--target", where, "-n", 3,
         "--policy", f"{folder / 'policies.py'}:rolls", "--out", folder / "tree",
     )  # fmt: skip
-    assert status == 0 and (document["parent"], document["step"]) == ("parent", 2)
+    assert (status, said) == (0, "") and (document["parent"], document["step"]) == ("parent", 2)
     assert [each["steps"] for each in document["branches"]] == [1, 2, 3]
     assert [each["return"] for each in document["branches"]] == [1.5, 2.0, 2.5]
     assert sum(each["advantage"] for each in document["branches"]) == pytest.approx(0.0)

@@ -308,6 +308,8 @@ def test_settings_are_read_from_the_address() -> None:
             Settings.parse(wrong)
     with pytest.raises(ConfigurationError, match="no store for nothing://"):
         open_store("nothing://host")
+    with pytest.raises(ConfigurationError, match="writes=behnd: it is strict or behind"):
+        Settings.parse("s?writes=behnd")
     assert Settings.parse("s?snapshots=s3%3A%2F%2Fa%2Fb").snapshots == "s3://a/b"
     url = "postgres://u:p@h/d?sslmode=require&writes=behind&target=a%20b"
     assert Settings.parse(url) == Settings("postgres://u:p@h/d?sslmode=require&target=a%20b", "behind")
