@@ -49,7 +49,7 @@ from websockets.sync.client import ClientConnection
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.serve import serving
 
-HISTORIES, FEW, HISTORY = 24, 8, 150
+HISTORIES, FEW, HISTORY = 24, 3, 150
 GRACE_S, PATIENT_S, IMPATIENT_S = 600.0, 600.0, 0.01
 MAX_QUARANTINED = 1
 OVER = "The episode is over."
