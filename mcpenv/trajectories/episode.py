@@ -152,7 +152,9 @@ class RecordedEpisode:
         try:
             try:
                 episode: RecordedEpisode = _adapter().validate_json(line)
-            except ValidationError:
+            except ValidationError as error:
+                if error.error_count() > 1 or error.errors(include_input=False)[0]["type"] != "json_invalid":
+                    raise
                 # The JSON reader of pydantic accepts at most 200 levels, and a result may have as many itself.
                 episode = _adapter().validate_python(json.loads(line))
         except (ValueError, RecursionError) as error:

@@ -10,7 +10,7 @@ from mcpenv.errors import ConfigurationError, DamagedRecord
 from .blobs import FOLDER, Blobs
 from .episode import RecordedEpisode
 from .lost import Lost
-from .segments import TornTail, members
+from .segments import TornTail, lines_in, members, text_lines
 
 PATTERNS = ("episodes-*.jsonl.gz", "episodes-*.jsonl")
 
@@ -93,10 +93,9 @@ def _segments_in(folder: Path) -> list[Path]:
 def _lines(path: Path, on_torn: Callable[[TornTail], None] | None) -> Iterator[tuple[str, bytes]]:
     """Yield each line with its location."""
     if path.suffix != ".gz":
-        with path.open("rb") as file:
-            for number, line in enumerate(file, 1):
-                if line.strip():
-                    yield f"{path}, line {number}", line
+        for number, (_, line) in enumerate(text_lines(path), 1):
+            if line.strip():
+                yield f"{path}, line {number}", line
         return
     for member in members(path):
         if isinstance(member, TornTail):
@@ -105,7 +104,7 @@ def _lines(path: Path, on_torn: Callable[[TornTail], None] | None) -> Iterator[t
             return
         offset, text = member
         # `gzip` of a text makes one member of many lines.
-        for line in text.splitlines():
+        for _, line in lines_in(text):
             yield f"{path}, byte {offset}", line
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import secrets
 import time
 import zlib
@@ -29,6 +30,9 @@ _CHUNK = 1 << 16
 
 MAX_MEMBER_BYTES = 256 * 1024 * 1024
 """The largest text of a member, in bytes. A record from elsewhere may be a few bytes that become gigabytes."""
+
+_TOO_LONG = "an episode there has more than {} MiB"
+_LINE = re.compile(rb"\S[^\n]*")
 
 
 class Segment:
@@ -164,8 +168,7 @@ def members(path: Path, start: int = 0) -> Iterator[tuple[int, bytes] | TornTail
                     size += len(data)
                     left -= len(parts[-1])
                     if left < 0:
-                        reason = f"an episode there has more than {MAX_MEMBER_BYTES >> 20} MiB"
-                        raise DamagedRecord(reason, f"{path}, byte {offset}")
+                        raise DamagedRecord(_TOO_LONG.format(MAX_MEMBER_BYTES >> 20), f"{path}, byte {offset}")
                     if inflate.eof:
                         break
                     data = file.read(_CHUNK)
@@ -188,15 +191,32 @@ def pieces(path: Path, start: int = 0) -> Iterator[tuple[int, bytes] | TornTail]
     if path.suffix == ".gz":
         yield from members(path, start)
         return
-    offset = start
+    for offset, line in text_lines(path, start):
+        if not line.endswith(b"\n") and not _is_json(line):
+            yield TornTail(path, offset, len(line))
+            return
+        yield offset, line
+
+
+def text_lines(path: Path, start: int = 0) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines of a text (``.jsonl``) with their offsets.
+
+    Raises:
+        DamagedRecord: a line that is too long.
+        OSError: the file cannot be read.
+    """
     with path.open("rb") as file:
         file.seek(start)
-        for line in file:
-            if not line.endswith(b"\n") and not _is_json(line):
-                yield TornTail(path, offset, len(line))
-                return
-            yield offset, line
-            offset += len(line)
+        while line := file.readline(MAX_MEMBER_BYTES + 1):
+            if len(line) > MAX_MEMBER_BYTES:
+                raise DamagedRecord(_TOO_LONG.format(MAX_MEMBER_BYTES >> 20), f"{path}, byte {start}")
+            yield start, line
+            start += len(line)
+
+
+def lines_in(member: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines of a member that are not blank, each with the place in the member where its text begins."""
+    return ((match.start(), match[0]) for match in _LINE.finditer(member))
 
 
 def _is_json(text: bytes) -> bool:

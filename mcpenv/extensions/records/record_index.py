@@ -18,7 +18,7 @@ from typing import Any
 from mcpenv.errors import DamagedRecord
 from mcpenv.trajectories.episode import RecordedEpisode
 from mcpenv.trajectories.reader import PATTERNS, Lost
-from mcpenv.trajectories.segments import TornTail, pieces
+from mcpenv.trajectories.segments import TornTail, lines_in, pieces
 
 from .reviews import Reviews, Said, facts_of
 from .where import EVERYTHING, FIELDS, Condition, forms_of, row_of, texts_of
@@ -34,6 +34,12 @@ MAX_SELECTED = 4
 MAX_LEFT_OUT = 20
 """Maximum parts of a record that an answer names as omitted."""
 
+MAX_WITHOUT_ROW = 1_000
+"""Maximum lines of a segment that are no episode. The rest of a segment with more is not read."""
+
+MAX_LINE_BYTES, MAX_LINE_PARTS = 64 * 1024 * 1024, 1_000_000
+"""The longest line that is read, and the most objects and lists in it: a few bytes of a compressed file may be a line
+that takes gigabytes of memory."""
 
 _WRITER = re.compile(r"episodes-(?:\d{8}T\d{6}Z-)?(.+?)(?:-\d{6})?\.jsonl(?:\.gz)?")
 """The name of a segment, with its writer: the process id of a server or worker, and a word of its own."""
@@ -44,7 +50,7 @@ class Row:
     """The row of one episode.
 
     Attributes:
-        path, offset, line: its segment, the piece there in bytes, and the line in that piece.
+        path, offset, line: its segment, the piece there, and its line in that piece, in bytes.
         summary: as `row_of`, and ``place``, the key of the row itself, because two episodes may have the same id, and
             ``server``, the folder below the record's or, without one, the writer of the segment.
     """
@@ -266,14 +272,18 @@ class _Segment:
         self._unreadable = True
         at = 0 if self._last is None else self._last
         self._damage(self._at(at, f"{why}; no episode after that byte is shown"))
+        self.damaged.insert(0, self.damaged.pop())  # before the lines that led to it, of which not all are named
 
     def _rows_of(self, offset: int, text: bytes) -> Iterable[Row]:
         name = self._path.relative_to(self._directory).as_posix()
-        for number, line in _numbered(text):
-            if (lost := Lost.from_line(line)) is not None:
-                self.lost.append(self._at(offset, str(lost)))
-                continue
+        for number, line in lines_in(text):
+            if len(self.damaged) + len(self.lost) >= MAX_WITHOUT_ROW:
+                raise DamagedRecord(f"{MAX_WITHOUT_ROW} lines that are no episode")
             try:
+                _refuse_large(line)
+                if (lost := Lost.from_line(line)) is not None:
+                    self.lost.append(self._at(offset, str(lost)))
+                    continue
                 episode = RecordedEpisode.from_line(line)
             except DamagedRecord as error:
                 self._damage(self._at(offset, error.reason))
@@ -345,8 +355,11 @@ def _lines_at(path: Path, offset: int) -> Iterator[tuple[int, bytes]]:
         raise DamagedRecord(f"the episode is no longer there: {error.strerror}", path.name) from error
     if piece is None or isinstance(piece, TornTail):
         raise DamagedRecord("the episode is no longer there", f"{path.name}, byte {offset}")
-    yield from _numbered(piece[1])
+    yield from lines_in(piece[1])
 
 
-def _numbered(text: bytes) -> Iterator[tuple[int, bytes]]:
-    return ((number, line) for number, line in enumerate(text.split(b"\n")) if line.strip())
+def _refuse_large(line: bytes) -> None:
+    if len(line) > MAX_LINE_BYTES:
+        raise DamagedRecord(f"the line has more than {MAX_LINE_BYTES >> 20} MiB")
+    if line.count(b"{") + line.count(b"[") > MAX_LINE_PARTS:
+        raise DamagedRecord(f"the line has more than {MAX_LINE_PARTS} objects and lists")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from mcpenv.extensions.records import record_index
 from mcpenv.extensions.records.record_index import RecordIndex
 from mcpenv.extensions.records.where import EVERYTHING, Condition, Has
 from mcpenv.trajectories import RecordedEnvironment, RecordedEpisode
+from mcpenv.trajectories.reader import Lost, read_episodes
 from mcpenv.trajectories.segments import member_of
 
 
@@ -50,6 +52,45 @@ def test_what_is_left_out_is_named_with_its_place_and_cause(tmp_path: Path) -> N
     assert "is being written, or whose writer died" in left_out.pop(f"episodes-a.jsonl, byte {start + 3}")
     ((where, why),) = left_out.items()
     assert where.startswith("episodes-b.jsonl.gz, byte 0") and "no episode after that byte" in why
+
+
+BOMBS = {
+    "lines": (b"{}\n" * 1_048_576, record_index.MAX_WITHOUT_ROW + 1, "1000 lines that are no episode"),
+    "gaps": (Lost(1, 1, 0.0, 0.0, "full").line() * 100_000, 1, "1000 lines that are no episode"),
+    "blanks": (b" \n" * 50_000_000, 0, None),
+    "lists": (b'{"trajectory":{"steps":[' + b"{}," * 1_000_000 + b"{}]}}\n", 1, "more than 1000000 objects and lists"),
+    "text": (b'"' + b"x" * (64 * 2**20) + b'"\n', 1, "the line has more than 64 MiB"),
+}
+
+
+@pytest.mark.parametrize("kind", BOMBS)
+def test_a_few_bytes_that_become_many_are_left_out(kind: str, tmp_path: Path) -> None:
+    text, damaged, why = BOMBS[kind]
+    (tmp_path / "episodes-a.jsonl.gz").write_bytes(member_of(line("before", 1)) + gzip.compress(text, 1))
+    tracemalloc.start()
+    try:
+        page = RecordIndex(tmp_path).find(EVERYTHING, 0, 9)
+        assert tracemalloc.get_traced_memory()[1] < 4 * len(text) + 2_000_000
+    finally:
+        tracemalloc.stop()
+    assert ([row["id"] for row in page.rows], page.damaged) == (["before"], damaged)
+    assert why is None or why in page.left_out[0]["why"]
+
+
+@pytest.mark.parametrize("name", ["episodes-a.jsonl", "episodes-a.jsonl.gz"])
+def test_a_line_without_an_end_is_damage(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mcpenv.trajectories.segments.MAX_MEMBER_BYTES", 100_000)
+    text = line("before", 1)
+    with (tmp_path / name).open("wb") as file:
+        file.write(member_of(text) + member_of(b"x" * 200_000) if name.endswith(".gz") else text)
+        if name.endswith(".jsonl"):
+            file.truncate(1 << 32)
+    page = RecordIndex(tmp_path).find(EVERYTHING, 0, 9)
+    assert [row["id"] for row in page.rows] == ["before"] and "more than 0 MiB" in page.left_out[0]["why"]
+    read = read_episodes(tmp_path)
+    assert next(read).id == "before"
+    with pytest.raises(DamagedRecord, match="more than 0 MiB"):
+        next(read)
 
 
 def test_a_segment_that_grows_is_read_on_and_a_torn_end_that_is_completed_is_shown(tmp_path: Path) -> None:

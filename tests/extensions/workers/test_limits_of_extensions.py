@@ -15,6 +15,7 @@ from mcpenv.extensions.harbor import artifacts, box, container, engine, episode
 from mcpenv.extensions.mcp_proxy import loop
 from mcpenv.extensions.model_proxy import relay
 from mcpenv.extensions.models import chat_completions
+from mcpenv.extensions.records import record_index
 from mcpenv.extensions.sandbox import bubblewrap
 from mcpenv.extensions.sqlite_world import world as sqlite_world
 from mcpenv.extensions.workers import hub, supervisor
@@ -44,6 +45,11 @@ NUMBERS: Numbers = {
         ("{} s for a model agent", ModelAgent.request_timeout_s),
     ],
     "writes of a durable session": [("{}", unwritten.MAX_WRITES), ("{} MiB", unwritten.MAX_BYTES / MIB)],
+    "what the console reads of it": [
+        ("{} MiB", record_index.MAX_LINE_BYTES / MIB),
+        ("{} objects", record_index.MAX_LINE_PARTS),
+        ("{} lines", record_index.MAX_WITHOUT_ROW),
+    ],
     "a look at the world of a recorded episode": [("{} s", worlds.LOOK_S)],
     "an artifact of a Harbor task": [("{} MiB", artifacts.MAX_ARTIFACT / MIB)],
     "an output of a command of the agent": [("{} bytes", box.MAX_OUTPUT)],
