@@ -7,6 +7,7 @@ three equal where FastMCP's answer is one that its clients accept.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, get_args
 
 from fastmcp.exceptions import ToolError
@@ -60,9 +61,10 @@ def result_of(kind: ToolDefinition, value: Any) -> ToolResult:
     try:
         kind.returns.check(structured, text)
     except ToolError:
-        # A set where the type has none was written by its hashes, which differ between processes. Name it in order.
-        again, _ = to_recorded(value, "result", kind.returns.write_untyped)
-        kind.returns.check({"result": again} if wraps else again if isinstance(again, dict) else None)
+        if not isinstance(value, Iterator):  # which is read once
+            # A set where the type has none was written by its hashes, which differ between processes. Name it in order.
+            again, _ = to_recorded(value, "result", kind.returns.write_untyped)
+            kind.returns.check({"result": again} if wraps else again if isinstance(again, dict) else None)
         raise
     shown = data if isinstance(data, str) else text.decode()
     fields = {

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcpenv_client.scores import advantages, discounted_returns, equal, ranks, reaches, score_of
-from mcpenv_client.types.records import Reward, StepRecord, ToolCall, ToolOutcome, Trajectory, summed, total
+from mcpenv_client.scores import advantages, advantages_of_scores, discounted_returns, equal, ranks, reaches, score_of
+from mcpenv_client.types.records import Plane, Reward, StepRecord, ToolCall, ToolOutcome, Trajectory, summed, total
 
 REWARDS = st.lists(st.sampled_from([0.1, 0.2, 0.3, 0.7, -0.1, 1 / 3, 1e-3, 1e6]), max_size=30)
 
@@ -68,3 +69,15 @@ def test_an_episode_whose_only_reward_is_that_of_its_reset_is_scored(reward: flo
     trajectory = Trajectory("e", observation={"reward": reward}, total_reward=reward, terminated=True)
     assert score_of(trajectory) == trajectory.earned == reward
     assert score_of(Trajectory("e", observation={"reward": None}, terminated=True)) is None
+
+
+def test_an_episode_that_nothing_scores_has_no_score_though_steps_were_dropped() -> None:
+    step = StepRecord(ToolCall("look", {}, 9, Plane.CONTROL, None), ToolOutcome())
+    assert score_of(Trajectory("e", steps=[step], dropped=8, terminated=True)) is None
+    assert score_of(Trajectory("e", steps=[step], dropped=8, terminated=True, total_reward=0.5)) == 0.5
+    scored = replace(step, reward=Reward(0.0))
+    assert score_of(Trajectory("e", steps=[scored], dropped=8, terminated=True)) == 0.0
+
+
+def test_advantages_of_large_scores_do_not_overflow() -> None:
+    assert advantages_of_scores([1e200, -1e200]) == pytest.approx([1.0, -1.0])

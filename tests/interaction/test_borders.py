@@ -10,7 +10,8 @@ import copy
 import json
 import pickle
 import re
-from collections.abc import Iterator
+import typing
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -174,6 +175,40 @@ def test_bytes_are_base64_text_in_every_place_without_a_type(data: bytes) -> Non
         assert first.info["told"] == blob
         assert client.state().found == [blob, {"data": blob["data"]}]
         assert client.trajectory().options["given"] == blob
+
+
+class Blobs(MCPEnvironment):
+    """Return a model where the annotation has another type."""
+
+    SUPPORTS_CONCURRENT_SESSIONS = True
+
+    def __init__(self) -> None:
+        for number, hint in enumerate(PLACES):
+            self.tool(self.returning(hint), name=f"t{number}")
+
+    @staticmethod
+    def returning(hint: Any) -> Callable[[bytes], Any]:
+        def tool(data: bytes) -> Any:
+            """Return it."""
+            blob = Blob(data=data)
+            return [blob] if typing.get_origin(hint) is list or hint is list else blob
+
+        tool.__annotations__["return"] = hint
+        return tool
+
+
+PLACES: list[Any] = [Any, Blob, dict, dict[str, Any], dict | None, str | dict, list, list[dict], list[Any], list[Blob]]
+
+
+@pytest.mark.parametrize("data", [b"hi>", b"\xff\xfe"])
+def test_bytes_of_a_model_are_base64_text_whatever_the_annotation(data: bytes) -> None:
+    blob = {"data": base64.urlsafe_b64encode(data).decode(), "name": "blob"}
+    with Blobs() as env:
+        env.reset()
+        for number, hint in enumerate(PLACES):
+            outcome = env.call_tool(f"t{number}", {"data": blob["data"]})
+            assert outcome.error is None, (hint, outcome.error)
+            assert outcome.result is not None and json.loads(outcome.text) in (blob, [blob]), hint
 
 
 class Player:

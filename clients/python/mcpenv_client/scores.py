@@ -138,7 +138,7 @@ def advantages_of_scores(
     mean = math.fsum(scored) / len(scored)
     factor = len(scored) / (len(scored) - 1) if baseline == "leave_one_out" else 1.0
     if scale:
-        factor /= math.sqrt(math.fsum((score - mean) ** 2 for score in scored) / len(scored))
+        factor *= math.sqrt(len(scored)) / math.hypot(*(score - mean for score in scored))  # squares may overflow
     return [None if score is None else (score - mean) * factor for score in scores]
 
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from mcpenv_client.scores import equal
+
 from .where import quoted
 
 Row = dict[str, Any]
@@ -186,7 +188,7 @@ def _rise(before: Sequence[float], now: Sequence[float]) -> float:
     """Return the rise of the mean in standard errors of the difference (Welch)."""
     (low, low_error), (high, high_error) = map(_mean_and_error, (before, now))
     rise, error = high - low, math.sqrt(low_error + high_error)
-    if abs(rise) <= 1e-9 * max(abs(low), abs(high)):
+    if equal(low, high):
         return 0.0
     return rise / error if error else math.copysign(math.inf, rise)
 

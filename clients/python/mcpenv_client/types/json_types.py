@@ -35,7 +35,8 @@ _COPYING = frozenset({"arguments", "default", "nullable", "union", "literal", "n
 _ITEMS = {"list": "items_schema", "set": "items_schema", "frozenset": "items_schema", "dict": "values_schema"}
 
 _ARRAYS = ("set", "frozenset", "list", "tuple")
-_REWRITTEN = ("bytes", *_ARRAYS)
+_COLLECTIONS = (*_ARRAYS, "dict", "typed-dict")
+_REWRITTEN = ("bytes", *_COLLECTIONS)
 
 SCALARS = frozenset({str, int, float, bool, type(None)})
 """The types of JSON values without parts."""
@@ -295,8 +296,8 @@ def _writing(part: Any) -> Any:
             changed["serialization"] = _AS_UNTYPED
     elif part.get("type") == "any":
         changed["serialization"] = _AS_UNTYPED
-    elif part.get("type") in _ARRAYS:
-        changed["serialization"] = {"type": "function-wrap", "function": written_in_order}
+    elif part.get("type") in _COLLECTIONS:
+        changed["serialization"] = {"type": "function-wrap", "function": _written_collection, "info_arg": True}
     elif isinstance(part.get("type"), str) and _takes_extras(part):
         changed["schema"] = _with_extras(changed["schema"])
     return changed
@@ -307,6 +308,13 @@ def _with_extras(schema: Any) -> Any:
     if schema["type"] == "model-fields":
         return {"extras_schema": {"type": "any", "serialization": _AS_UNTYPED}, **schema}
     return {**schema, "schema": _with_extras(schema["schema"])} if "schema" in schema else schema
+
+
+def _written_collection(value: Any, write: Callable[[Any], Any], info: SerializationInfo) -> Any:
+    """Return what is in the place of a collection. A model would be written by the settings of its own class there."""
+    if isinstance(value, BaseModel) or dataclasses.is_dataclass(value):
+        return untyped(value, info.by_alias)
+    return written_in_order(value, write)
 
 
 def written_in_order(value: Any, write: Callable[[Any], Any]) -> Any:

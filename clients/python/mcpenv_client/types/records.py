@@ -454,8 +454,8 @@ class Trajectory(_Stored):
 
     @property
     def earned(self) -> float | None:
-        """The sum of all rewards; None if nothing was scored. Dropped steps count as scored."""
-        return self.total_reward if self.dropped or self.reward_values else None
+        """The sum of all rewards; None if nothing was scored. Dropped steps count as scored if they earned anything."""
+        return self.total_reward if self.reward_values or (self.dropped and self.total_reward) else None
 
     @property
     def reward_values(self) -> list[float]:

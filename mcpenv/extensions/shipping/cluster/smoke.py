@@ -8,6 +8,7 @@ from typing import Any
 
 from mcpenv_client import EnvClient
 from mcpenv_client.errors import InvalidMessage, McpenvError
+from mcpenv_client.scores import reaches
 from mcpenv_client.types.tasks import Task
 
 TIMEOUT_S = 120.0
@@ -72,7 +73,7 @@ def smoke_episode(url: str, token: str | None) -> Smoke:
                 break
         end = result if done else env.end()
     reward = end.info.get("return")
-    if task is not None and task.oracle and (reward is None or reward < task.reward_range[1] - 1e-6):
+    if task is not None and task.oracle and (reward is None or not reaches(reward, task.reward_range[1])):
         raise SmokeFailed(f"the oracle of {task.id} got {reward}, and not {task.reward_range[1]:g}")
     return Smoke(name, None if task is None else task.id, len(calls), reward, round(time.monotonic() - began, 3))
 
