@@ -197,7 +197,7 @@ class Blobs(MCPEnvironment):
         return tool
 
 
-PLACES: list[Any] = [Any, Blob, dict, dict[str, Any], dict | None, str | dict, list, list[dict], list[Any], list[Blob]]
+PLACES: list[Any] = [Any, Blob, dict, dict[str, Any], dict | None, str | dict, list, list[dict], list[Any], list[Blob]]  # type: ignore[type-arg]
 
 
 @pytest.mark.parametrize("data", [b"hi>", b"\xff\xfe"])
