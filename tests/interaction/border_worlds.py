@@ -99,6 +99,7 @@ ANNOTATIONS: tuple[Any, ...] = (
 
 VALUES: tuple[Callable[[], Any], ...] = (
     lambda: None, lambda: True, lambda: 0, lambda: -1, lambda: 2**53 + 1, lambda: 2**70, lambda: 0.1, lambda: 1e300,
+    lambda: 10**4299, lambda: -(10**4300), lambda: {"a": [10**5000]}, lambda: "1" * 5000, lambda: {object(): 1},
     lambda: float("nan"), lambda: float("-inf"), lambda: "", lambda: "grüße 🙂\x00\u2028", lambda: "caf\udce9",
     lambda: b"", lambda: b"hi>", lambda: b"\xff\xfe", list, dict, tuple, set, lambda: [1, "a", None], lambda: [[]],
     lambda: {"a": {"b": [1.5]}}, lambda: {1: "a", None: "b"}, lambda: {(1, 2): 3}, lambda: {"k": float("nan")},

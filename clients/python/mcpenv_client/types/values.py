@@ -3,7 +3,8 @@
 Numbers, strings, lists and objects are sent as they are. Bytes become base64 text (RFC 4648, section 5), dates ISO 8601
 text, numpy scalars and arrays plain numbers and lists. Keys of objects become strings. A value that the other end
 cannot read is refused with the name of its field. Such values are NaN and infinity (RFC 8259, section 6), lone
-surrogates, values that refer to themselves, and values nested deeper than `MAX_DEPTH`.
+surrogates, whole numbers of more than `MAX_INTEGER_DIGITS`, values that refer to themselves, and values nested deeper
+than `MAX_DEPTH`.
 """
 
 from __future__ import annotations
@@ -33,6 +34,12 @@ _EXPONENT, _BYTES_EXPONENT = re.compile("[0-9][eE]"), re.compile(b"[0-9][eE]")
 MAX_DIGITS = 300
 """A number without an exponent that is too large for a float has more digits than this."""
 
+MAX_INTEGER_DIGITS = 4_300
+"""Maximum digits of a whole number. JSON readers of Python refuse longer ones."""
+
+_TOO_LONG = 10**MAX_INTEGER_DIGITS
+_NUMERALS = b"0123456789"
+
 _UNSERIALIZABLE = (PydanticSerializationError, UnicodeError, TypeError, ValueError, OverflowError, RecursionError)
 _MAX_PATH = 200
 _DEEP_PATH = 40
@@ -46,6 +53,17 @@ def _may_be_infinite(text: str | bytes) -> bool:
     if len(text) > MAX_DIGITS:
         return True  # serializing again is faster than scanning the text
     return (_EXPONENT.search(text) if isinstance(text, str) else _BYTES_EXPONENT.search(text)) is not None
+
+
+def _has_long_number(text: bytes) -> bool:
+    """Return True if JSON text has more than `MAX_INTEGER_DIGITS` digits in a row, in a number or a string."""
+    for at in range(MAX_INTEGER_DIGITS, len(text), MAX_INTEGER_DIGITS):  # one of these places is in such a row
+        if text[at] in _NUMERALS:
+            before, after = text[at - MAX_INTEGER_DIGITS : at], text[at : at + MAX_INTEGER_DIGITS]
+            others = len(before.rstrip(_NUMERALS)) + len(after.lstrip(_NUMERALS))
+            if len(before) + len(after) - others > MAX_INTEGER_DIGITS:
+                return True
+    return False
 
 
 def encode(value: Any, what: str = "value") -> bytes:
@@ -67,7 +85,7 @@ def encode_plain(data: Any, what: str = "value") -> bytes:
         text = to_json(data, inf_nan_mode="constants")
     except _UNSERIALIZABLE as error:
         raise _blame(data, what) from error
-    if text.find(b"NaN") >= 0 or text.find(b"Infinity") >= 0:
+    if text.find(b"NaN") >= 0 or text.find(b"Infinity") >= 0 or _has_long_number(text):
         # These bytes may be part of a string. Only a walk over the values can tell.
         refuse_non_finite(data, what)
     if len(text) > 2 * MAX_DEPTH and text.count(b"[") + text.count(b"{") > MAX_DEPTH:
@@ -131,7 +149,7 @@ def _converted(value: Any, what: str, write: Callable[[Any], Any]) -> tuple[Any,
         text = to_json(data, inf_nan_mode="constants")
     except _UNSERIALIZABLE as error:
         raise _blame(value, what) from error
-    if text.find(b"NaN") >= 0 or text.find(b"Infinity") >= 0:
+    if text.find(b"NaN") >= 0 or text.find(b"Infinity") >= 0 or _has_long_number(text):
         refuse_non_finite(data, what)
     if b"null" in text:
         # Models write NaN as null if their own settings, or pydantic's defaults, do so.
@@ -192,7 +210,7 @@ def _refuse_deep(data: Any, text: bytes, what: str) -> None:
 
 
 def refuse_non_finite(value: Any, path: str, max_depth: int = 2 * MAX_DEPTH) -> None:
-    """Raise `NotSerializable` for the first NaN or infinity in ``value``, or if it is nested in too many levels."""
+    """Raise `NotSerializable` for the first NaN, infinity or too long number in ``value``, or for too deep nesting."""
     _refuse_non_finite(value, path, max_depth, max_depth)
 
 
@@ -200,7 +218,10 @@ def _refuse_non_finite(value: Any, path: str, depth: int, max_depth: int) -> Non
     if isinstance(value, float):
         if not math.isfinite(value):
             raise NotSerializable(path, f"{value} has no JSON form; use None or a finite number")
-    elif value is None or isinstance(value, str | int | bytes):
+    elif isinstance(value, int):
+        if abs(value) >= _TOO_LONG:
+            raise NotSerializable(path, f"a whole number of more than {MAX_INTEGER_DIGITS} digits; write it as text")
+    elif value is None or isinstance(value, str | bytes):
         return
     elif depth < 0:
         where = path if len(path) <= _DEEP_PATH else f"{path[:_DEEP_PATH]}..."
@@ -294,4 +315,5 @@ def _refuse_unreadable(text: bytes, what: str) -> None:
 
 def _shown(key: Any) -> str:
     """Return a key as part of a path: short, and always valid in an error message."""
-    return str(key)[:60].encode("utf-8", "backslashreplace").decode()
+    shown = str(key) if isinstance(key, str | int | float | None) else f"<{type(key).__name__}>"
+    return shown[:60].encode("utf-8", "backslashreplace").decode()
