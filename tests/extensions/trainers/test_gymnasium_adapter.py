@@ -80,7 +80,6 @@ def test_what_the_turns_gave_leaves_nothing_but_for_rounding() -> None:
     def ending(worth: float) -> Ending:
         return Ending(worth, {}, COMPLETED)
 
-    assert sum([0.1] * 10) != 1.0
     assert rest_of(ending(1.0), [0.1] * 10) == rest_of(ending(0.3), [0.1, 0.2]) == rest_of(ending(0.0), []) == 0.0
     assert rest_of(ending(2.0), [0.1] * 10) == pytest.approx(1.0, abs=1e-15)
     assert rest_of(ending(-0.5), [0.25, 0.25]) == -1.0
