@@ -83,7 +83,8 @@ async def run_reset(
         raise environment_failure("reset", wrong) from wrong
     try:
         for name in ("max_steps", "rubric"):  # the constructor and the reset may have set them
-            check_setting(type(instance.env).__name__, name, getattr(instance.env, name))
+            if (value := getattr(instance.env, name)) is not None:
+                check_setting(type(instance.env).__name__, name, value)
     except (TypeError, ValueError) as error:
         raise environment_failure("reset", error) from error
     instance.episode.reset_number = instance.episode.number

@@ -92,7 +92,7 @@ class Returns:
 
     @functools.cached_property
     def _writer(self) -> Any:
-        return writer_of(self._adapter.core_schema)
+        return writer_of(self._adapter.core_schema, unchecked=True)
 
     @functools.cached_property
     def _quick(self) -> TypeAdapter[Any] | None:

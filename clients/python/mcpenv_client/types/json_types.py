@@ -36,7 +36,7 @@ _ITEMS = {"list": "items_schema", "set": "items_schema", "frozenset": "items_sch
 
 _ARRAYS = ("set", "frozenset", "list", "tuple")
 _COLLECTIONS = (*_ARRAYS, "dict", "typed-dict")
-_REWRITTEN = ("bytes", *_COLLECTIONS)
+_REWRITTEN = ("bytes", *_ARRAYS)
 
 SCALARS = frozenset({str, int, float, bool, type(None)})
 """The types of JSON values without parts."""
@@ -84,12 +84,16 @@ def text_reader_of_class(cls: type[BaseModel]) -> Callable[[bytes], Any]:
     return cls.model_validate_json
 
 
-def writer_of(schema: Any) -> SchemaSerializer:
-    """Return the serializer that writes values of a core schema as JSON. It takes `plain` as its ``fallback``."""
+def writer_of(schema: Any, *, unchecked: bool = False) -> SchemaSerializer:
+    """Return the serializer that writes values of a core schema as JSON. It takes `plain` as its ``fallback``.
+
+    Args:
+        unchecked: True if a model may be in the place of any collection, whatever the schema says.
+    """
     config = CoreConfig(ser_json_inf_nan="constants", ser_json_bytes="base64")
     schema = _built(schema)
-    if any(node["type"] in _REWRITTEN or _is_open(node) for node in _nodes(schema)):
-        return SchemaSerializer(_writing(schema), config, _use_prebuilt=False)
+    if unchecked or any(node["type"] in _REWRITTEN or _is_open(node) for node in _nodes(schema)):
+        return SchemaSerializer(_writing(schema, unchecked), config, _use_prebuilt=False)
     return SchemaSerializer(schema, config)
 
 
@@ -278,14 +282,14 @@ def _reading(part: Any, *, of_text: bool = False) -> Any:
     return changed
 
 
-def _writing(part: Any) -> Any:
+def _writing(part: Any, unchecked: bool) -> Any:
     """Return a part of a core schema as it is for `writer_of`."""
     if isinstance(part, list | tuple):
-        return type(part)([_writing(inner) for inner in part])
+        return type(part)([_writing(inner, unchecked) for inner in part])
     if not isinstance(part, dict):
         return part
     kept = _no_schemas(part) | ({"keys_schema"} if part.get("keys_schema") == _ANY_SCHEMA else set())
-    changed = {key: inner if key in kept else _writing(inner) for key, inner in part.items()}
+    changed = {key: inner if key in kept else _writing(inner, unchecked) for key, inner in part.items()}
     if part.get("type") in ("model", "dataclass", "typed-dict"):
         changed["config"] = {**part.get("config", {}), "ser_json_bytes": "base64"}
     if _decodes(part):
@@ -296,8 +300,10 @@ def _writing(part: Any) -> Any:
             changed["serialization"] = _AS_UNTYPED
     elif part.get("type") == "any":
         changed["serialization"] = _AS_UNTYPED
-    elif part.get("type") in _COLLECTIONS:
+    elif unchecked and part.get("type") in _COLLECTIONS:
         changed["serialization"] = {"type": "function-wrap", "function": _written_collection, "info_arg": True}
+    elif part.get("type") in _ARRAYS:
+        changed["serialization"] = {"type": "function-wrap", "function": written_in_order}
     elif isinstance(part.get("type"), str) and _takes_extras(part):
         changed["schema"] = _with_extras(changed["schema"])
     return changed
