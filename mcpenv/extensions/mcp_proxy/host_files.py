@@ -75,10 +75,12 @@ _LONGEST_IN_SECONDS = 3600
 
 _COMMENT = re.compile(r'"(?:\\.|[^"\\])*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
 _COMMA = re.compile(r'"(?:\\.|[^"\\])*"|,(?=\s*[}\]])')
-_VARIABLE = re.compile(r"\$?\$\{([^{}]*)\}")
+_DOLLARS = re.compile(r"(?P<dollars>\$+)(?:(?P<brace>\{)|(?P<name>[A-Za-z_][A-Za-z0-9_]*))")
+_BRACE = re.compile(r"[{}]")
 _NAMED = re.compile(r"(?:env:)?(?P<name>\w+)(?::-(?P<default>.*))?", re.DOTALL)
-_SHELL = re.compile(r"(?:\w+ )?\$(?P<name>[A-Za-z_]\w*)")
 _FILLED_IN = ("command", "args", "env", "cwd", "url", "headers")
+_FOR_A_SHELL = ("command", "args", "cwd")
+"""Keys in which ``$NAME`` may stay: in the arguments of a shell it is the shell's, and no program or folder has it."""
 
 
 def parse(text: str) -> Any:
@@ -104,19 +106,20 @@ def is_address(url: str) -> bool:
         return False
 
 
-def from_host(source: Mapping[str, Any], folder: Path | None, template: Path | None) -> dict[str, Any]:
+def from_host(source: Mapping[str, Any], file: Path | None, template: Path | None) -> dict[str, Any]:
     """Return a configuration in the keys of mcpenv, with ``mcpServers`` and ``mcpenv`` only.
 
     Servers that are disabled are left out, whatever their entries have.
 
     Args:
         source: the file's content, or a dictionary of a program.
-        folder: the folder of the file, from which its relative paths are found; None to leave them as they are.
+        file: the absolute path of the file, from which its relative paths are found; None to leave them as they are.
         template: the folder that is copied for each episode, or None.
 
     Raises:
         ConfigurationError: with the key, and what to write instead.
     """
+    folder = None if file is None else file.parent
     source = dict(source)
     settings = source.pop("mcpenv", {})
     nested = source.get("mcp") if isinstance(source.get("mcp"), Mapping) else {}
@@ -139,13 +142,14 @@ def from_host(source: Mapping[str, Any], folder: Path | None, template: Path | N
     project = folder.parent if folder is not None and folder.name in _OF_PROJECTS else folder
     values = Variables(inputs if isinstance(inputs, list) else (), project)
     paths = None if folder is None or project is None else _Paths(folder, project, template)
+    by_name = file is not None and (file.parent.name == ".gemini" or file.name == "gemini-extension.json")
     kept = {}
     for name, entry in servers.items():
         if isinstance(entry, Mapping):
             if _is_disabled(name, entry, nested):
                 continue
             try:
-                entry = _Entry(entry, values, paths).translated()
+                entry = _Entry(entry, values, paths, by_name=by_name).translated()
             except _Refused as refused:
                 raise ConfigurationError(f"{key}.{name}.{refused.key}: {refused}") from refused
         kept[name] = entry
@@ -216,10 +220,12 @@ class _Entry:
         entry: as its host has it.
         values: the values of its variables.
         paths: makes its relative paths absolute; None to leave them.
+        by_name: True if its host fills in ``$NAME``.
     """
 
-    def __init__(self, entry: Mapping[str, Any], values: Variables, paths: _Paths | None) -> None:
+    def __init__(self, entry: Mapping[str, Any], values: Variables, paths: _Paths | None, *, by_name: bool) -> None:
         self._values = values
+        self._by_name = by_name or "httpUrl" in entry  # which only Gemini CLI has
         self._paths = paths
         self._address = "url"
         self._entry = {key: value for key, value in entry.items() if key not in WITHOUT_EFFECT}
@@ -284,11 +290,8 @@ class _Entry:
             return str(value)
         if not isinstance(value, str):
             return value
-        shell = _SHELL.fullmatch(value) if key in ("env", "headers") else None
-        if shell is not None:
-            raise _Refused(key, f"${shell['name']} is not filled in; write ${{{shell['name']}}}")
         try:
-            return self._values.fill(value)
+            return self._values.fill(value, by_name=self._by_name, for_a_shell=key in _FOR_A_SHELL)
         except ValueError as error:
             raise _Refused(key, str(error)) from error
 
@@ -305,15 +308,38 @@ class Variables:
         self._project = project
         self._inputs = {str(each.get("id")): each for each in inputs if isinstance(each, Mapping)}
 
-    def fill(self, text: str) -> str:
+    def fill(self, text: str, *, by_name: bool = False, for_a_shell: bool = False) -> str:
         """Return a text with its variables filled in. ``$${NAME}`` becomes ``${NAME}``.
 
-        Raises:
-            ValueError: a variable has no value, or is one that only a host has.
-        """
-        return _VARIABLE.sub(lambda match: match[0][1:] if match[0].startswith("$$") else self._value(match[1]), text)
+        Args:
+            by_name: fill in ``$NAME`` too. Otherwise it is refused.
+            for_a_shell: leave ``$NAME`` as it is if it is not filled in.
 
-    def _value(self, name: str) -> str:
+        Raises:
+            ValueError: a variable has no value, is one that only a host has, or has no end.
+        """
+        parts, at = [], 0
+        while found := _DOLLARS.search(text, at):
+            parts.append(text[at : found.start()])
+            at, name = found.end(), found["name"]
+            if len(found["dollars"]) > 1:
+                parts.append(found[0].replace("$", "", 1) if found["brace"] else found[0])
+            elif found["brace"]:
+                end = _end_of(text, at)
+                parts.append(self._value(text[at:end], by_name, for_a_shell))
+                at = end + 1
+            elif by_name and (name in os.environ or not for_a_shell):
+                parts.append(self._value(name))
+            elif for_a_shell:
+                parts.append(found[0])
+            else:
+                raise ValueError(
+                    f"${name} is not filled in; write ${{{name}}}. A text that has this dollar itself goes into an "
+                    "environment variable, in a url %24 is a dollar"
+                )
+        return "".join([*parts, text[at:]])
+
+    def _value(self, name: str, by_name: bool = False, for_a_shell: bool = False) -> str:
         if name.startswith("input:"):
             return self._input(name.removeprefix("input:"))
         if name == "userHome":
@@ -329,7 +355,7 @@ class Variables:
         if not found and named["name"] in _ROOTS and self._project is not None:
             return str(self._project)
         if named["default"] is not None:
-            return found or named["default"]
+            return found or self.fill(named["default"], by_name=by_name, for_a_shell=for_a_shell)
         if found is None:
             raise ValueError(f"the environment variable {named['name']} is not set")
         return found
@@ -343,6 +369,16 @@ class Variables:
             what = f" ({asked['description']})" if asked.get("description") else ""
             raise ValueError(f"the input {name!r}{what} has no value; set the environment variable {variable}")
         return str(found)
+
+
+def _end_of(text: str, start: int) -> int:
+    """Return the place of the brace that closes the one before ``start``."""
+    depth = 1
+    for brace in _BRACE.finditer(text, start):
+        depth += 1 if brace[0] == "{" else -1
+        if depth == 0:
+            return brace.start()
+    raise ValueError(f"{text[start - 2 :]!r:.80} has no closing brace; write $${{ for a text that has ${{ itself")
 
 
 class _Paths:

@@ -135,6 +135,14 @@ def test_nothing_is_read_of_a_disabled_server(tmp_path: Path, disabled: Any) -> 
         ({"url": "http://localhost:99999/mcp"}, "is no address of a server"),
         ({**SERVER, "env": {"A": "$HOME"}}, "$HOME is not filled in; write ${HOME}"),
         ({**URL, "headers": {"Authorization": "Bearer $TOKEN"}}, "$TOKEN is not filled in; write ${TOKEN}"),
+        ({**SERVER, "env": {"A": "https://$HOST/x"}}, "mcpServers.a.env: $HOST is not filled in; write ${HOST}"),
+        ({**SERVER, "env": {"A": "${NOT_SET_ANYWHERE:-$HOST}"}}, "$HOST is not filled in; write ${HOST}"),
+        ({"url": "http://$HOST/mcp"}, "mcpServers.a.url: $HOST is not filled in; write ${HOST}"),
+        ({"serverUrl": "http://a/mcp?$filter=b"}, "mcpServers.a.serverUrl: $filter is not filled in"),
+        ({**SERVER, "args": ["a ${NOT_SET_ANYWHERE:-{}"]}, "'${NOT_SET_ANYWHERE:-{}' has no closing brace; write $${"),
+        ({**SERVER, "args": ["${HOME"]}, "mcpServers.a.args: '${HOME' has no closing brace"),
+        ({**SERVER, "args": ["${${HOME}}"]}, "${${HOME}} is known to hosts only"),
+        ({**SERVER, "args": ["${HOME:+x}"]}, "${HOME:+x} is known to hosts only"),
         ({**SERVER, "args": ["${workspaceFolder}/a"]}, "write {workspace} or an absolute path"),
         ({**SERVER, "args": ["${command:pick}"]}, "${command:pick} is known to hosts only"),
         ({**SERVER, "args": ["${NOT_SET_ANYWHERE}"]}, "mcpServers.a.args: the environment variable NOT_SET_ANYWHERE"),
@@ -310,6 +318,56 @@ def test_variables_are_filled_in_wherever_hosts_do(tmp_path: Path, monkeypatch: 
     assert (a.command, a.args) == ("value", ["value/value", "", "a b", "value", "${T_SET}", "$T_SET"])
     assert a.env == {"KEY": "secret", "REGION": "eu", "HOME": str(Path.home()), "SEP": os.sep}
     assert (b.url, b.headers) == ("http://localhost:80/mcp", {"A": "Bearer value"})
+
+
+SET = {"T_HOST": "host", "T_KEY": "secret"}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("${T_UNSET:-${T_HOST}}", "host"),
+        ("${T_UNSET:-a ${T_UNSET:-${T_KEY} b} c}d", "a secret b cd"),
+        ('${T_UNSET:-{"a":{"b":1}}}', '{"a":{"b":1}}'),
+        ('{"a":"${T_HOST}"}', '{"a":"host"}'),
+        ("${T_UNSET:-$${T_HOST}}", "${T_HOST}"),
+        ("$${T_UNSET:-${T_HOST}}", "${T_UNSET:-host}"),
+        ("$$${T_HOST}", "$${T_HOST}"),
+        ("$${", "${"),
+        *((text, text) for text in ("pa$$word", "$5", "a$", "$", "$$T_HOST", "$ {T_HOST}", "{$}", "US$")),
+    ],
+)
+def test_variables_are_nested_and_other_dollars_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, value: str
+) -> None:
+    for name, each in SET.items():
+        monkeypatch.setenv(name, each)
+    monkeypatch.delenv("T_UNSET", raising=False)
+    for folder in (tmp_path, tmp_path / ".gemini"):
+        folder.mkdir(exist_ok=True)
+        found = entry(folder, {**SERVER, "args": [text], "env": {"A": text}})
+        assert (found.args, found.env) == ([value], {"A": value})
+
+
+@pytest.mark.parametrize("where", [".gemini/settings.json", "gemini-extension.json", "mcp.json"])
+def test_dollar_names_are_filled_in_for_gemini_cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    for name, each in SET.items():
+        monkeypatch.setenv(name, each)
+    monkeypatch.delenv("T_UNSET", raising=False)
+    file = tmp_path / where
+    file.parent.mkdir(exist_ok=True)
+    header = {"Authorization": "Bearer $T_KEY"}
+    local = {"command": "x", "args": ["$T_HOST/$T_UNSET"], "env": {"A": "https://$T_HOST/${T_UNSET:-$T_KEY}"}}
+    servers: dict[str, Any] = {"a": {"httpUrl": "http://$T_HOST/mcp", "headers": header}}
+    if where != "mcp.json":
+        servers["b"] = local
+    file.write_text(json.dumps({"mcpServers": servers}))
+    a, *others = read_config(file).servers.values()
+    assert (a.url, a.headers) == ("http://host/mcp", {"Authorization": "Bearer secret"})
+    assert all((b.args, b.env) == (["host/$T_UNSET"], {"A": "https://host/secret"}) for b in others)
+    file.write_text(json.dumps({"mcpServers": {"a": {"httpUrl": "http://$T_UNSET/mcp"}}}))
+    with pytest.raises(ConfigurationError, match=r"a\.httpUrl: the environment variable T_UNSET is not set"):
+        read_config(file)
 
 
 def test_an_input_without_a_value_names_its_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
