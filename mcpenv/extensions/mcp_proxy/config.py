@@ -298,13 +298,15 @@ def read_config(source: Mapping[str, Any] | str | Path, changes: Mapping[str, st
         own = {**own, **(changes or {})}
         if isinstance(own.get("workspace"), str | Path):
             root = Path.cwd() if file is None or "workspace" in (changes or {}) else file.parent
-            own["workspace"] = root / Path(own["workspace"]).expanduser()
+            own["workspace"] = root / os.path.expanduser(own["workspace"])
     key = servers_key(source)
     template = own.get("workspace") if isinstance(own, Mapping) else None
     try:
         source = from_host({**source, "mcpenv": own}, file, template if isinstance(template, Path) else None)
     except ConfigurationError as error:
         raise ConfigurationError(f"{name}: {error}") from error
+    except RecursionError as error:
+        raise ConfigurationError(f"{name}: it is nested too deeply") from error
     try:
         config = ProxyConfig.model_validate(source)
     except ValidationError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -17,6 +18,7 @@ from mcpenv.errors import ConfigurationError, TargetError
 from mcpenv.extensions.mcp_proxy.config import ProxyConfig, read_config
 from mcpenv.extensions.mcp_proxy.environment import ProxyEnvironment
 from mcpenv.extensions.mcp_proxy.host_files import WITHOUT_EFFECT, parse
+from mcpenv.extensions.mcp_proxy.target import with_absolute_paths
 from mcpenv.targets.target import load_target
 
 SERVER = {"command": "x"}
@@ -65,6 +67,7 @@ def test_the_place_of_a_fault_is_the_place_in_the_file_with_its_comments() -> No
         {"transport": "stdio"},
         {"transportType": "stdio", "watchPaths": ["src"]},
         {"tools": ["*"]},
+        {"disabledTools": [], "excludeTools": [], "roots": []},
     ],
 )
 def test_keys_without_an_effect_are_taken(tmp_path: Path, more: dict[str, Any]) -> None:
@@ -129,6 +132,14 @@ def test_nothing_is_read_of_a_disabled_server(tmp_path: Path, disabled: Any) -> 
         ({**SERVER, "envFile": ".env"}, "envFile is not read; put its variables into env"),
         ({**URL, "oauth": {}}, "mcpenv does not sign in; put a token into headers"),
         ({**SERVER, "timeout": "60"}, "mcpServers.a.timeout: a number is needed"),
+        *(
+            ({**SERVER, key: value}, f"mcpServers.a.{key}: true or false is needed")
+            for key in ("disabled", "enabled", "isActive")
+            for value in (None, "false", 0)
+        ),
+        ({"tcp": "ws://localhost:1"}, "WebSocket is not supported; write the server's address for streamable HTTP as"),
+        ({**URL, "targetAudience": "x"}, "mcpenv does not sign in; put a token into headers"),
+        ({**SERVER, "includeTools": []}, "hide the other tools by name"),
         ({"command": ["npx", "x"]}, "put the other words into args"),
         ({"url": "localhost:3000/mcp"}, "'localhost:3000/mcp' is no address of a server"),
         ({"url": "http://[::1/mcp"}, "is no address of a server"),
@@ -171,12 +182,27 @@ def test_a_key_that_means_something_else_is_refused_with_what_to_write(
         ({"name": "io.example/x", "packages": [{"identifier": "x"}]}, "this describes a server for a registry"),
         ([], "an object with mcpServers is needed"),
         ("{", "line 1"),
+        ('{"mcpServers":' + "[" * 100_000 + "]" * 100_000 + "}", "it is nested too deeply"),
+        ({"mcpServers": {"a": {**SERVER, "args": ["${T:-" * 5000 + "}" * 5000]}}}, "it is nested too deeply"),
+        *(
+            ({"mcp": {key: value}, "mcpServers": {"a": SERVER}}, f"mcp.{key}: a list of the names of servers is needed")
+            for key in ("allowed", "excluded")
+            for value in (None, "servers", [1], {"a": True})
+        ),
+        ({"mcpServers": {"a": SERVER}, "inputs": {"id": "a"}}, "inputs: a list is needed"),
+        ({"mcpServers": {"a": SERVER}, "mcpenv": {"redact": {"KEY": "$KEY"}}}, "$KEY is not filled in; write ${KEY}"),
+        ({"mcpServers": {"a": SERVER}, "inputs": [{"id": "x"}, {"id": "x"}]}, "inputs: 'x' is there twice; keep one"),
+        ({"mcpServers": {"a": SERVER}, "mcp": {"servers": {"b": SERVER}}}, "mcpServers and mcp.servers: put all"),
+        ({"servers": {"a": SERVER}, "mcp": {"servers": {"b": SERVER}}}, "servers and mcp.servers: put all servers"),
+        ({"servers": {"a": SERVER}, "mcpServers": {"b": SERVER}}, "mcpServers and servers: put all servers into one"),
+        ({"mcpServers": [{"name": "a", **SERVER}, {"name": "a", "command": "y"}]}, "mcpServers: 'a' is there twice"),
+        ('{"mcpServers": {"a": {"command": "x"}, "a": {"command": "y"}}}', "'a' is there twice; keep one of them"),
     ],
 )
-def test_a_file_without_servers_is_refused(tmp_path: Path, content: Any, said: str) -> None:
+def test_a_file_without_servers_or_with_unclear_ones_is_refused(tmp_path: Path, content: Any, said: str) -> None:
     with pytest.raises(ConfigurationError) as raised:
         read(tmp_path, content)
-    assert said in str(raised.value)
+    assert said in str(raised.value) and "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize(
@@ -429,6 +455,14 @@ def where() -> list[str]:
 
 server.run(show_banner=False)
 """
+
+
+@pytest.mark.parametrize("word", ["~nobody-has-this/x", "x" * 5000, "a\0b", "a/" * 5000])
+def test_a_word_that_is_no_path_stays(tmp_path: Path, word: str) -> None:
+    (tmp_path / "files").mkdir()
+    config = read(tmp_path, {"mcpServers": {"a": {**SERVER, "args": [word]}}, "mcpenv": {"workspace": "files"}})
+    assert config.servers["a"].args == [word]
+    assert shlex.split(with_absolute_paths(shlex.join(["x", word]))) == ["x", word]
 
 
 def test_relative_paths_follow_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
