@@ -284,9 +284,9 @@ def read_config(source: Mapping[str, Any] | str | Path, changes: Mapping[str, st
     Raises:
         ConfigurationError: it cannot be read, or is invalid.
     """
-    name, folder = "the configuration", None
+    name, file = "the configuration", None
     if isinstance(source, str | Path):
-        name, folder = str(source), Path(os.path.abspath(source)).parent
+        name, file = str(source), Path(os.path.abspath(source))
         try:
             source = parse(Path(source).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
@@ -297,14 +297,16 @@ def read_config(source: Mapping[str, Any] | str | Path, changes: Mapping[str, st
     if isinstance(own, Mapping):
         own = {**own, **(changes or {})}
         if isinstance(own.get("workspace"), str | Path):
-            root = Path.cwd() if folder is None or "workspace" in (changes or {}) else folder
-            own["workspace"] = root / Path(own["workspace"]).expanduser()
+            root = Path.cwd() if file is None or "workspace" in (changes or {}) else file.parent
+            own["workspace"] = root / os.path.expanduser(own["workspace"])
     key = servers_key(source)
     template = own.get("workspace") if isinstance(own, Mapping) else None
     try:
-        source = from_host({**source, "mcpenv": own}, folder, template if isinstance(template, Path) else None)
+        source = from_host({**source, "mcpenv": own}, file, template if isinstance(template, Path) else None)
     except ConfigurationError as error:
         raise ConfigurationError(f"{name}: {error}") from error
+    except RecursionError as error:
+        raise ConfigurationError(f"{name}: it is nested too deeply") from error
     try:
         config = ProxyConfig.model_validate(source)
     except ValidationError as error:

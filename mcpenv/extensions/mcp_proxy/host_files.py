@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -21,7 +22,7 @@ WORKSPACE = "{workspace}"
 
 WITHOUT_EFFECT = frozenset(
     {
-        *("alwaysAllow", "autoApprove", "trust", "dev", "watchPaths"),
+        *("alwaysAllow", "alwaysLoad", "autoApprove", "remoteConfigured", "trust", "dev", "watchPaths"),
         *("name", "displayName", "title", "description", "icon", "icons", "category", "tags", "gallery", "metadata"),
         *("author", "version", "license", "homepage", "documentation", "comment", "_comment", "note", "notes"),
     }
@@ -41,15 +42,20 @@ _INSTEAD = {
     **dict.fromkeys(("disabledTools", "excludeTools", "excludedTools", "disabled_tools", "blockedTools"), _HIDE),
     **dict.fromkeys(("includeTools", "enabledTools", "enabled_tools", "allowedTools", "toolsets"), _CHOOSE),
     **dict.fromkeys(("oauth", "auth", "authorization", "authProviderType", "authorization_token"), _NO_LOGIN),
+    **dict.fromkeys(("targetAudience", "targetServiceAccount"), _NO_LOGIN),
     **dict.fromkeys(("startupTimeout", "initTimeout", "startup_timeout_sec"), "write 'start_timeout_s' in seconds"),
     **dict.fromkeys(("toolTimeout", "tool_timeout_sec", "requestTimeout"), "write 'call_timeout_s' in seconds"),
     **dict.fromkeys(("sandbox", "sandboxEnabled"), 'write "isolation": "bubblewrap" and, if needed, "network": true'),
     "envFile": "envFile is not read; put its variables into env, for example as ${NAME}",
     "headersHelper": "no program is run for headers; put them into headers, for example as ${NAME}",
     "bearer_token_env_var": 'write "headers": {"Authorization": "Bearer ${NAME}"} instead',
+    "tcp": "WebSocket is not supported; write the server's address for streamable HTTP as 'url' instead",
     "roots": f"servers get no roots; name the folder in args, as {WORKSPACE}",
 }
 """The advice for keys of hosts that mean something here, by key."""
+
+_NOTHING_IF_EMPTY = frozenset({key for key, advice in _INSTEAD.items() if advice == _HIDE} | {"roots"})
+"""Keys of which an empty list has no effect. An empty list of the tools to choose would hide all."""
 
 _TRANSPORTS = {
     **dict.fromkeys(("stdio", "local"), "command"),
@@ -75,20 +81,34 @@ _LONGEST_IN_SECONDS = 3600
 
 _COMMENT = re.compile(r'"(?:\\.|[^"\\])*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
 _COMMA = re.compile(r'"(?:\\.|[^"\\])*"|,(?=\s*[}\]])')
-_VARIABLE = re.compile(r"\$?\$\{([^{}]*)\}")
+_DOLLARS = re.compile(r"(?P<dollars>\$+)(?:(?P<brace>\{)|(?P<name>[A-Za-z_][A-Za-z0-9_]*))")
+_BRACE = re.compile(r"[{}]")
 _NAMED = re.compile(r"(?:env:)?(?P<name>\w+)(?::-(?P<default>.*))?", re.DOTALL)
-_SHELL = re.compile(r"(?:\w+ )?\$(?P<name>[A-Za-z_]\w*)")
 _FILLED_IN = ("command", "args", "env", "cwd", "url", "headers")
+_FOR_A_SHELL = ("command", "args", "cwd")
+"""Keys in which ``$NAME`` may stay: in the arguments of a shell it is the shell's, and no program or folder has it."""
 
 
 def parse(text: str) -> Any:
     """Return the value of JSON with comments and trailing commas. Positions in errors are those of the text.
 
     Raises:
-        ValueError: it is not JSON.
+        ValueError: it is not JSON, is nested too deeply, or has a key twice in one object.
     """
     plain = _COMMENT.sub(_blank, text.removeprefix("\ufeff"))
-    return json.loads(_COMMA.sub(_blank, plain))
+    try:
+        return json.loads(_COMMA.sub(_blank, plain), object_pairs_hook=_by_name)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+
+
+def _by_name(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object. Raise `ValueError` for a name that it has twice, of which hosts take one in silence."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        name = Counter(name for name, _ in pairs).most_common(1)[0][0]
+        raise ValueError(f"{name!r} is there twice; keep one of them")
+    return found
 
 
 def _blank(match: re.Match[str]) -> str:
@@ -104,48 +124,51 @@ def is_address(url: str) -> bool:
         return False
 
 
-def from_host(source: Mapping[str, Any], folder: Path | None, template: Path | None) -> dict[str, Any]:
+def from_host(source: Mapping[str, Any], file: Path | None, template: Path | None) -> dict[str, Any]:
     """Return a configuration in the keys of mcpenv, with ``mcpServers`` and ``mcpenv`` only.
 
     Servers that are disabled are left out, whatever their entries have.
 
     Args:
         source: the file's content, or a dictionary of a program.
-        folder: the folder of the file, from which its relative paths are found; None to leave them as they are.
+        file: the absolute path of the file, from which its relative paths are found; None to leave them as they are.
         template: the folder that is copied for each episode, or None.
 
     Raises:
         ConfigurationError: with the key, and what to write instead.
     """
+    folder = None if file is None else file.parent
     source = dict(source)
     settings = source.pop("mcpenv", {})
     nested = source.get("mcp") if isinstance(source.get("mcp"), Mapping) else {}
     assert isinstance(nested, Mapping)
-    inputs = source.get("inputs", nested.get("inputs", ()))
-    key = servers_key(source)
-    if "mcpServers" not in source and "servers" in source:  # VS Code's mcp.json
-        source["mcpServers"] = source.pop("servers")
-    elif "mcpServers" not in source and "servers" in nested:  # VS Code's settings
-        source["mcpServers"] = nested["servers"]
+    inputs = source.get("inputs", nested.get("inputs", []))
+    if not isinstance(inputs, list) or not all(isinstance(each, Mapping) and "id" in each for each in inputs):
+        raise ConfigurationError("inputs: a list is needed, of objects with an id")
+    places = _places_of_servers(source)
     if not nested and source and all(map(_is_entry, source.values())):  # a plugin's file may have servers only
-        source = {"mcpServers": source}
-    found = "mcpServers" in source
-    servers = source.pop("mcpServers", None)
-    _check_top(source, found=found)
+        places, source = {"mcpServers": source}, {}
+    if len(places) > 1:
+        raise ConfigurationError(f"{' and '.join(places)}: put all servers into one of them")
+    _check_top({name: value for name, value in source.items() if name not in places}, found=bool(places))
+    ((key, servers),) = places.items()
     if isinstance(servers, list) and all(isinstance(each, Mapping) and "name" in each for each in servers):
-        servers = {each["name"]: each for each in servers}
+        servers = _listed(key, servers, "name")
     if not isinstance(servers, Mapping):
         raise ConfigurationError(f"{key}: an object is needed, with a server for each name")
+    chosen = {*_names(nested, "allowed", servers)}.difference(_names(nested, "excluded", ()))  # Gemini's settings
     project = folder.parent if folder is not None and folder.name in _OF_PROJECTS else folder
-    values = Variables(inputs if isinstance(inputs, list) else (), project)
+    values = Variables(_listed("inputs", inputs, "id"), project)
     paths = None if folder is None or project is None else _Paths(folder, project, template)
+    by_name = file is not None and (file.parent.name == ".gemini" or file.name == "gemini-extension.json")
     kept = {}
-    for name, entry in servers.items():
+    for name in filter(chosen.__contains__, servers):
+        entry = servers[name]
         if isinstance(entry, Mapping):
-            if _is_disabled(name, entry, nested):
-                continue
             try:
-                entry = _Entry(entry, values, paths).translated()
+                if _is_disabled(entry):
+                    continue
+                entry = _Entry(entry, values, paths, by_name=by_name).translated()
             except _Refused as refused:
                 raise ConfigurationError(f"{key}.{name}.{refused.key}: {refused}") from refused
         kept[name] = entry
@@ -156,12 +179,32 @@ def from_host(source: Mapping[str, Any], folder: Path | None, template: Path | N
 
 def servers_key(source: Mapping[str, Any]) -> str:
     """Return the key under which a file has its servers, for messages: VS Code's files have others."""
+    return next(iter(_places_of_servers(source)), "mcpServers")
+
+
+def _places_of_servers(source: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a file has under each key for servers: those of VS Code's mcp.json and settings are others."""
+    places = {key: source[key] for key in ("mcpServers", "servers") if key in source}
     nested = source.get("mcp")
-    if "mcpServers" in source:
-        return "mcpServers"
-    if "servers" in source:
-        return "servers"
-    return "mcp.servers" if isinstance(nested, Mapping) and "servers" in nested else "mcpServers"
+    if isinstance(nested, Mapping) and "servers" in nested:
+        places["mcp.servers"] = nested["servers"]
+    return places
+
+
+def _listed(key: str, entries: Iterable[Mapping[str, Any]], name: str) -> dict[str, Any]:
+    """Return the entries of a list by their names."""
+    try:
+        return _by_name([(str(each[name]), each) for each in entries])
+    except ValueError as error:
+        raise ConfigurationError(f"{key}: {error}") from error
+
+
+def _names(nested: Mapping[str, Any], key: str, default: Iterable[str]) -> Iterable[str]:
+    """Return the names of servers under a key of ``mcp``."""
+    names: Iterable[str] = nested.get(key, default)
+    if key in nested and not (isinstance(names, list) and all(isinstance(each, str) for each in names)):
+        raise ConfigurationError(f"mcp.{key}: a list of the names of servers is needed")
+    return names
 
 
 def _is_entry(value: Any) -> bool:
@@ -198,15 +241,11 @@ def _check_top(others: Mapping[str, Any], *, found: bool) -> None:
         )
 
 
-def _is_disabled(name: str, entry: Mapping[str, Any], nested: Mapping[str, Any]) -> bool:
-    allowed = nested.get("allowed")  # Gemini's settings
-    return (
-        entry.get("disabled") is True
-        or entry.get("enabled") is False
-        or entry.get("isActive") is False
-        or name in nested.get("excluded", ())
-        or (isinstance(allowed, list) and name not in allowed)
-    )
+def _is_disabled(entry: Mapping[str, Any]) -> bool:
+    for key in ("disabled", "enabled", "isActive"):
+        if not isinstance(entry.get(key, False), bool):
+            raise _Refused(key, "true or false is needed")
+    return entry.get("disabled", False) or not entry.get("enabled", True) or not entry.get("isActive", True)
 
 
 class _Entry:
@@ -216,10 +255,12 @@ class _Entry:
         entry: as its host has it.
         values: the values of its variables.
         paths: makes its relative paths absolute; None to leave them.
+        by_name: True if its host fills in ``$NAME``.
     """
 
-    def __init__(self, entry: Mapping[str, Any], values: Variables, paths: _Paths | None) -> None:
+    def __init__(self, entry: Mapping[str, Any], values: Variables, paths: _Paths | None, *, by_name: bool) -> None:
         self._values = values
+        self._by_name = by_name or "httpUrl" in entry  # which only Gemini CLI has
         self._paths = paths
         self._address = "url"
         self._entry = {key: value for key, value in entry.items() if key not in WITHOUT_EFFECT}
@@ -232,6 +273,8 @@ class _Entry:
         for key in _ADDRESSES:
             if key in entry:
                 entry["url"], self._address = entry.pop(key), key
+        for key in [key for key in _NOTHING_IF_EMPTY if entry.get(key) == []]:
+            del entry[key]
         for key in entry.keys() & _INSTEAD.keys():
             raise _Refused(key, f"unknown key {key!r}: {_INSTEAD[key]}")
         if entry.get("tools") == ["*"]:  # GitHub's coding agent
@@ -284,11 +327,8 @@ class _Entry:
             return str(value)
         if not isinstance(value, str):
             return value
-        shell = _SHELL.fullmatch(value) if key in ("env", "headers") else None
-        if shell is not None:
-            raise _Refused(key, f"${shell['name']} is not filled in; write ${{{shell['name']}}}")
         try:
-            return self._values.fill(value)
+            return self._values.fill(value, by_name=self._by_name, for_a_shell=key in _FOR_A_SHELL)
         except ValueError as error:
             raise _Refused(key, str(error)) from error
 
@@ -297,23 +337,46 @@ class Variables:
     """The values of variables.
 
     Args:
-        inputs: the ``inputs`` of a file of VS Code, which it asks its user for.
+        inputs: the ``inputs`` of a file of VS Code, which it asks its user for, by their ids.
         project: the folder of the project, plugin or extension that the file is part of; None without a file.
     """
 
-    def __init__(self, inputs: Sequence[Any] = (), project: Path | None = None) -> None:
+    def __init__(self, inputs: Mapping[str, Any] | None = None, project: Path | None = None) -> None:
         self._project = project
-        self._inputs = {str(each.get("id")): each for each in inputs if isinstance(each, Mapping)}
+        self._inputs = inputs or {}
 
-    def fill(self, text: str) -> str:
+    def fill(self, text: str, *, by_name: bool = False, for_a_shell: bool = False) -> str:
         """Return a text with its variables filled in. ``$${NAME}`` becomes ``${NAME}``.
 
-        Raises:
-            ValueError: a variable has no value, or is one that only a host has.
-        """
-        return _VARIABLE.sub(lambda match: match[0][1:] if match[0].startswith("$$") else self._value(match[1]), text)
+        Args:
+            by_name: fill in ``$NAME`` too. Otherwise it is refused.
+            for_a_shell: leave ``$NAME`` as it is if it is not filled in.
 
-    def _value(self, name: str) -> str:
+        Raises:
+            ValueError: a variable has no value, is one that only a host has, or has no end.
+        """
+        parts, at = [], 0
+        while found := _DOLLARS.search(text, at):
+            parts.append(text[at : found.start()])
+            at, name = found.end(), found["name"]
+            if len(found["dollars"]) > 1:
+                parts.append(found[0].replace("$", "", 1) if found["brace"] else found[0])
+            elif found["brace"]:
+                end = _end_of(text, at)
+                parts.append(self._value(text[at:end], by_name, for_a_shell))
+                at = end + 1
+            elif by_name and (name in os.environ or not for_a_shell):
+                parts.append(self._value(name))
+            elif for_a_shell:
+                parts.append(found[0])
+            else:
+                raise ValueError(
+                    f"${name} is not filled in; write ${{{name}}}. A text that has this dollar itself goes into an "
+                    "environment variable, in a url %24 is a dollar"
+                )
+        return "".join([*parts, text[at:]])
+
+    def _value(self, name: str, by_name: bool = False, for_a_shell: bool = False) -> str:
         if name.startswith("input:"):
             return self._input(name.removeprefix("input:"))
         if name == "userHome":
@@ -329,7 +392,7 @@ class Variables:
         if not found and named["name"] in _ROOTS and self._project is not None:
             return str(self._project)
         if named["default"] is not None:
-            return found or named["default"]
+            return found or self.fill(named["default"], by_name=by_name, for_a_shell=for_a_shell)
         if found is None:
             raise ValueError(f"the environment variable {named['name']} is not set")
         return found
@@ -343,6 +406,18 @@ class Variables:
             what = f" ({asked['description']})" if asked.get("description") else ""
             raise ValueError(f"the input {name!r}{what} has no value; set the environment variable {variable}")
         return str(found)
+
+
+def _end_of(text: str, start: int) -> int:
+    """Return the place of the brace that closes the one before ``start``."""
+    depth = 1
+    for brace in _BRACE.finditer(text, start):
+        depth += 1 if brace[0] == "{" else -1
+        if depth == 0:
+            return brace.start()
+    raise ValueError(
+        f"{text[start - 2 : start + 30]!r} has no closing brace; write $${{ for a text that has ${{ itself"
+    )
 
 
 class _Paths:
@@ -369,18 +444,18 @@ class _Paths:
         if isinstance(entry.get("args"), list) and "cwd" not in entry:
             entry["args"] = [self._absolute(word) if isinstance(word, str) else word for word in entry["args"]]
         if isinstance(entry.get("cwd"), str) and not entry["cwd"].startswith(WORKSPACE):
-            entry["cwd"] = str(self._folders[0] / Path(entry["cwd"]).expanduser())
+            entry["cwd"] = str(self._folders[0] / os.path.expanduser(entry["cwd"]))
         return entry
 
     def _absolute(self, word: str) -> str:
         if (
             word.startswith("-")
             or WORKSPACE in word
-            or (self._template is not None and (self._template / word).exists())
+            or (self._template is not None and os.path.exists(self._template / word))
         ):
             return word
         for folder in self._folders:
-            path = Path(os.path.normpath(folder / Path(word).expanduser()))
-            if path.is_file() or (os.sep in word and path.is_dir()):
-                return str(path)
+            path = os.path.normpath(folder / os.path.expanduser(word))
+            if os.path.isfile(path) or (os.sep in word and os.path.isdir(path)):  # no error for a word that is no path
+                return path
         return word

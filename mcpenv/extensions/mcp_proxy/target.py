@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from pathlib import Path
@@ -88,8 +89,8 @@ def with_absolute_paths(server: str) -> str:
 
 
 def _absolute(word: str) -> str:
-    path = Path(word).expanduser()
-    return str(path.absolute()) if path.is_file() or ("/" in word and path.is_dir()) else word
+    path = os.path.expanduser(word)
+    return os.path.abspath(path) if os.path.isfile(path) or ("/" in word and os.path.isdir(path)) else word
 
 
 SERVER = TargetKind(load=_load_server, absolute=with_absolute_paths)

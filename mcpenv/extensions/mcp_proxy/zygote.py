@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from .command import PythonProgram
-from .process import Process, keep_tail, reader_of, spawn, writer_of
+from .process import GUARD_KILL, GUARDS, Process, keep_tail, reader_of, spawn, writer_of
 
 logger = logging.getLogger("mcpenv.upstream")
 
@@ -99,7 +99,7 @@ class Zygote:
         Raises:
             ForkRefused: this process has ended.
         """
-        order = json.dumps({"arguments": arguments, "env": dict(env), "cwd": cwd}).encode()
+        order = json.dumps({"arguments": arguments, "env": dict(env), "cwd": cwd, "guarded": GUARDS}).encode()
         (stdin, to), (out, stdout), (err, stderr) = (os.pipe() for _ in range(3))
         with ExitStack() as ours:
             files = [
@@ -113,7 +113,8 @@ class Zygote:
                     os.close(descriptor)
             ours.pop_all()
         to_child, output, errors = files
-        return Process(pid, ended, await writer_of(to_child), await reader_of(output), await reader_of(errors))
+        streams = await writer_of(to_child), await reader_of(output), await reader_of(errors)
+        return Process(pid, ended, *streams, guarded=GUARDS)
 
     async def _fork(self, order: bytes, pipes: list[int]) -> tuple[int, asyncio.Future[int]]:
         if self._gone:
@@ -168,7 +169,7 @@ class Zygote:
                 forked.set_result((pid, ended))
             else:  # the caller was cancelled
                 with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+                    os.kill(pid, GUARD_KILL if GUARDS else signal.SIGKILL)
         else:
             self._children.pop(message["ended"]).set_result(message["status"])
 

@@ -43,13 +43,15 @@ def end(status: int) -> None:
     os._exit(status)
 
 
-server.run(show_banner=False)
+if __name__ == "__main__":
+    server.run(show_banner=False)
 """
 
 
-def config(folder: Path) -> dict[str, Any]:
+def config(folder: Path, per_episode: str = "start") -> dict[str, Any]:
     (folder / "server.py").write_text(SERVER)
-    return {"mcpServers": {"one": {"command": sys.executable, "args": [str(folder / "server.py")]}}}
+    server = {"command": sys.executable, "args": [str(folder / "server.py")], "per_episode": per_episode}
+    return {"mcpServers": {"one": server}}
 
 
 WITHOUT_SUBREAPERS = """
@@ -79,9 +81,13 @@ def ending(processes: list[int]) -> Any:
                 os.kill(process, signal.SIGKILL)
 
 
-@pytest.mark.parametrize("way", ["close", "the server ends", "the server is killed"])
-def test_nothing_of_a_server_outlives_it(tmp_path: Path, way: str) -> None:
-    env: Any = ProxyEnvironment.from_config(config(tmp_path))()
+EACH_WAY_TO_START = pytest.mark.parametrize("per_episode", ["start", "fork"])
+
+
+@EACH_WAY_TO_START
+@pytest.mark.parametrize("way", ["close", "a reset", "the server ends", "the server is killed"])
+def test_nothing_of_a_server_outlives_it(tmp_path: Path, per_episode: str, way: str) -> None:
+    env: Any = ProxyEnvironment.from_config(config(tmp_path, per_episode))()
     with contextlib.closing(env):
         env.reset()
         processes = env.call_tool("start", {}).result.data
@@ -89,17 +95,20 @@ def test_nothing_of_a_server_outlives_it(tmp_path: Path, way: str) -> None:
         with ending(processes):
             if way == "close":
                 env.close()
+            elif way == "a reset":
+                env.reset()
             elif way == "the server ends":
                 env.call_tool("end", {"status": 3})
             else:
                 os.kill(processes[0], signal.SIGKILL)
 
 
-def test_nothing_of_a_server_outlives_a_process_that_is_killed(tmp_path: Path) -> None:
+@EACH_WAY_TO_START
+def test_nothing_of_a_server_outlives_a_process_that_is_killed(tmp_path: Path, per_episode: str) -> None:
     program = (
         "import sys\n"
         "from mcpenv.extensions.mcp_proxy.environment import ProxyEnvironment\n"
-        f"env = ProxyEnvironment.from_config({config(tmp_path)!r})()\n"
+        f"env = ProxyEnvironment.from_config({config(tmp_path, per_episode)!r})()\n"
         "env.reset()\n"
         "print(*env.call_tool('start', {}).result.data, flush=True)\n"
         "sys.stdin.read()\n"
@@ -115,12 +124,13 @@ def test_nothing_of_a_server_outlives_a_process_that_is_killed(tmp_path: Path) -
 
 
 @pytest.mark.skipif(platform.machine() not in {"x86_64", "aarch64"}, reason="the numbers of system calls differ")
-def test_where_no_orphans_can_be_adopted_the_first_start_says_so(tmp_path: Path) -> None:
+@EACH_WAY_TO_START
+def test_where_no_orphans_can_be_adopted_the_first_start_says_so(tmp_path: Path, per_episode: str) -> None:
     program = tmp_path / "program.py"
     program.write_text(
         WITHOUT_SUBREAPERS
         + "from mcpenv.extensions.mcp_proxy.environment import ProxyEnvironment\n"
-        + f"cls = ProxyEnvironment.from_config({config(tmp_path)!r})\n"
+        + f"cls = ProxyEnvironment.from_config({config(tmp_path, per_episode)!r})\n"
         + "for _ in range(2):\n"
         + "    with cls() as env:\n"
         + "        env.reset()\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -17,6 +18,7 @@ from mcpenv.errors import ConfigurationError, TargetError
 from mcpenv.extensions.mcp_proxy.config import ProxyConfig, read_config
 from mcpenv.extensions.mcp_proxy.environment import ProxyEnvironment
 from mcpenv.extensions.mcp_proxy.host_files import WITHOUT_EFFECT, parse
+from mcpenv.extensions.mcp_proxy.target import with_absolute_paths
 from mcpenv.targets.target import load_target
 
 SERVER = {"command": "x"}
@@ -65,6 +67,7 @@ def test_the_place_of_a_fault_is_the_place_in_the_file_with_its_comments() -> No
         {"transport": "stdio"},
         {"transportType": "stdio", "watchPaths": ["src"]},
         {"tools": ["*"]},
+        {"disabledTools": [], "excludeTools": [], "roots": []},
     ],
 )
 def test_keys_without_an_effect_are_taken(tmp_path: Path, more: dict[str, Any]) -> None:
@@ -129,12 +132,28 @@ def test_nothing_is_read_of_a_disabled_server(tmp_path: Path, disabled: Any) -> 
         ({**SERVER, "envFile": ".env"}, "envFile is not read; put its variables into env"),
         ({**URL, "oauth": {}}, "mcpenv does not sign in; put a token into headers"),
         ({**SERVER, "timeout": "60"}, "mcpServers.a.timeout: a number is needed"),
+        *(
+            ({**SERVER, key: value}, f"mcpServers.a.{key}: true or false is needed")
+            for key in ("disabled", "enabled", "isActive")
+            for value in (None, "false", 0)
+        ),
+        ({"tcp": "ws://localhost:1"}, "WebSocket is not supported; write the server's address for streamable HTTP as"),
+        ({**URL, "targetAudience": "x"}, "mcpenv does not sign in; put a token into headers"),
+        ({**SERVER, "includeTools": []}, "hide the other tools by name"),
         ({"command": ["npx", "x"]}, "put the other words into args"),
         ({"url": "localhost:3000/mcp"}, "'localhost:3000/mcp' is no address of a server"),
         ({"url": "http://[::1/mcp"}, "is no address of a server"),
         ({"url": "http://localhost:99999/mcp"}, "is no address of a server"),
         ({**SERVER, "env": {"A": "$HOME"}}, "$HOME is not filled in; write ${HOME}"),
         ({**URL, "headers": {"Authorization": "Bearer $TOKEN"}}, "$TOKEN is not filled in; write ${TOKEN}"),
+        ({**SERVER, "env": {"A": "https://$HOST/x"}}, "mcpServers.a.env: $HOST is not filled in; write ${HOST}"),
+        ({**SERVER, "env": {"A": "${NOT_SET_ANYWHERE:-$HOST}"}}, "$HOST is not filled in; write ${HOST}"),
+        ({"url": "http://$HOST/mcp"}, "mcpServers.a.url: $HOST is not filled in; write ${HOST}"),
+        ({"serverUrl": "http://a/mcp?$filter=b"}, "mcpServers.a.serverUrl: $filter is not filled in"),
+        ({**SERVER, "args": ["a ${NOT_SET_ANYWHERE:-{}"]}, "'${NOT_SET_ANYWHERE:-{}' has no closing brace; write $${"),
+        ({**SERVER, "args": ["${HOME"]}, "mcpServers.a.args: '${HOME' has no closing brace"),
+        ({**SERVER, "args": ["${${HOME}}"]}, "${${HOME}} is known to hosts only"),
+        ({**SERVER, "args": ["${HOME:+x}"]}, "${HOME:+x} is known to hosts only"),
         ({**SERVER, "args": ["${workspaceFolder}/a"]}, "write {workspace} or an absolute path"),
         ({**SERVER, "args": ["${command:pick}"]}, "${command:pick} is known to hosts only"),
         ({**SERVER, "args": ["${NOT_SET_ANYWHERE}"]}, "mcpServers.a.args: the environment variable NOT_SET_ANYWHERE"),
@@ -163,12 +182,27 @@ def test_a_key_that_means_something_else_is_refused_with_what_to_write(
         ({"name": "io.example/x", "packages": [{"identifier": "x"}]}, "this describes a server for a registry"),
         ([], "an object with mcpServers is needed"),
         ("{", "line 1"),
+        ('{"mcpServers":' + "[" * 100_000 + "]" * 100_000 + "}", "it is nested too deeply"),
+        ({"mcpServers": {"a": {**SERVER, "args": ["${T:-" * 5000 + "}" * 5000]}}}, "it is nested too deeply"),
+        *(
+            ({"mcp": {key: value}, "mcpServers": {"a": SERVER}}, f"mcp.{key}: a list of the names of servers is needed")
+            for key in ("allowed", "excluded")
+            for value in (None, "servers", [1], {"a": True})
+        ),
+        ({"mcpServers": {"a": SERVER}, "inputs": {"id": "a"}}, "inputs: a list is needed"),
+        ({"mcpServers": {"a": SERVER}, "mcpenv": {"redact": {"KEY": "$KEY"}}}, "$KEY is not filled in; write ${KEY}"),
+        ({"mcpServers": {"a": SERVER}, "inputs": [{"id": "x"}, {"id": "x"}]}, "inputs: 'x' is there twice; keep one"),
+        ({"mcpServers": {"a": SERVER}, "mcp": {"servers": {"b": SERVER}}}, "mcpServers and mcp.servers: put all"),
+        ({"servers": {"a": SERVER}, "mcp": {"servers": {"b": SERVER}}}, "servers and mcp.servers: put all servers"),
+        ({"servers": {"a": SERVER}, "mcpServers": {"b": SERVER}}, "mcpServers and servers: put all servers into one"),
+        ({"mcpServers": [{"name": "a", **SERVER}, {"name": "a", "command": "y"}]}, "mcpServers: 'a' is there twice"),
+        ('{"mcpServers": {"a": {"command": "x"}, "a": {"command": "y"}}}', "'a' is there twice; keep one of them"),
     ],
 )
-def test_a_file_without_servers_is_refused(tmp_path: Path, content: Any, said: str) -> None:
+def test_a_file_without_servers_or_with_unclear_ones_is_refused(tmp_path: Path, content: Any, said: str) -> None:
     with pytest.raises(ConfigurationError) as raised:
         read(tmp_path, content)
-    assert said in str(raised.value)
+    assert said in str(raised.value) and "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize(
@@ -312,6 +346,56 @@ def test_variables_are_filled_in_wherever_hosts_do(tmp_path: Path, monkeypatch: 
     assert (b.url, b.headers) == ("http://localhost:80/mcp", {"A": "Bearer value"})
 
 
+SET = {"T_HOST": "host", "T_KEY": "secret"}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("${T_UNSET:-${T_HOST}}", "host"),
+        ("${T_UNSET:-a ${T_UNSET:-${T_KEY} b} c}d", "a secret b cd"),
+        ('${T_UNSET:-{"a":{"b":1}}}', '{"a":{"b":1}}'),
+        ('{"a":"${T_HOST}"}', '{"a":"host"}'),
+        ("${T_UNSET:-$${T_HOST}}", "${T_HOST}"),
+        ("$${T_UNSET:-${T_HOST}}", "${T_UNSET:-host}"),
+        ("$$${T_HOST}", "$${T_HOST}"),
+        ("$${", "${"),
+        *((text, text) for text in ("pa$$word", "$5", "a$", "$", "$$T_HOST", "$ {T_HOST}", "{$}", "US$")),
+    ],
+)
+def test_variables_are_nested_and_other_dollars_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, value: str
+) -> None:
+    for name, each in SET.items():
+        monkeypatch.setenv(name, each)
+    monkeypatch.delenv("T_UNSET", raising=False)
+    for folder in (tmp_path, tmp_path / ".gemini"):
+        folder.mkdir(exist_ok=True)
+        found = entry(folder, {**SERVER, "args": [text], "env": {"A": text}})
+        assert (found.args, found.env) == ([value], {"A": value})
+
+
+@pytest.mark.parametrize("where", [".gemini/settings.json", "gemini-extension.json", "mcp.json"])
+def test_dollar_names_are_filled_in_for_gemini_cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    for name, each in SET.items():
+        monkeypatch.setenv(name, each)
+    monkeypatch.delenv("T_UNSET", raising=False)
+    file = tmp_path / where
+    file.parent.mkdir(exist_ok=True)
+    header = {"Authorization": "Bearer $T_KEY"}
+    local = {"command": "x", "args": ["$T_HOST/$T_UNSET"], "env": {"A": "https://$T_HOST/${T_UNSET:-$T_KEY}"}}
+    servers: dict[str, Any] = {"a": {"httpUrl": "http://$T_HOST/mcp", "headers": header}}
+    if where != "mcp.json":
+        servers["b"] = local
+    file.write_text(json.dumps({"mcpServers": servers}))
+    a, *others = read_config(file).servers.values()
+    assert (a.url, a.headers) == ("http://host/mcp", {"Authorization": "Bearer secret"})
+    assert all((b.args, b.env) == (["host/$T_UNSET"], {"A": "https://host/secret"}) for b in others)
+    file.write_text(json.dumps({"mcpServers": {"a": {"httpUrl": "http://$T_UNSET/mcp"}}}))
+    with pytest.raises(ConfigurationError, match=r"a\.httpUrl: the environment variable T_UNSET is not set"):
+        read_config(file)
+
+
 def test_an_input_without_a_value_names_its_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DB_URL", raising=False)
     servers = {"a": {"command": "x", "env": {"DB": "${input:db-url}"}}}
@@ -371,6 +455,14 @@ def where() -> list[str]:
 
 server.run(show_banner=False)
 """
+
+
+@pytest.mark.parametrize("word", ["~nobody-has-this/x", "x" * 5000, "a\0b", "a/" * 5000])
+def test_a_word_that_is_no_path_stays(tmp_path: Path, word: str) -> None:
+    (tmp_path / "files").mkdir()
+    config = read(tmp_path, {"mcpServers": {"a": {**SERVER, "args": [word]}}, "mcpenv": {"workspace": "files"}})
+    assert config.servers["a"].args == [word]
+    assert shlex.split(with_absolute_paths(shlex.join(["x", word]))) == ["x", word]
 
 
 def test_relative_paths_follow_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

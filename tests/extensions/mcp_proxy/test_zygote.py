@@ -17,16 +17,20 @@ from mcpenv.extensions.mcp_proxy.delivery import DiscoveryFailed
 FORKED = {"per_episode": "fork"}
 
 
-def test_each_episode_has_a_process_of_one_parent(tmp_path: Path) -> None:
+def zygote_of(told: dict[str, Any]) -> int:
+    """Return the process that forked a server that runs: the parent of its guard."""
+    return int(Path(f"/proc/{told['parent']}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def test_each_episode_has_a_process_of_one_zygote(tmp_path: Path) -> None:
     with environment(tmp_path, server=plain(**FORKED))() as env:
-        told = []
+        told, zygotes = [], set()
         for _ in range(3):
             env.reset()
             told.append(about(env))
-    assert len({each["process"] for each in told}) == 3
-    (parent,) = {each["parent"] for each in told}
-    assert parent != os.getpid()
-    assert all(has_ended(each["process"]) for each in told)
+            zygotes.add(zygote_of(told[-1]))
+    assert len({each["process"] for each in told}) == 3 and len(zygotes) == 1 and os.getpid() not in zygotes
+    assert all(has_ended(each["process"]) and has_ended(each["parent"]) for each in told)
 
 
 def test_forked_processes_share_nothing_that_changes(tmp_path: Path) -> None:
@@ -71,10 +75,11 @@ def test_a_zygote_that_was_killed_is_started_again(tmp_path: Path) -> None:
     with environment(tmp_path, server=plain(**FORKED))() as env:
         env.reset()
         before = about(env)
-        os.kill(before["parent"], signal.SIGKILL)
-        assert has_ended(before["process"])
+        zygote = zygote_of(before)
+        os.kill(zygote, signal.SIGKILL)
+        assert has_ended(before["process"]) and has_ended(before["parent"])
         env.reset()
-        assert about(env)["parent"] != before["parent"]
+        assert zygote_of(about(env)) != zygote
 
 
 def test_a_module_is_forked(tmp_path: Path) -> None:

@@ -24,6 +24,16 @@ libc = ctypes.CDLL(None)
 def main() -> None:
     """Run the server until it ends."""
     parent, command = int(sys.argv[1]), sys.argv[2:]
+    watch_over_child(parent)
+    try:
+        os.execvp(command[0], command)
+    except OSError as error:
+        os.write(2, f"{command[0]} cannot be started: {error.strerror}\n".encode())
+        os._exit(127)
+
+
+def watch_over_child(parent: int) -> None:
+    """Fork. Return in the child, which is the server, in a session of its own. This process ends when that does."""
     signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)
     if libc.prctl(PR_SET_CHILD_SUBREAPER, 1):  # orphans become children of this process
         os.write(2, b"processes in sessions of their own may outlive this server\n")
@@ -31,7 +41,12 @@ def main() -> None:
     own = os.getpid()
     server = os.fork()
     if server == 0:
-        become(command, own)
+        os.setsid()
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)
+        if os.getppid() != own:
+            os._exit(1)
+        return
     empty = os.open(os.devnull, os.O_RDWR)
     for number in range(3):  # so that the parent sees when the server closes its own
         os.dup2(empty, number)
@@ -41,20 +56,6 @@ def main() -> None:
     status = wait_for(server)
     end_others()
     end_like(status)
-
-
-def become(command: list[str], guard: int) -> None:
-    """Be the server, in a session of its own."""
-    os.setsid()
-    libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)
-    if os.getppid() != guard:
-        os._exit(1)
-    try:
-        os.execvp(command[0], command)
-    except OSError as error:
-        os.write(2, f"{command[0]} cannot be started: {error.strerror}\n".encode())
-        os._exit(127)
 
 
 def wait_for(server: int) -> int:

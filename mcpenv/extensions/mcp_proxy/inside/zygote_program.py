@@ -2,9 +2,10 @@
 
     zygote_program.py DESCRIPTOR (module | script) TARGET
 
-``DESCRIPTOR`` is a packet socket. Each packet from the parent has arguments, variables, a working directory, and the
-file descriptors for stdin, stdout and stderr. The answers are ``{"ready": true}`` or ``{"refused": reason}`` first,
-then ``{"pid": id}`` for each fork and ``{"ended": id, "status": number}`` for each end.
+``DESCRIPTOR`` is a packet socket. Each packet from the parent has arguments, variables, a working directory, whether
+the server gets a guard, and the file descriptors for stdin, stdout and stderr. The answers are ``{"ready": true}`` or
+``{"refused": reason}`` first, then ``{"pid": id}`` for each fork and ``{"ended": id, "status": number}`` for each end,
+of the guard if there is one.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ IMPORTED_AS = "__mcpenv_zygote__"
 PR_SET_PDEATHSIG = 1
 
 libc = ctypes.CDLL(None, use_errno=True)
+guard = runpy.run_path(os.path.join(os.path.dirname(__file__), "guard.py"))  # no module, as the server may have one
 
 
 class Refused(Exception):
@@ -132,12 +134,15 @@ def serve(control: socket.socket) -> list[str] | None:
 def become(order: dict[str, Any], pipes: list[int], zygote: int) -> list[str]:
     """Apply the variables, working directory and descriptors that the parent requested. Return its arguments."""
     os.setsid()
-    libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != zygote:
-        os._exit(1)  # the zygote ended before the line above
     for number, pipe in enumerate(pipes):
         os.dup2(pipe, number)
         os.close(pipe)
+    if order["guarded"]:
+        guard["watch_over_child"](zygote)
+    else:
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != zygote:
+            os._exit(1)  # the zygote ended before the line above
     sys.stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(0, closefd=False)))
     sys.stdout = io.TextIOWrapper(io.BufferedWriter(io.FileIO(1, "w", closefd=False)))
     sys.stderr = io.TextIOWrapper(
