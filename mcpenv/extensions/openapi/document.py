@@ -26,6 +26,16 @@ def is_url(place: str) -> bool:
     return place.startswith(("http://", "https://"))
 
 
+def media_type(kind: str) -> str:
+    """Return a media type without its parameters, in small letters."""
+    return kind.partition(";")[0].strip().lower()
+
+
+def is_json(kind: str) -> bool:
+    """Return True for a media type of JSON."""
+    return media_type(kind) == "application/json" or media_type(kind).endswith("+json")
+
+
 def read(place: str, headers: Mapping[str, str]) -> dict[str, Any]:
     """Return a document with the content of the other files that it refers to.
 
@@ -96,6 +106,42 @@ def without(document: Mapping[str, Any], faults: Collection[tuple[Any, ...]]) ->
                 out.append(f"the schema {name}")
     left = {path: item for path, item in paths.items() if item.keys() & set(METHODS)}
     return {**document, "paths": left, **({"components": components} if components else {})}, out
+
+
+def json_parameters(document: Mapping[str, Any], path: str, method: str) -> set[tuple[str, str]]:
+    """Return place and name of the parameters of an operation whose ``content`` is JSON."""
+    item = document["paths"][path]
+    given = [
+        _followed(document, each) for each in (*(item[method].get("parameters") or ()), *(item.get("parameters") or ()))
+    ]
+    return {(each["in"], each["name"]) for each in given if is_json(next(iter(each.get("content") or ()), ""))}
+
+
+def _followed(document: Mapping[str, Any], value: Any) -> dict[str, Any]:
+    """Return an object of a document, or the one that it refers to in the same document, or nothing."""
+    followed: set[str] = set()
+    while isinstance(value, dict) and isinstance(reference := value.get("$ref"), str) and reference not in followed:
+        followed.add(reference)
+        try:
+            value = _pointed(document, reference.removeprefix("#"))
+        except LookupError:
+            return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _pointed(content: Any, pointer: str) -> Any:
+    """Return what a JSON pointer leads to.
+
+    Raises:
+        LookupError: it leads nowhere.
+    """
+    for part in filter(None, pointer.split("/")):
+        step = unquote(part).replace("~1", "/").replace("~0", "~")
+        try:
+            content = content[int(step) if isinstance(content, list) else step]
+        except (LookupError, TypeError, ValueError) as error:
+            raise LookupError(pointer) from error
+    return content
 
 
 def _paths(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -197,14 +243,10 @@ class _Files:
         return {"$ref": f"#/components/schemas/{self._shared[key]}"}
 
     def _found(self, place: str, pointer: str) -> Any:
-        found = self.content(place)
-        for part in filter(None, pointer.split("/")):
-            step = unquote(part).replace("~1", "/").replace("~0", "~")
-            try:
-                found = found[int(step) if isinstance(found, list) else step]
-            except (KeyError, IndexError, TypeError, ValueError) as error:
-                raise ConfigurationError(f"the document refers to #{pointer} of {place}, which is not there") from error
-        return found
+        try:
+            return _pointed(self.content(place), pointer)
+        except LookupError as error:
+            raise ConfigurationError(f"the document refers to #{pointer} of {place}, which is not there") from error
 
     def _beside(self, place: str, file: str) -> str:
         """Return the place of a file that a document refers to.

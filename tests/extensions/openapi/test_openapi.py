@@ -6,8 +6,11 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from email.parser import BytesParser
+from email.policy import HTTP
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, unquote_plus
 
 import httpx
 import pytest
@@ -83,9 +86,11 @@ def served_by(app: Starlette) -> Iterator[str]:
     while not server.started:
         assert thread.is_alive()
         thread.join(0.01)
-    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    server.should_exit = True
-    thread.join()
+    try:
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join()
 
 
 def made(target: str, *settings: str) -> Any:
@@ -487,3 +492,177 @@ paths:
         assert tool.input_schema["properties"]["y"]["enum"] == ["on", "off", "NO", "=", "2024-01-02"]
         assert tool.input_schema["properties"]["n"]["default"] is True
         assert env.VERSION == "2024-01-02"
+
+
+@contextmanager
+def sending(folder: Path, paths: dict[str, Any], **more: Any) -> Iterator[tuple[Any, list[tuple[Any, bytes]]]]:
+    """Serve an environment and its API, which answers ``{}``. Yields it and each request with its body."""
+    seen: list[tuple[Any, bytes]] = []
+
+    async def everything(request: Request) -> JSONResponse:
+        seen.append((request, await request.body()))
+        return JSONResponse({})
+
+    app = Starlette(routes=[Route("/{path:path}", everything, methods=["GET", "POST"])])
+    with served_by(app) as url, made(stored(folder, paths, **more), f"base_url={url}") as env:
+        env.reset()
+        yield env, seen
+
+
+def with_body(kind: str, schema: Any, **more: Any) -> dict[str, Any]:
+    """Return a path with an operation ``up``, whose body is of a media type."""
+    body = {"content": {kind: {"schema": schema, **more}}}
+    return {"/up": {"post": {"operationId": "up", "requestBody": body, "responses": {"200": {"description": "ok"}}}}}
+
+
+def parts_of(request: Any, body: bytes) -> list[tuple[str, str | None, str | None, Any]]:
+    """Return name, file name, content type and content of each part of a multipart body."""
+    head = f"Content-Type: {request.headers['content-type']}\r\n\r\n".encode()
+    message = BytesParser(policy=HTTP).parsebytes(head + body)
+    return [
+        (
+            str(part.get_param("name", header="content-disposition")),
+            part.get_filename(),
+            part["content-type"],
+            part.get_payload(decode=True),
+        )
+        for part in message.iter_parts()
+    ]
+
+
+OBJECT = {"type": "object"}
+OBJECTS = {"type": "array", "items": OBJECT}
+PNG = {"contentType": "image/png"}
+JSON = "application/json"
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "encoding", "sent"),
+    [
+        (OBJECT, {"a": 1, "b": None}, None, [(None, JSON, b'{"a": 1, "b": null}')]),
+        ({}, {"a": 1}, None, [(None, JSON, b'{"a": 1}')]),
+        (OBJECTS, [{"a": True}, {}], None, [(None, JSON, b'[{"a": true}, {}]')]),
+        ({"type": "array"}, [[1], "x"], None, [(None, JSON, b'[[1], "x"]')]),
+        (
+            {"type": "array"},
+            [1, True, None, "x"],
+            None,
+            [(None, None, each) for each in (b"1", b"true", b"null", b"x")],
+        ),
+        ({"type": "array"}, ["x", 1], {"explode": False}, [(None, None, b"x,1")]),
+        ({"type": "array"}, [], None, []),
+        ({"type": "boolean"}, False, None, [(None, None, b"false")]),
+        ({"type": ["string", "null"]}, None, None, [(None, None, b"null")]),
+        ({"type": "string"}, None, None, []),
+        ({"type": "number"}, 1.5, None, [(None, None, b"1.5")]),
+        ({"type": "string"}, "x", {"contentType": "text/csv"}, [(None, "text/csv", b"x")]),
+        (OBJECT, {"a": 1}, {"contentType": "application/vnd.a+json"}, [(None, "application/vnd.a+json", b'{"a": 1}')]),
+        ({"type": "string"}, "x", {"contentType": JSON}, [(None, JSON, b'"x"')]),
+        ({}, {"base64": "/wA="}, PNG, [("value", "image/png", b"\xff\x00")]),
+        ({"type": "string"}, "x", PNG, [("value", "image/png", b"x")]),
+        ({"type": "array", "items": {}}, ["x", "y"], PNG, [("value", "image/png", b"x"), ("value", "image/png", b"y")]),
+        (
+            {"type": "string", "format": "binary"},
+            {"filename": "a.jpg", "text": "x"},
+            {"contentType": "image/png, image/*"},
+            [("a.jpg", "image/jpeg", b"x")],
+        ),
+        ({"type": "string", "contentMediaType": "image/png"}, "x", None, [("value", "image/png", b"x")]),
+    ],
+)
+def test_a_part_of_a_form_has_the_form_and_type_that_the_document_says(
+    tmp_path: Path, schema: Any, value: Any, encoding: Any, sent: list[tuple[Any, ...]]
+) -> None:
+    whole = {"type": "object", "properties": {"value": schema, "note": {"type": "string"}}}
+    paths = with_body("multipart/form-data", whole, encoding={"value": encoding} if encoding else {})
+    with sending(tmp_path, paths) as (env, seen):
+        assert env.call_tool("up", {"value": value, "note": "n"}).error is None
+    found = parts_of(*seen[0])
+    assert [each for name, *each in found if name == "value"] == list(map(list, sent))
+    assert [each for name, *each in found if name != "value"] == [[None, None, b"n"]]
+
+
+def test_the_parts_of_a_form_of_any_names_are_encoded_too(tmp_path: Path) -> None:
+    with sending(tmp_path, with_body("multipart/form-data", OBJECT)) as (env, seen):
+        assert env.call_tool("up", {"body": {"meta": {"a": 1}}}).error is None
+    assert parts_of(*seen[0]) == [("meta", None, JSON, b'{"a": 1}')]
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "encoding", "sent"),
+    [
+        (OBJECT, {"a": 1}, {}, [("value", '{"a": 1}')]),
+        ({}, {"a": None}, {}, [("value", '{"a": null}')]),
+        ({"type": "array"}, [{"a": 1}], {}, [("value", '[{"a": 1}]')]),
+        ({"type": "array"}, [1, True, None], {}, [("value", "1"), ("value", "true"), ("value", "null")]),
+        ({"type": "array"}, ["x", 1], {"explode": False}, [("value", "x,1")]),
+        (OBJECT, {"a": 1}, {"contentType": JSON}, [("value", '{"a": 1}')]),
+        (
+            OBJECT,
+            {"a": {"b": [1, {"c": False}]}},
+            {"style": "deepObject", "explode": True},
+            [("value[a][b][0]", "1"), ("value[a][b][1][c]", "false")],
+        ),
+    ],
+)
+def test_a_field_of_an_urlencoded_form_is_never_pythons_text(
+    tmp_path: Path, schema: Any, value: Any, encoding: Any, sent: list[tuple[str, str]]
+) -> None:
+    whole = {"type": "object", "properties": {"value": schema, "note": {"type": "string"}}}
+    paths = with_body("application/x-www-form-urlencoded", whole, encoding={"value": encoding})
+    with sending(tmp_path, paths) as (env, seen):
+        assert env.call_tool("up", {"value": value, "note": "n"}).error is None
+    assert parse_qsl(seen[0][1].decode()) == [*sent, ("note", "n")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "encoding"),
+    [
+        ("multipart/form-data", {"value": {"a": 1}}, {"contentType": "application/xml"}),
+        ("application/x-www-form-urlencoded", {"value": {"a": 1}}, {"contentType": "application/xml"}),
+    ],
+)
+def test_an_object_that_is_no_json_is_the_agents_error(tmp_path: Path, kind: str, value: Any, encoding: Any) -> None:
+    paths = with_body(kind, {"type": "object", "properties": {"value": {}}}, encoding={"value": encoding})
+    with sending(tmp_path, paths) as (env, seen):
+        step = env.call_tool("up", value)
+    assert (step.info["status"]["code"], seen) == ("agent_error", [])
+    assert "value can only be a text of application/xml" in step.error.message
+
+
+@pytest.mark.parametrize(
+    ("place", "more", "value", "sent"),
+    [
+        ("query", {"content": {JSON: {"schema": OBJECT}}}, {"a": [1]}, 'value={"a": [1]}'),
+        ("query", {"content": {JSON: {"schema": {"type": "string"}}}}, "x", 'value="x"'),
+        (
+            "query",
+            {"schema": OBJECT, "style": "deepObject", "explode": True},
+            {"a": {"b": [True]}},
+            "value[a][b][0]=true",
+        ),
+        ("query", {"schema": OBJECT}, {"a": {"b": 1}, "c": None}, 'a={"b": 1}&c=null'),
+        ("query", {"schema": OBJECTS}, [{"a": 1}], 'value={"a": 1}'),
+        ("query", {"schema": {"type": "array"}, "explode": False}, [{"a": 1}, None], 'value={"a": 1},null'),
+        ("path", {"schema": OBJECT, "required": True}, {"a": {"b": 1}}, 'a,{"b": 1}'),
+        ("path", {"content": {JSON: {"schema": OBJECT}}, "required": True}, {"a": 1}, '{"a": 1}'),
+        ("header", {"schema": OBJECT}, {"a": {"b": 1}}, 'a,{"b": 1}'),
+        ("header", {"content": {JSON: {"schema": OBJECT}}}, {"a": "é"}, '{"a": "\\u00e9"}'),
+        ("cookie", {"schema": OBJECT}, {"a": 1}, "value=a,1"),
+        ("cookie", {"schema": {"type": "array"}}, [1, True], "value=1,true"),
+    ],
+)
+def test_a_parameter_is_never_pythons_text(tmp_path: Path, place: str, more: Any, value: Any, sent: str) -> None:
+    shared = {"P": {"name": "value", "in": place, **more}}
+    path = "/x/{value}" if place == "path" else "/x"
+    found = operation("ask", OBJECT, parameters=[{"$ref": "#/components/parameters/P"}])
+    with sending(tmp_path, {path: found}, components={"parameters": shared}) as (env, seen):
+        assert env.call_tool("ask", {"value": value}).error is None
+    [(request, _)] = seen
+    got = {
+        "query": unquote_plus(request.url.query),
+        "path": request.path_params["path"].removeprefix("x/"),
+        "header": request.headers.get("value"),
+        "cookie": request.headers.get("cookie"),
+    }
+    assert got[place] == sent
