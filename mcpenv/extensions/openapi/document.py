@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Mapping
+from itertools import count
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 from urllib.parse import unquote, urldefrag, urljoin, urlsplit
 
 import httpx2
@@ -197,6 +198,7 @@ class _Files:
         self._contents: dict[str, Any] = {}
         self._shared: dict[tuple[str, str], str] = {}
         self._schemas: dict[str, Any] = {}
+        self._taken: set[str] = set()
 
     def content(self, place: str) -> Any:
         """Return the content of a file, which is read once."""
@@ -212,6 +214,9 @@ class _Files:
 
     def joined(self, document: dict[str, Any]) -> dict[str, Any]:
         """Return a document in which references to other files are replaced by what they refer to."""
+        components = document.get("components")
+        shared = components.get("schemas") if isinstance(components, dict) else None
+        self._taken = set(shared) if isinstance(shared, dict) else set()
         try:
             whole: dict[str, Any] = self._resolved(document, self.first)
         except RecursionError as error:
@@ -221,25 +226,31 @@ class _Files:
             whole["components"] = {**components, "schemas": {**(components.get("schemas") or {}), **self._schemas}}
         return whole
 
-    def _resolved(self, value: Any, place: str, schema: bool = False) -> Any:
+    def _resolved(self, value: Any, place: str, kind: Literal["schema", "schemas"] | None = None) -> Any:
+        """Return a value with the content of other files. ``kind`` says that it is a schema, or schemas by name."""
+        of_schemas: Literal["schema"] | None = "schema" if kind else None
         if isinstance(value, list):
-            return [self._resolved(item, place, schema) for item in value]
+            return [self._resolved(item, place, of_schemas) for item in value]
         if not isinstance(value, dict):
             return value
         reference = value.get("$ref")
         if not isinstance(reference, str):
-            return {key: self._resolved(item, place, schema or key == "schema") for key, item in value.items()}
+            named: dict[str, Literal["schema", "schemas"]] = {"schema": "schema", "schemas": "schemas"}
+            return {key: self._resolved(item, place, of_schemas or named.get(key)) for key, item in value.items()}
         file, pointer = urldefrag(reference)
         target = self._beside(place, file) if file else place
         if target == self.first:
             return {**value, "$ref": f"#{pointer}"}
-        if not schema:
-            return self._resolved(self._found(target, pointer), target)
+        if kind != "schema":
+            return self._resolved(self._found(target, pointer), target, kind)
         key = target, pointer
         if key not in self._shared:
             # A schema may contain itself, and many operations may use it.
-            self._shared[key] = name = f"{Path(pointer or target).stem}_{len(self._shared) + 1}"
-            self._schemas[name] = self._resolved(self._found(target, pointer), target, True)
+            stem = Path(pointer or target).stem
+            name = next(name for n in count(1) if (name := f"{stem}_{n}") not in self._taken)
+            self._taken.add(name)
+            self._shared[key] = name
+            self._schemas[name] = self._resolved(self._found(target, pointer), target, "schema")
         return {"$ref": f"#/components/schemas/{self._shared[key]}"}
 
     def _found(self, place: str, pointer: str) -> Any:

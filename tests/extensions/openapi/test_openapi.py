@@ -666,3 +666,40 @@ def test_a_parameter_is_never_pythons_text(tmp_path: Path, place: str, more: Any
         "cookie": request.headers.get("cookie"),
     }
     assert got[place] == sent
+
+
+@pytest.mark.parametrize(
+    ("files", "schemas"),
+    [
+        ({"node": {"next": "node.yaml"}}, {"Node": {"$ref": "./node.yaml"}}),
+        (
+            {"node": {"leaf": "leaf.yaml"}, "leaf": {"node": "node.yaml"}},
+            {"Node": {"$ref": "./node.yaml"}, "Leaf": {"$ref": "./leaf.yaml"}},
+        ),
+        ({"node": {"next": "node.yaml"}}, {"Node": {"$ref": "./node.yaml"}, "Same": {"$ref": "node.yaml"}}),
+        ({"node": {"next": "node.yaml"}}, {"Node": {"allOf": [{"$ref": "./node.yaml"}]}}),
+        ({"node": {"next": "node.yaml"}}, {"Node": {"$ref": "./node.yaml"}, "node_1": {"type": "integer"}}),
+        (
+            {"node": {"next": "node.yaml"}},
+            {"Node": {"allOf": [{"$ref": "./node.yaml"}]}, "node_1": {"type": "integer"}},
+        ),
+    ],
+)
+@pytest.mark.parametrize("parts", [None, "schemas", "components"])
+def test_shared_schemas_in_files_of_their_own_may_contain_themselves(
+    tmp_path: Path, files: dict[str, dict[str, str]], schemas: Any, parts: str | None
+) -> None:
+    for name, properties in files.items():
+        inner = {"name": {"type": "string"}, **{each: {"$ref": file} for each, file in properties.items()}}
+        (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump({"type": "object", "properties": inner}))
+    components: Any = {"schemas": schemas}
+    if parts is not None:
+        (tmp_path / "parts.yaml").write_text(yaml.safe_dump(components))
+        components = {"schemas": {"$ref": "parts.yaml#/schemas"}} if parts == "schemas" else {"$ref": "parts.yaml"}
+    place = stored(tmp_path, with_body(JSON, {"$ref": "#/components/schemas/Node"}), components=components)
+    target = load_target(place, [AWAY])
+    with target.make() as env:
+        (tool,) = env.list_tools()
+        if parts is None and "node_1" in schemas:
+            assert env.document["components"]["schemas"]["node_1"] == {"type": "integer"}
+    assert "name" in (tool.input_schema.get("properties") or {}) or '"name"' in json.dumps(tool.input_schema)
