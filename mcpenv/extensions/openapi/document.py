@@ -41,7 +41,8 @@ def read(place: str, headers: Mapping[str, str]) -> dict[str, Any]:
     """Return a document with the content of the other files that it refers to.
 
     Raises:
-        ConfigurationError: it cannot be read, is no OpenAPI document of version 3, or refers to a file elsewhere.
+        ConfigurationError: it cannot be read, is no OpenAPI document of version 3, refers to a file elsewhere, or has
+            something else where an object must be.
     """
     files = _Files(place, headers)
     document = files.content(files.first)
@@ -52,6 +53,45 @@ def read(place: str, headers: Mapping[str, str]) -> dict[str, Any]:
             f"OpenAPI {document.get('openapi') or document.get('swagger')} is not supported, only 3"
         )
     return files.joined(document)
+
+
+def _shaped(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a document whose version is complete, and with objects where others read objects.
+
+    Raises:
+        ConfigurationError: a place has something else, and what is meant is not plain.
+    """
+    version = str(document["openapi"])
+    info = _object(document.get("info"), "info")
+    components = _object(document.get("components"), "components")
+    servers = document.get("servers") or []
+    servers = [{"url": each} if isinstance(each, str) else each for each in _listed(servers)]
+    if not all(isinstance(each, dict) and isinstance(each.get("url"), str) for each in servers):
+        raise ConfigurationError("servers is not a list of objects with a url")
+    paths = _object(document.get("paths"), "paths")
+    return {
+        **document,
+        "openapi": f"{version}.0" if version.count(".") == 1 else version,
+        "info": {**info, "title": str(info.get("title") or "openapi"), "version": str(info.get("version") or "0")},
+        "servers": servers,
+        "paths": {path: item for path, item in paths.items() if item is not None and not path.startswith("x-")},
+        "components": {
+            kind: each if kind.startswith("x-") else _object(each, f"components.{kind}")
+            for kind, each in components.items()
+        },
+    }
+
+
+def _object(value: Any, place: str) -> dict[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise ConfigurationError(f"{place} is not an object")
+    return value
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
 
 
 def chosen(document: Mapping[str, Any], wanted: Collection[str]) -> dict[str, Any]:
@@ -65,12 +105,17 @@ def chosen(document: Mapping[str, Any], wanted: Collection[str]) -> dict[str, An
     """
     found: set[str] = set()
     paths: dict[str, Any] = {}
-    for path, item in _paths(document).items():
+    for path, item in document["paths"].items():
+        if not isinstance(item, dict):
+            continue
         kept = dict(item)
         for method in METHODS:
             if method in item:
-                operation = item[method] or {}
-                names = {operation.get("operationId"), f"{method.upper()} {path}", *operation.get("tags", ())}
+                operation = item[method] if isinstance(item[method], dict) else {}
+                names = {f"{method.upper()} {path}"}
+                for name in (operation.get("operationId"), *_listed(operation.get("tags"))):
+                    if isinstance(name, str):
+                        names.add(name)
                 found |= (hit := names & set(wanted))
                 if not hit:
                     del kept[method]
@@ -86,27 +131,78 @@ def chosen(document: Mapping[str, Any], wanted: Collection[str]) -> dict[str, An
 def without(document: Mapping[str, Any], faults: Collection[tuple[Any, ...]]) -> tuple[dict[str, Any], list[str]]:
     """Return a document without the operations that have faults, and the names of what was left out.
 
-    A shared schema with a fault becomes one that takes any value.
+    A shared schema with a fault becomes one that takes any value. Another component with a fault is left out with the
+    operations that refer to it, and so is a field beside the operations.
 
     Args:
         faults: the places of the faults, as keys from the document's root.
     """
     out: list[str] = []
-    paths = _paths(document)
-    components = {kind: dict(each) for kind, each in (document.get("components") or {}).items()}
+    paths = {path: dict(item) if isinstance(item, dict) else item for path, item in document["paths"].items()}
+    components = {kind: dict(each) if isinstance(each, dict) else each for kind, each in document["components"].items()}
+    info = dict(document["info"])
+    others = {key: each for key, each in document.items() if key not in ("openapi", "info", "paths", "components")}
+    gone: set[str] = set()
+
+    def leave_out(where: dict[str, Any], key: Any, name: str) -> bool:
+        if key not in where:
+            return False
+        del where[key]
+        out.append(name)
+        return True
+
     for place in faults:
         match place:
             case ("paths", path, method, *_) if method in METHODS:
-                if paths.get(path, {}).pop(method, None) is not None:
-                    out.append(f"{method.upper()} {path}")
+                leave_out(paths.get(path, {}), method, f"{method.upper()} {path}")
             case ("paths", path, *_):
-                if paths.pop(path, None) is not None:
-                    out.append(path)
-            case ("components", "schemas", name, *_) if components["schemas"].get(name):
-                components["schemas"][name] = {}
-                out.append(f"the schema {name}")
+                leave_out(paths, path, path)
+            case ("components", "schemas", name, *_):
+                if components["schemas"].get(name) != {}:
+                    components["schemas"][name] = {}
+                    out.append(f"the schema {name}")
+            case ("components", kind, name, *_):
+                if leave_out(components[kind], name, f"components.{kind}.{name}"):
+                    gone.add(f"#/components/{kind}/{name}")
+            case ("info", key, *_):
+                leave_out(info, key, f"info.{key}")
+            case (key, *_):
+                leave_out(others, key, key)
+    names = [
+        (kind, name)
+        for kind, each in components.items()
+        if kind != "schemas" and not kind.startswith("x-")
+        for name in each
+    ]
+    size = -1
+    while size != len(gone):  # a component may refer to one that refers to one that is gone
+        size = len(gone)
+        for kind, name in names:
+            if _refers(components[kind].get(name), gone) and leave_out(
+                components[kind], name, f"components.{kind}.{name}"
+            ):
+                gone.add(f"#/components/{kind}/{name}")
+    for path, item in list(paths.items()):
+        if _refers({key: each for key, each in item.items() if key not in METHODS}, gone):
+            leave_out(paths, path, path)
+        for method in [key for key in METHODS if _refers(item.get(key), gone)]:
+            leave_out(item, method, f"{method.upper()} {path}")
     left = {path: item for path, item in paths.items() if item.keys() & set(METHODS)}
-    return {**document, "paths": left, **({"components": components} if components else {})}, out
+    return {**others, "openapi": document["openapi"], "info": info, "paths": left, "components": components}, out
+
+
+def _refers(value: Any, gone: Collection[str]) -> bool:
+    """Return True if a value has a reference to one of some places, or into it."""
+    if not gone or not isinstance(value, dict | list):
+        return False
+    if isinstance(value, list):
+        return any(_refers(each, gone) for each in value)
+    reference = value.get("$ref")
+    if isinstance(reference, str):
+        place = unquote(reference).replace("~1", "/").replace("~0", "~")
+        if any(place == each or place.startswith(f"{each}/") for each in gone):
+            return True
+    return any(_refers(each, gone) for each in value.values())
 
 
 def json_parameters(document: Mapping[str, Any], path: str, method: str) -> set[tuple[str, str]]:
@@ -143,10 +239,6 @@ def _pointed(content: Any, pointer: str) -> Any:
         except (LookupError, TypeError, ValueError) as error:
             raise LookupError(pointer) from error
     return content
-
-
-def _paths(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    return {path: dict(item) for path, item in document["paths"].items() if isinstance(item, dict)}
 
 
 class _Loader(yaml.CSafeLoader if hasattr(yaml, "CSafeLoader") else yaml.SafeLoader):  # type: ignore[misc]
@@ -221,9 +313,8 @@ class _Files:
             whole: dict[str, Any] = self._resolved(document, self.first)
         except RecursionError as error:
             raise ConfigurationError("the document's files refer to each other without an end") from error
-        if self._schemas:
-            components = dict(whole.get("components") or {})
-            whole["components"] = {**components, "schemas": {**(components.get("schemas") or {}), **self._schemas}}
+        whole = _shaped(whole)
+        whole["components"]["schemas"] = {**whole["components"].get("schemas", {}), **self._schemas}
         return whole
 
     def _resolved(self, value: Any, place: str, kind: Literal["schema", "schemas"] | None = None) -> Any:

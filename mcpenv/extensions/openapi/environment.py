@@ -466,36 +466,39 @@ def load(
         operations: the operations to serve, each by its operationId, by a tag, or as ``GET /path``. Default: all.
 
     Raises:
-        ConfigurationError: the document cannot be read, or names no address.
+        ConfigurationError: the document cannot be read, names no address, or has no operation.
     """
     sent = {name: _filled(name, value) for name, value in (headers or {}).items()}
     place = str(place)
     document = read(place, sent)
     if operations is not None:
         document = chosen(document, operations)
-    servers = document.get("servers") or [{}]
-    address = base_url or urljoin(place if is_url(place) else "", servers[0].get("url", ""))
+    servers = [each["url"] for each in document["servers"]] or [""]
+    address = base_url or urljoin(place if is_url(place) else "", servers[0])
     if not is_url(address):
         raise ConfigurationError("the document names no address of the API; add --set base_url=URL")
     if "{" in address:
         raise ConfigurationError(f"the API's address {address} has variables; add --set base_url=URL")
-    info = document.get("info", {})
+    document, found = _usable(document)
+    if not found:
+        raise ConfigurationError("the document has no operation")
+    info = document["info"]
     cls: type[OpenAPIEnvironment] = type(
         "OpenAPIEnvironment",
         (OpenAPIEnvironment,),
         {
-            "__doc__": info.get("description") or f"The HTTP API {info.get('title', address)}.",
+            "__doc__": info.get("description") or f"The HTTP API {info['title']}.",
             "__module__": __name__,
-            "EXPOSED_NAME": info.get("title") or "openapi",
+            "EXPOSED_NAME": info["title"],
             "REMEDIES": _REMEDIES,
-            "VERSION": str(info.get("version", "0")),
+            "VERSION": info["version"],
             "document": document,
+            "operations": found,
             "base_url": address,
             "headers": sent,
             "timeout_s": timeout_s,
         },
     )
-    cls.document, cls.operations = _usable(document)
     return cls
 
 
@@ -509,7 +512,7 @@ def _usable(document: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Operati
         return document, _operations(document)
     except ValueError as error:
         refusal, faults = _reason(error)
-    if str(document["openapi"]).startswith("3.0"):
+    if document["openapi"].startswith("3.0"):
         # Documents of 3.0 often use schemas of 3.1, such as `type: "null"`.
         newer = {**document, "openapi": "3.1.0"}
         try:

@@ -703,3 +703,105 @@ def test_shared_schemas_in_files_of_their_own_may_contain_themselves(
         if parts is None and "node_1" in schemas:
             assert env.document["components"]["schemas"]["node_1"] == {"type": "integer"}
     assert "name" in (tool.input_schema.get("properties") or {}) or '"name"' in json.dumps(tool.input_schema)
+
+
+WRONG = {"type": "strin"}
+
+
+@pytest.mark.parametrize("version", ["3.0.3", "3.1.0"])
+@pytest.mark.parametrize(
+    ("kind", "component", "uses"),
+    [
+        ("parameters", {"name": "p", "in": "query", "schema": WRONG}, {"parameters": [{"$ref": "here"}]}),
+        (
+            "responses",
+            {"description": "", "content": {JSON: {"schema": WRONG}}},
+            {"responses": {"200": {"$ref": "here"}}},
+        ),
+        ("requestBodies", {"content": {JSON: {"schema": WRONG}}}, {"requestBody": {"$ref": "here"}}),
+        ("headers", {"schema": WRONG}, {"responses": {"200": {"description": "", "headers": {"H": {"$ref": "here"}}}}}),
+    ],
+)
+def test_a_fault_in_a_component_leaves_out_the_operations_that_refer_to_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, version: str, kind: str, component: Any, uses: dict[str, Any]
+) -> None:
+    name = f"#/components/{kind}/Wrong"
+    answers = {"responses": {"200": {"description": "ok"}}}
+    user = json.loads(json.dumps({"operationId": "user", **answers, **uses}).replace('"here"', f'"{name}"'))
+    other = {"$ref": "#/components/responses/Other"}
+    paths = {
+        "/good": operation("good", OBJECT),
+        "/user": {"post": user, "get": operation("kept", OBJECT)["get"]},
+        "/through": {"get": {"operationId": "through", "responses": {"200": other}}},
+    }
+    links = {"Other": {"description": "", "headers": {"X": {"$ref": name}}}} if kind == "headers" else {}
+    components: dict[str, Any] = {"responses": links}
+    if kind != "headers":
+        del paths["/through"]
+    components.setdefault(kind, {})["Wrong"] = component
+    with made(stored(tmp_path, paths, components=components, openapi=version), AWAY) as env:
+        assert {tool.name for tool in env.list_tools()} == {"good", "kept"}
+    assert f"components.{kind}.Wrong" in caplog.text and "POST /user" in caplog.text
+    assert ("GET /through" in caplog.text) == (kind == "headers")
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"info": {"title": "T", "version": 1.0}}, None),
+        ({"info": {"title": "T", "version": "1", "license": {"url": "x"}}}, "info.license"),
+        ({"info": {"title": "T", "version": "1", "description": 3}}, "info.description"),
+        ({"tags": [{"description": "no name"}]}, "tags"),
+        ({"externalDocs": {}}, "externalDocs"),
+        ({"webhooks": {"a": 3}}, "webhooks"),
+        ({"security": 3}, "security"),
+        ({"components": {"securitySchemes": {"S": {}}}}, "components.securitySchemes.S"),
+    ],
+)
+def test_a_fault_beside_the_operations_leaves_out_no_operation(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, more: dict[str, Any], said: str | None
+) -> None:
+    with made(stored(tmp_path, {"/good": operation("good", OBJECT)}, **more), AWAY) as env:
+        assert [tool.name for tool in env.list_tools()] == ["good"]
+        assert isinstance(env.document["info"]["version"], str)
+    assert ("left out: " in caplog.text) == (said is not None) and (said or "") in caplog.text
+
+
+NO_PATHS = "openapi: 3.1.0\ninfo: {title: T, version: '1'}\n"
+GOOD = "paths: {/x: {get: {operationId: good, responses: {200: {description: ok}}}}}\n"
+HEAD = NO_PATHS + GOOD
+
+
+@pytest.mark.parametrize("settings", [(), ('operations=["good"]',)])
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (HEAD.replace("3.1.0", "3.1"), None),
+        (HEAD.replace("3.1.0", "3.0"), None),
+        (HEAD + "components: {parameters: , schemas: {Bad: {properties: 3}}}", None),
+        (HEAD + "components: ", None),
+        (HEAD + "components: [a]", "components is not an object"),
+        (HEAD + "components: {schemas: [a]}", "components.schemas is not an object"),
+        (HEAD.replace("operationId", "tags: , operationId"), None),
+        (HEAD.replace("paths: {", "paths: {/null: , x-any: 3, /wrong: 3, /wrong2: {get: 3}, "), None),
+        (HEAD + "servers: ['http://127.0.0.1:1']", None),
+        (HEAD + "servers: {url: 'http://127.0.0.1:1'}", None),
+        (HEAD + "servers: [3]", "servers is not a list of objects with a url"),
+        (HEAD.replace("{title: T, version: '1'}", ""), None),
+        (HEAD.replace("{title: T, version: '1'}", "[a]"), "info is not an object"),
+        (NO_PATHS + "paths: ", "no operation"),
+        (NO_PATHS + "paths: {}", "no operation"),
+        (NO_PATHS + "paths: {/x: {parameters: []}}", "no operation"),
+        (NO_PATHS + "paths: [a]", "paths is not an object"),
+    ],
+)
+def test_a_malformed_document_is_repaired_or_refused_by_the_place(
+    tmp_path: Path, text: str, said: str | None, settings: tuple[str, ...]
+) -> None:
+    (tmp_path / "api.yaml").write_text(text)
+    if said is None:
+        with made(f"openapi:{tmp_path}/api.yaml", AWAY, *settings) as env:
+            assert [tool.name for tool in env.list_tools()] == ["good"]
+    else:
+        with pytest.raises(TargetError, match=said):
+            made(f"openapi:{tmp_path}/api.yaml", AWAY, *settings)
