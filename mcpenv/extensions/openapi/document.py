@@ -182,12 +182,12 @@ def without(document: Mapping[str, Any], faults: Collection[tuple[Any, ...]]) ->
                 components[kind], name, f"components.{kind}.{name}"
             ):
                 gone.add(f"#/components/{kind}/{name}")
-    for path, item in list(paths.items()):
+    for path, item in [(path, item) for path, item in paths.items() if isinstance(item, dict)]:
         if _refers({key: each for key, each in item.items() if key not in METHODS}, gone):
             leave_out(paths, path, path)
         for method in [key for key in METHODS if _refers(item.get(key), gone)]:
             leave_out(item, method, f"{method.upper()} {path}")
-    left = {path: item for path, item in paths.items() if item.keys() & set(METHODS)}
+    left = {path: item for path, item in paths.items() if not isinstance(item, dict) or item.keys() & set(METHODS)}
     return {**others, "openapi": document["openapi"], "info": info, "paths": left, "components": components}, out
 
 
@@ -203,6 +203,42 @@ def _refers(value: Any, gone: Collection[str]) -> bool:
         if any(place == each or place.startswith(f"{each}/") for each in gone):
             return True
     return any(_refers(each, gone) for each in value.values())
+
+
+def bodies_without_form(document: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """Return the places of the operations whose bodies cannot be sent.
+
+    Of the media types of a body, the first that can be sent becomes the first.
+    """
+    found: list[tuple[str, ...]] = []
+    for path, item in document["paths"].items():
+        for method in METHODS:
+            operation = item.get(method) if isinstance(item, dict) else None
+            body = _followed(document, operation.get("requestBody")) if isinstance(operation, dict) else {}
+            content = body.get("content")
+            if not isinstance(content, dict) or not content:
+                continue
+            usable = {
+                kind: each
+                for kind, each in content.items()
+                if has_form(kind, _followed(document, each.get("schema")) if isinstance(each, dict) else {})
+            }
+            if usable:
+                body["content"] = {**usable, **content}
+            else:
+                found.append(("paths", path, method))
+    return found
+
+
+_FORMS = ("multipart/form-data", "application/x-www-form-urlencoded", "*/*", "application/*")
+
+
+def has_form(kind: str, schema: Mapping[str, Any]) -> bool:
+    """Return True if a body of a media type can be sent: JSON, a form, or a text by its schema."""
+    types = schema.get("type")
+    composed = schema.keys() & {"properties", "additionalProperties", "items", "allOf", "anyOf", "oneOf"}
+    is_text = not composed and not {"object", "array"} & set(_listed(types))
+    return is_text or is_json(kind) or media_type(kind) in _FORMS
 
 
 def json_parameters(document: Mapping[str, Any], path: str, method: str) -> set[tuple[str, str]]:

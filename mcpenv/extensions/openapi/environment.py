@@ -28,9 +28,11 @@ from fastmcp.server.providers.openapi import OpenAPIProvider, OpenAPITool
 from fastmcp.tools.base import ToolResult
 from fastmcp.utilities.openapi import HTTPRoute
 from fastmcp.utilities.openapi.director import RequestDirector
+from fastmcp.utilities.types import Audio, File, Image
 from fastmcp.utilities.versions import VersionSpec
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from jsonschema_path import SchemaPath
+from mcp_types import ContentBlock
 from pydantic import ValidationError
 
 from mcpenv.environment import MCPEnvironment
@@ -38,7 +40,7 @@ from mcpenv.errors import ConfigurationError
 from mcpenv.redaction import hide
 from mcpenv_client.wire.faults import describe_fault, plain_faults
 
-from .document import chosen, is_json, is_url, json_parameters, media_type, read, without
+from .document import bodies_without_form, chosen, has_form, is_json, is_url, json_parameters, media_type, read, without
 
 logger = logging.getLogger("mcpenv.openapi")
 
@@ -88,6 +90,7 @@ class Operation(OpenAPITool):
         parameters = tool.parameters
         if schemas:
             parameters = {**parameters, "properties": {**parameters["properties"], **schemas}}
+        kinds_of_answers = [kind for answer in route.responses.values() for kind in answer.content_schema]
         made = cls(  # type: ignore[call-arg]  # pydantic's plugin does not see FastMCP's constructor
             client=client,
             route=route,
@@ -95,7 +98,10 @@ class Operation(OpenAPITool):
             name=tool.name,
             description=tool.description or "",
             parameters=parameters,
-            output_schema=tool.output_schema,
+            # An answer that is no JSON has no structured content.
+            output_schema=tool.output_schema
+            if any(is_json(each) or "*" in each for each in kinds_of_answers)
+            else None,
             tags=tool.tags,
         )
         made._files = kinds
@@ -115,11 +121,15 @@ class Operation(OpenAPITool):
 
         Raises:
             ToolError: the content of a file is no base64, or HTTP has no form for a value.
-            ValidationError: an argument is missing.
+            ValidationError: an argument is missing, or is none of the operation's.
         """
-        if missing := [name for name in self.parameters.get("required", ()) if name not in arguments]:
+        missing = [name for name in self.parameters.get("required", ()) if name not in arguments]
+        unknown = [name for name in arguments if name not in self.parameters.get("properties", {})]
+        if missing or unknown:
+            wrong = (("missing", missing), ("unexpected_keyword_argument", unknown))
             raise ValidationError.from_exception_data(
-                self.name, [{"type": "missing", "loc": (name,), "input": arguments} for name in missing]
+                self.name,
+                [{"type": kind, "loc": (name,), "input": arguments} for kind, names in wrong for name in names],
             )
         parts = {
             name: _sent(name, value, self._files[name]) if name in self._files else value
@@ -132,6 +142,8 @@ class Operation(OpenAPITool):
             if isinstance(error.__cause__, ToolError):
                 raise error.__cause__ from None
             raise
+        except _BytesAnswered as answer:
+            return ToolResult(content=[answer.block()])
         except httpx2.LocalProtocolError as error:
             raise ToolError(f"the arguments cannot be sent: {error}") from None
 
@@ -240,7 +252,7 @@ class _Director(RequestDirector):
         for place, values in {"path": path, "query": query, "header": headers, "cookie": cookies}.items():
             styles = {each.name: each.style for each in route.parameters if each.location == place}
             values.update({name: _parameter(value, styles.get(name)) for name, value in values.items()})
-        cookies = {name: self._simple_param_to_str(value) for name, value in cookies.items()}
+        cookies = {name: _joined(value) for name, value in cookies.items()}
         for name, value in cookies.items():
             if ";" in value:
                 raise ValueError(f"Cookie {name!r} cannot contain ';', which begins another cookie")
@@ -249,6 +261,8 @@ class _Director(RequestDirector):
             if not isinstance(body, dict):
                 raise ValueError(f"the body is {type(body).__name__}, and must be an object of the fields of a form")
             body = _FORMS[kind]({**body, **_nulls(route, flat_args)}, encodings)
+        elif isinstance(body, dict | list) and kind and not has_form(kind, {"type": "object"}):
+            raise ValueError(f"the body can only be a text of {kind}")
         return path, query, headers, cookies, body
 
 
@@ -272,6 +286,16 @@ def _parameter(value: Any, style: str | None) -> Any:
     if isinstance(value, dict):
         return _leaves(value) if style == "deepObject" else {key: _plain(each) for key, each in value.items()}
     return [_plain(each) for each in value] if isinstance(value, list) else value
+
+
+def _joined(value: Any) -> str:
+    """Return the text of a cookie, with commas between the keys and values of an object, or the items of an array."""
+    items = [each for pair in value.items() for each in pair] if isinstance(value, dict) else value
+    return ",".join(map(_text, items if isinstance(items, list) else [items]))
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else _json_text(value)
 
 
 def _leaves(value: dict[str, Any] | list[Any]) -> dict[str, Any]:
@@ -302,7 +326,7 @@ def _field(name: str, value: Any, encoding: Mapping[str, Any]) -> list[tuple[str
             raise ValueError(f"{name} can only be a text of {said}")
         return [(_json_text(value), said or "application/json")]
     each = value if isinstance(value, list) else [value]
-    texts = [item if isinstance(item, str) else _json_text(item) for item in each]
+    texts = [_text(item) for item in each]
     if isinstance(value, list) and encoding.get("explode") is False:
         texts = [_DELIMITERS.get(encoding.get("style", "form"), ",").join(texts)]
     return [(text, said or None) for text in texts]
@@ -376,6 +400,44 @@ def _part(name: str, value: Any, kinds: str) -> Any:
     return filename, content, next((kind for kind in known if "*" not in kind), "application/octet-stream")
 
 
+class _BytesAnswered(Exception):
+    """An API answered with what is no text."""
+
+    def __init__(self, kind: str, content: bytes) -> None:
+        super().__init__(kind)
+        self._kind = kind
+        self._content = content
+
+    def block(self) -> ContentBlock:
+        """Return the answer as an image, a sound, or a resource, in base64."""
+        if self._kind.startswith("image/"):
+            return Image(data=self._content).to_image_content(self._kind)
+        if self._kind.startswith("audio/"):
+            return Audio(data=self._content).to_audio_content(self._kind)
+        # FastMCP would read a text as Latin-1.
+        kind = "application/octet-stream" if self._kind.startswith("text/") else self._kind
+        return File(data=self._content).to_resource_content(kind)
+
+
+def _in_utf8(response: httpx2.Response) -> httpx2.Response:
+    """Return an answer as FastMCP reads it, in UTF-8.
+
+    Raises:
+        _BytesAnswered: it is neither UTF-8 nor a text of the charset that it names.
+    """
+    kind = media_type(response.headers.get("content-type", ""))
+    for charset in ("utf-8", response.charset_encoding or "utf-8"):
+        try:
+            text = response.content.decode(charset)
+        except (LookupError, UnicodeDecodeError):
+            continue
+        if charset == "utf-8":
+            return response
+        headers = {"Content-Type": f"{kind}; charset=utf-8"}
+        return httpx2.Response(response.status_code, headers=headers, text=text, request=response.request)
+    raise _BytesAnswered(kind or "application/octet-stream", response.content)
+
+
 class _Client(httpx2.AsyncClient):
     """Sends requests with the headers that they were built with.
 
@@ -391,7 +453,8 @@ class _Client(httpx2.AsyncClient):
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         """Send a request."""
         request.headers = request.extensions.pop(_HEADERS, request.headers)
-        return await super().send(request, **options)
+        response = await super().send(request, **options)
+        return _in_utf8(response) if response.is_success else response
 
 
 _HEADERS = "mcpenv.headers"
@@ -473,6 +536,9 @@ def load(
     document = read(place, sent)
     if operations is not None:
         document = chosen(document, operations)
+    document, out = without(document, bodies_without_form(document))
+    if out:
+        logger.warning("left out, as their bodies are neither JSON, a form nor text: %s", ", ".join(out))
     servers = [each["url"] for each in document["servers"]] or [""]
     address = base_url or urljoin(place if is_url(place) else "", servers[0])
     if not is_url(address):

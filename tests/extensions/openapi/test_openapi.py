@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
 from email.parser import BytesParser
@@ -18,7 +19,7 @@ import uvicorn
 import yaml  # type: ignore[import-untyped]
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, RedirectResponse
+from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from mcpenv.errors import TargetError
@@ -805,3 +806,75 @@ def test_a_malformed_document_is_repaired_or_refused_by_the_place(
     else:
         with pytest.raises(TargetError, match=said):
             made(f"openapi:{tmp_path}/api.yaml", AWAY, *settings)
+
+
+def test_an_unknown_argument_is_invalid_and_reaches_no_api(tmp_path: Path) -> None:
+    limit = {"name": "limit", "in": "query", "schema": {"type": "integer"}}
+    with sending(tmp_path, {"/items": operation("items", OBJECT, parameters=[limit])}) as (env, seen):
+        error = env.call_tool("items", {"limt": 5}).error
+        assert env.call_tool("items", {"limit": 5}).error is None
+    assert error.error_type is ToolErrorType.INVALID_ARGS and "limt" in error.message
+    assert [request.url.query for request, _ in seen] == ["limit=5"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "content", "block", "structured"),
+    [
+        ("text/plain; charset=iso-8859-1", "é".encode("latin-1"), {"type": "text", "text": "é"}, None),
+        ("application/json; charset=iso-8859-1", b'{"a": "\xe9"}', None, {"a": "é"}),
+        ("image/png", b"\x89PNG", {"type": "image", "data": "iVBORw==", "mimeType": "image/png"}, None),
+        ("audio/wav", b"\xff", {"type": "audio", "data": "/w==", "mimeType": "audio/wav"}, None),
+        ("application/pdf", b"%PDF\xff", {"type": "resource"}, None),
+        ("text/plain; charset=utf-8", b"\xff", {"type": "resource"}, None),
+        ("text/plain; charset=none", b"\xff", {"type": "resource"}, None),
+    ],
+)
+@pytest.mark.parametrize("declared", [True, False])
+def test_an_answer_that_is_not_utf_8_is_read_by_its_charset_or_is_base64(
+    tmp_path: Path, kind: str, content: bytes, block: Any, structured: Any, declared: bool
+) -> None:
+    async def answer(request: Request) -> Response:
+        return Response(content, headers={"content-type": kind})
+
+    media = kind.partition(";")[0]
+    schema = OBJECT if media == JSON else {"type": "string"}
+    said = {"200": {"description": "", **({"content": {media: {"schema": schema}}} if declared else {})}}
+    paths = {"/x": {"get": {"operationId": "get", "responses": said}}}
+    with served_by(Starlette(routes=[Route("/x", answer)])) as url:
+        with made(stored(tmp_path, paths), f"base_url={url}") as env:
+            env.reset()
+            step = env.call_tool("get")
+    assert step.error is None
+    if block is None:
+        assert step.result.structured_content == structured
+    else:
+        (found,) = step.result.content
+        assert block.items() <= found.items()
+        if block["type"] == "resource":
+            assert found["resource"]["blob"] == b64encode(content).decode()
+
+
+@pytest.mark.parametrize(
+    ("content", "used"),
+    [
+        ({"application/xml": {"schema": OBJECT}}, None),
+        ({"multipart/mixed": {"schema": {"properties": {"a": {}}}}}, None),
+        ({"application/xml": {"schema": OBJECT}, JSON: {"schema": OBJECT}}, JSON),
+        ({"text/plain": {"schema": {"type": "string"}}, JSON: {"schema": OBJECT}}, "text/plain"),
+        ({"application/xml": {"schema": {"type": "string"}}}, "application/xml"),
+        ({"*/*": {"schema": OBJECT}}, JSON),
+    ],
+)
+@pytest.mark.parametrize("shared", [True, False])
+def test_an_operation_whose_body_has_no_form_is_left_out_by_name(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, content: Any, used: str | None, shared: bool
+) -> None:
+    paths: Any = {**with_body(JSON, OBJECT), "/x": operation("other", OBJECT)}
+    paths["/up"]["post"]["requestBody"] = {"$ref": "#/components/requestBodies/B"} if shared else {"content": content}
+    with sending(tmp_path, paths, components={"requestBodies": {"B": {"content": content}}}) as (env, seen):
+        assert {tool.name for tool in env.list_tools()} == ({"other"} if used is None else {"other", "up"})
+        if used is not None:
+            text = used != JSON
+            assert env.call_tool("up", {"body": "<a/>" if text else {"a": 1}}).error is None
+            assert (seen[0][0].headers["content-type"], seen[0][1]) == (used, b"<a/>" if text else b'{"a":1}')
+    assert ("POST /up" in caplog.text) == (used is None)
