@@ -7,11 +7,14 @@ nothing.
 from __future__ import annotations
 
 import base64
+import json
 import logging
+import mimetypes
 import os
 import re
 import ssl
 from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
@@ -25,8 +28,11 @@ from fastmcp.server.providers.openapi import OpenAPIProvider, OpenAPITool
 from fastmcp.tools.base import ToolResult
 from fastmcp.utilities.openapi import HTTPRoute
 from fastmcp.utilities.openapi.director import RequestDirector
+from fastmcp.utilities.types import Audio, File, Image
 from fastmcp.utilities.versions import VersionSpec
+from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from jsonschema_path import SchemaPath
+from mcp_types import ContentBlock
 from pydantic import ValidationError
 
 from mcpenv.environment import MCPEnvironment
@@ -34,7 +40,7 @@ from mcpenv.errors import ConfigurationError
 from mcpenv.redaction import hide
 from mcpenv_client.wire.faults import describe_fault, plain_faults
 
-from .document import chosen, is_url, read, without
+from .document import bodies_without_form, chosen, has_form, is_json, is_url, json_parameters, media_type, read, without
 
 logger = logging.getLogger("mcpenv.openapi")
 
@@ -71,8 +77,8 @@ _VARIABLE = re.compile(r"\$\{(\w+)\}")
 class Operation(OpenAPITool):
     """An operation of the API as a tool.
 
-    A part of ``multipart/form-data`` that is a file is sent with a file name, which servers need to take it for one. An
-    array of files is a part for each.
+    A part of ``multipart/form-data`` that is a file is sent with a file name, which servers need to take it for one,
+    and with the type that the document says. An array of files is a part for each.
     """
 
     @classmethod
@@ -80,10 +86,11 @@ class Operation(OpenAPITool):
         cls, tool: OpenAPITool, route: HTTPRoute, director: RequestDirector, client: httpx2.AsyncClient
     ) -> Operation:
         """Return the operation that FastMCP read as ``tool``."""
-        files = _files_of(tool, route)
+        schemas, kinds = _files_of(tool, route)
         parameters = tool.parameters
-        if files:
-            parameters = {**parameters, "properties": {**parameters["properties"], **files}}
+        if schemas:
+            parameters = {**parameters, "properties": {**parameters["properties"], **schemas}}
+        kinds_of_answers = [kind for answer in route.responses.values() for kind in answer.content_schema]
         made = cls(  # type: ignore[call-arg]  # pydantic's plugin does not see FastMCP's constructor
             client=client,
             route=route,
@@ -91,13 +98,17 @@ class Operation(OpenAPITool):
             name=tool.name,
             description=tool.description or "",
             parameters=parameters,
-            output_schema=tool.output_schema,
+            # An answer that is no JSON has no structured content.
+            output_schema=tool.output_schema
+            if any(is_json(each) or "*" in each for each in kinds_of_answers)
+            else None,
             tags=tool.tags,
         )
-        made._files = files
+        made._files = kinds
         return made
 
-    _files: Mapping[str, Any] = {}
+    _files: Mapping[str, str] = {}
+    """The media types of the arguments that are files."""
 
     def sent_by(self, client: httpx2.AsyncClient) -> Operation:
         """Return the same operation with another client."""
@@ -110,19 +121,29 @@ class Operation(OpenAPITool):
 
         Raises:
             ToolError: the content of a file is no base64, or HTTP has no form for a value.
-            ValidationError: an argument is missing.
+            ValidationError: an argument is missing, or is none of the operation's.
         """
-        if missing := [name for name in self.parameters.get("required", ()) if name not in arguments]:
+        missing = [name for name in self.parameters.get("required", ()) if name not in arguments]
+        unknown = [name for name in arguments if name not in self.parameters.get("properties", {})]
+        if missing or unknown:
+            wrong = (("missing", missing), ("unexpected_keyword_argument", unknown))
             raise ValidationError.from_exception_data(
-                self.name, [{"type": "missing", "loc": (name,), "input": arguments} for name in missing]
+                self.name,
+                [{"type": kind, "loc": (name,), "input": arguments} for kind, names in wrong for name in names],
             )
-        parts = {name: _sent(name, value) if name in self._files else value for name, value in arguments.items()}
+        parts = {
+            name: _sent(name, value, self._files[name]) if name in self._files else value
+            for name, value in arguments.items()
+            if value is not None or name not in self._files
+        }
         try:
             return await super().run(parts)
         except ValueError as error:  # FastMCP's, for what the director raises
             if isinstance(error.__cause__, ToolError):
                 raise error.__cause__ from None
             raise
+        except _BytesAnswered as answer:
+            return ToolResult(content=[answer.block()])
         except httpx2.LocalProtocolError as error:
             raise ToolError(f"the arguments cannot be sent: {error}") from None
 
@@ -144,29 +165,55 @@ _UPLOAD = {
 }
 
 
-def _files_of(tool: OpenAPITool, route: HTTPRoute) -> dict[str, Any]:
-    """Return the arguments that are files of a form, or arrays of files, and their schemas for agents."""
-    body = route.request_body
-    kind = next(iter(body.content_schema), "") if body and body.content_schema else ""
-    if kind.partition(";")[0].strip().lower() != "multipart/form-data":
-        return {}
+def _files_of(tool: OpenAPITool, route: HTTPRoute) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the arguments that are files of a form, or arrays of files: their schemas for agents, and media types."""
+    kind, _, encodings = _body_of(route)
+    schemas: dict[str, Any] = {}
+    kinds: dict[str, str] = {}
+    if kind != "multipart/form-data":
+        return schemas, kinds
     definitions = tool.parameters.get("$defs", {})
-    found: dict[str, Any] = {}
     for name, schema in tool.parameters.get("properties", {}).items():
-        if _is_file(schema, definitions):
-            found[name] = _UPLOAD
-        elif isinstance(array := _resolved(schema, definitions), dict) and _is_file(array.get("items"), definitions):
-            found[name] = {**array, "items": _UPLOAD}
-    return found
+        place = route.parameter_map.get(name, {})
+        if place.get("location") != "body":
+            continue
+        said = _said_kind(encodings.get(place["openapi_name"], {}))
+        array = _resolved(schema, definitions)
+        item = array.get("items", {}) if isinstance(array, dict) and array.get("type") == "array" else None
+        if _is_file(schema if item is None else item, definitions, said):
+            schemas[name] = _UPLOAD if item is None else {**array, "items": _UPLOAD}
+            one = _resolved(schema if item is None else item, definitions)
+            kinds[name] = said or one.get("contentMediaType", "")
+    return schemas, kinds
 
 
-def _is_file(schema: Any, definitions: Mapping[str, Any]) -> bool:
+def _body_of(route: HTTPRoute) -> tuple[str, Any, Mapping[str, Mapping[str, Any]]]:
+    """Return the media type of a route's body, or nothing, with its schema and the encodings of its properties."""
+    body = route.request_body
+    if body is None or not body.content_schema:
+        return "", {}, {}
+    kind, schema = next(iter(body.content_schema.items()))
+    return media_type(kind), schema, body.encoding.get(kind, {})
+
+
+def _said_kind(encoding: Mapping[str, Any]) -> str:
+    return str(encoding.get("contentType") or "")
+
+
+_TEXTS = re.compile(r"text/.*|application/(json|xml|.+\+json|.+\+xml|x-www-form-urlencoded)")
+
+
+def _is_file(schema: Any, definitions: Mapping[str, Any], said: str = "") -> bool:
+    """Return True if a part is a file, by its schema or by the media types that are said of it."""
     schema = _resolved(schema, definitions)
     if not isinstance(schema, dict):
         return False
     if schema.get("format") == "binary" or "contentMediaType" in schema:
         return True
-    return any(_is_file(each, definitions) for key in ("anyOf", "oneOf", "allOf") for each in schema.get(key, ()))
+    alternatives = [each for key in ("anyOf", "oneOf", "allOf") for each in schema.get(key, ())]
+    if said and not alternatives and "properties" not in schema and schema.get("type", "string") == "string":
+        return not any(_TEXTS.fullmatch(media_type(each)) for each in said.split(","))
+    return any(_is_file(each, definitions) for each in alternatives)
 
 
 def _resolved(schema: Any, definitions: Mapping[str, Any]) -> Any:
@@ -179,16 +226,15 @@ class _Files(list[Any]):
 
 
 class _Form(dict[str, Any]):
-    """The parts of a form by name. An array of files is several parts of one name."""
+    """The parts of a form by name: a list for each, of file name, content and media type."""
 
     def items(self) -> list[tuple[str, Any]]:  # type: ignore[override]
         """Return each part with its name."""
-        parts = ((name, value if isinstance(value, _Files) else [value]) for name, value in super().items())
-        return [(name, each) for name, values in parts for each in values]
+        return [(name, each) for name, parts in super().items() for each in parts]
 
 
 class _Director(RequestDirector):
-    """Makes requests, and sends an array of files as several parts, for which FastMCP has no form."""
+    """Makes requests, also of objects and arrays for which FastMCP would send Python's text."""
 
     def build(self, *arguments: Any, **options: Any) -> httpx2.Request:
         """Return the request of a call.
@@ -202,21 +248,140 @@ class _Director(RequestDirector):
             raise ToolError(f"the arguments cannot be sent: {error}") from error
 
     def _unflatten_arguments(self, route: HTTPRoute, flat_args: dict[str, Any]) -> Any:
-        *others, cookies, body = super()._unflatten_arguments(route, flat_args)
+        path, query, headers, cookies, body = super()._unflatten_arguments(route, flat_args)
+        for place, values in {"path": path, "query": query, "header": headers, "cookie": cookies}.items():
+            styles = {each.name: each.style for each in route.parameters if each.location == place}
+            values.update({name: _parameter(value, styles.get(name)) for name, value in values.items()})
+        cookies = {name: _joined(value) for name, value in cookies.items()}
         for name, value in cookies.items():
-            if ";" in str(value):
+            if ";" in value:
                 raise ValueError(f"Cookie {name!r} cannot contain ';', which begins another cookie")
-        has_files = isinstance(body, dict) and any(isinstance(value, _Files) for value in body.values())
-        return *others, cookies, _Form(body) if has_files else body
+        kind, _, encodings = _body_of(route)
+        if kind in _FORMS and body is not None:
+            if not isinstance(body, dict):
+                raise ValueError(f"the body is {type(body).__name__}, and must be an object of the fields of a form")
+            body = _FORMS[kind]({**body, **_nulls(route, flat_args)}, encodings)
+        elif isinstance(body, dict | list) and kind and not has_form(kind, {"type": "object"}):
+            raise ValueError(f"the body can only be a text of {kind}")
+        return path, query, headers, cookies, body
 
 
-def _sent(name: str, value: Any) -> Any:
+_OF_JSON = "json"
+"""The style of a parameter with ``content`` of JSON, in place of one of OpenAPI."""
+
+
+def _json_text(value: Any) -> str:
+    return json.dumps(value, allow_nan=False)
+
+
+def _plain(value: Any) -> Any:
+    """Return a scalar, or the JSON text of what is none."""
+    return _json_text(value) if value is None or isinstance(value, dict | list) else value
+
+
+def _parameter(value: Any, style: str | None) -> Any:
+    """Return a parameter of a path, a query, a header or a cookie, whose items are scalars."""
+    if style == _OF_JSON:
+        return _json_text(value)
+    if isinstance(value, dict):
+        return _leaves(value) if style == "deepObject" else {key: _plain(each) for key, each in value.items()}
+    return [_plain(each) for each in value] if isinstance(value, list) else value
+
+
+def _joined(value: Any) -> str:
+    """Return the text of a cookie, with commas between the keys and values of an object, or the items of an array."""
+    items = [each for pair in value.items() for each in pair] if isinstance(value, dict) else value
+    return ",".join(map(_text, items if isinstance(items, list) else [items]))
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else _json_text(value)
+
+
+def _leaves(value: dict[str, Any] | list[Any]) -> dict[str, Any]:
+    """Return the scalars inside a value, by the keys that lead to each: ``a][b`` for ``{"a": {"b": 1}}``."""
+    found: dict[str, Any] = {}
+    for key, each in value.items() if isinstance(value, dict) else enumerate(value):
+        if each and isinstance(each, dict | list):
+            found |= {f"{key}][{inner}": leaf for inner, leaf in _leaves(each).items()}
+        else:
+            found[str(key)] = _plain(each)
+    return found
+
+
+def _is_complex(value: Any) -> bool:
+    """Return True for an object, and for an array of objects or arrays."""
+    return isinstance(value, dict) or (isinstance(value, list) and any(isinstance(each, dict | list) for each in value))
+
+
+def _field(name: str, value: Any, encoding: Mapping[str, Any]) -> list[tuple[str, str | None]]:
+    """Return the texts of a field of a form, each with its media type.
+
+    Raises:
+        ValueError: an object has a media type that is not JSON's.
+    """
+    said = next((each.strip() for each in _said_kind(encoding).split(",") if "*" not in each), "")
+    if is_json(said) or _is_complex(value):
+        if said and not is_json(said) and media_type(said) != "text/plain":
+            raise ValueError(f"{name} can only be a text of {said}")
+        return [(_json_text(value), said or "application/json")]
+    each = value if isinstance(value, list) else [value]
+    texts = [_text(item) for item in each]
+    if isinstance(value, list) and encoding.get("explode") is False:
+        texts = [_DELIMITERS.get(encoding.get("style", "form"), ",").join(texts)]
+    return [(text, said or None) for text in texts]
+
+
+_DELIMITERS = {"spaceDelimited": " ", "pipeDelimited": "|"}
+
+
+def _multipart(body: Mapping[str, Any], encodings: Mapping[str, Mapping[str, Any]]) -> _Form:
+    """Return the parts of ``multipart/form-data``."""
+    form = _Form()
+    for name, value in body.items():
+        if isinstance(value, _Files | tuple):
+            form[name] = value if isinstance(value, _Files) else [value]
+        else:
+            form[name] = [(None, text, kind) for text, kind in _field(name, value, encodings.get(name, {}))]
+    return form
+
+
+def _urlencoded(body: Mapping[str, Any], encodings: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the fields of ``application/x-www-form-urlencoded``. FastMCP encodes those that are said to be JSON."""
+    fields: dict[str, Any] = {}
+    for name, value in body.items():
+        encoding = encodings.get(name, {})
+        if encoding.get("style") == "deepObject" and value and isinstance(value, dict | list):
+            fields |= {f"{name}[{key}]": leaf for key, leaf in _leaves(value).items()}
+        elif is_json(_said_kind(encoding)):
+            fields[name] = value
+        else:
+            fields[name] = [text for text, _ in _field(name, value, encoding)]
+    return fields
+
+
+_FORMS = {"multipart/form-data": _multipart, "application/x-www-form-urlencoded": _urlencoded}
+
+
+def _nulls(route: HTTPRoute, arguments: Mapping[str, Any]) -> dict[str, None]:
+    """Return the fields of a form that are null, which FastMCP leaves out, and whose schema allows null."""
+    properties = route.flat_param_schema.get("properties", {})
+    schema = Draft202012Validator(route.flat_param_schema)
+    return {
+        place["openapi_name"]: None
+        for name, place in route.parameter_map.items()
+        if place["location"] == "body" and name in arguments and arguments[name] is None
+        if properties.get(name) and schema.evolve(schema=properties[name]).is_valid(None)
+    }
+
+
+def _sent(name: str, value: Any, kinds: str) -> Any:
     """Return what is sent for a file, or for an array of files."""
-    return _Files(_part(name, each) for each in value) if isinstance(value, list) else _part(name, value)
+    return _Files(_part(name, each, kinds) for each in value) if isinstance(value, list) else _part(name, value, kinds)
 
 
-def _part(name: str, value: Any) -> Any:
-    """Return the file name, content and type of an uploaded file."""
+def _part(name: str, value: Any, kinds: str) -> Any:
+    """Return the file name, content and type of an uploaded file, whose type is one of some, or a pattern."""
     given = {"text": value} if isinstance(value, str) else value
     if not isinstance(given, dict):
         return given
@@ -227,7 +392,50 @@ def _part(name: str, value: Any) -> Any:
             raise ToolError(f"{name}.base64 is no base64: {error}") from error
     else:
         content = str(given.get("text", "")).encode("utf-8", "replace")
-    return str(given.get("filename") or name), content, "application/octet-stream"
+    filename = str(given.get("filename") or name)
+    known = [kind.strip() for kind in kinds.split(",") if kind]
+    guessed = mimetypes.guess_type(filename)[0]
+    if guessed and any(fnmatchcase(guessed, kind) for kind in known):
+        return filename, content, guessed
+    return filename, content, next((kind for kind in known if "*" not in kind), "application/octet-stream")
+
+
+class _BytesAnswered(Exception):
+    """An API answered with what is no text."""
+
+    def __init__(self, kind: str, content: bytes) -> None:
+        super().__init__(kind)
+        self._kind = kind
+        self._content = content
+
+    def block(self) -> ContentBlock:
+        """Return the answer as an image, a sound, or a resource, in base64."""
+        if self._kind.startswith("image/"):
+            return Image(data=self._content).to_image_content(self._kind)
+        if self._kind.startswith("audio/"):
+            return Audio(data=self._content).to_audio_content(self._kind)
+        # FastMCP would read a text as Latin-1.
+        kind = "application/octet-stream" if self._kind.startswith("text/") else self._kind
+        return File(data=self._content).to_resource_content(kind)
+
+
+def _in_utf8(response: httpx2.Response) -> httpx2.Response:
+    """Return an answer as FastMCP reads it, in UTF-8.
+
+    Raises:
+        _BytesAnswered: it is neither UTF-8 nor a text of the charset that it names.
+    """
+    kind = media_type(response.headers.get("content-type", ""))
+    for charset in ("utf-8", response.charset_encoding or "utf-8"):
+        try:
+            text = response.content.decode(charset)
+        except (LookupError, UnicodeDecodeError):
+            continue
+        if charset == "utf-8":
+            return response
+        headers = {"Content-Type": f"{kind}; charset=utf-8"}
+        return httpx2.Response(response.status_code, headers=headers, text=text, request=response.request)
+    raise _BytesAnswered(kind or "application/octet-stream", response.content)
 
 
 class _Client(httpx2.AsyncClient):
@@ -245,7 +453,8 @@ class _Client(httpx2.AsyncClient):
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         """Send a request."""
         request.headers = request.extensions.pop(_HEADERS, request.headers)
-        return await super().send(request, **options)
+        response = await super().send(request, **options)
+        return _in_utf8(response) if response.is_success else response
 
 
 _HEADERS = "mcpenv.headers"
@@ -320,36 +529,42 @@ def load(
         operations: the operations to serve, each by its operationId, by a tag, or as ``GET /path``. Default: all.
 
     Raises:
-        ConfigurationError: the document cannot be read, or names no address.
+        ConfigurationError: the document cannot be read, names no address, or has no operation.
     """
     sent = {name: _filled(name, value) for name, value in (headers or {}).items()}
     place = str(place)
     document = read(place, sent)
     if operations is not None:
         document = chosen(document, operations)
-    servers = document.get("servers") or [{}]
-    address = base_url or urljoin(place if is_url(place) else "", servers[0].get("url", ""))
+    document, out = without(document, bodies_without_form(document))
+    if out:
+        logger.warning("left out, as their bodies are neither JSON, a form nor text: %s", ", ".join(out))
+    servers = [each["url"] for each in document["servers"]] or [""]
+    address = base_url or urljoin(place if is_url(place) else "", servers[0])
     if not is_url(address):
         raise ConfigurationError("the document names no address of the API; add --set base_url=URL")
     if "{" in address:
         raise ConfigurationError(f"the API's address {address} has variables; add --set base_url=URL")
-    info = document.get("info", {})
+    document, found = _usable(document)
+    if not found:
+        raise ConfigurationError("the document has no operation")
+    info = document["info"]
     cls: type[OpenAPIEnvironment] = type(
         "OpenAPIEnvironment",
         (OpenAPIEnvironment,),
         {
-            "__doc__": info.get("description") or f"The HTTP API {info.get('title', address)}.",
+            "__doc__": info.get("description") or f"The HTTP API {info['title']}.",
             "__module__": __name__,
-            "EXPOSED_NAME": info.get("title") or "openapi",
+            "EXPOSED_NAME": info["title"],
             "REMEDIES": _REMEDIES,
-            "VERSION": str(info.get("version", "0")),
+            "VERSION": info["version"],
             "document": document,
+            "operations": found,
             "base_url": address,
             "headers": sent,
             "timeout_s": timeout_s,
         },
     )
-    cls.document, cls.operations = _usable(document)
     return cls
 
 
@@ -363,7 +578,7 @@ def _usable(document: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Operati
         return document, _operations(document)
     except ValueError as error:
         refusal, faults = _reason(error)
-    if str(document["openapi"]).startswith("3.0"):
+    if document["openapi"].startswith("3.0"):
         # Documents of 3.0 often use schemas of 3.1, such as `type: "null"`.
         newer = {**document, "openapi": "3.1.0"}
         try:
@@ -387,6 +602,11 @@ def _operations(document: dict[str, Any]) -> dict[str, Operation]:
 
     client = httpx2.AsyncClient()
     OpenAPIProvider(document, client, mcp_component_fn=keep)
+    for route, _ in found:
+        of_json = json_parameters(document, route.path, route.method.lower())
+        for parameter in route.parameters:
+            if (parameter.location, parameter.name) in of_json:
+                parameter.style = _OF_JSON
     director = _Director(SchemaPath.from_dict(document))
     return {tool.name: Operation.of(tool, route, director, client) for route, tool in found}
 

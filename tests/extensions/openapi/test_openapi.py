@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import threading
+from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
+from email.parser import BytesParser
+from email.policy import HTTP
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, unquote_plus
 
 import httpx
 import pytest
@@ -15,7 +19,7 @@ import uvicorn
 import yaml  # type: ignore[import-untyped]
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, RedirectResponse
+from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from mcpenv.errors import TargetError
@@ -83,9 +87,11 @@ def served_by(app: Starlette) -> Iterator[str]:
     while not server.started:
         assert thread.is_alive()
         thread.join(0.01)
-    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    server.should_exit = True
-    thread.join()
+    try:
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join()
 
 
 def made(target: str, *settings: str) -> Any:
@@ -487,3 +493,388 @@ paths:
         assert tool.input_schema["properties"]["y"]["enum"] == ["on", "off", "NO", "=", "2024-01-02"]
         assert tool.input_schema["properties"]["n"]["default"] is True
         assert env.VERSION == "2024-01-02"
+
+
+@contextmanager
+def sending(folder: Path, paths: dict[str, Any], **more: Any) -> Iterator[tuple[Any, list[tuple[Any, bytes]]]]:
+    """Serve an environment and its API, which answers ``{}``. Yields it and each request with its body."""
+    seen: list[tuple[Any, bytes]] = []
+
+    async def everything(request: Request) -> JSONResponse:
+        seen.append((request, await request.body()))
+        return JSONResponse({})
+
+    app = Starlette(routes=[Route("/{path:path}", everything, methods=["GET", "POST"])])
+    with served_by(app) as url, made(stored(folder, paths, **more), f"base_url={url}") as env:
+        env.reset()
+        yield env, seen
+
+
+def with_body(kind: str, schema: Any, **more: Any) -> dict[str, Any]:
+    """Return a path with an operation ``up``, whose body is of a media type."""
+    body = {"content": {kind: {"schema": schema, **more}}}
+    return {"/up": {"post": {"operationId": "up", "requestBody": body, "responses": {"200": {"description": "ok"}}}}}
+
+
+def parts_of(request: Any, body: bytes) -> list[tuple[str, str | None, str | None, Any]]:
+    """Return name, file name, content type and content of each part of a multipart body."""
+    head = f"Content-Type: {request.headers['content-type']}\r\n\r\n".encode()
+    message = BytesParser(policy=HTTP).parsebytes(head + body)
+    return [
+        (
+            str(part.get_param("name", header="content-disposition")),
+            part.get_filename(),
+            part["content-type"],
+            part.get_payload(decode=True),
+        )
+        for part in message.iter_parts()
+    ]
+
+
+OBJECT = {"type": "object"}
+OBJECTS = {"type": "array", "items": OBJECT}
+PNG = {"contentType": "image/png"}
+JSON = "application/json"
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "encoding", "sent"),
+    [
+        (OBJECT, {"a": 1, "b": None}, None, [(None, JSON, b'{"a": 1, "b": null}')]),
+        ({}, {"a": 1}, None, [(None, JSON, b'{"a": 1}')]),
+        (OBJECTS, [{"a": True}, {}], None, [(None, JSON, b'[{"a": true}, {}]')]),
+        ({"type": "array"}, [[1], "x"], None, [(None, JSON, b'[[1], "x"]')]),
+        (
+            {"type": "array"},
+            [1, True, None, "x"],
+            None,
+            [(None, None, each) for each in (b"1", b"true", b"null", b"x")],
+        ),
+        ({"type": "array"}, ["x", 1], {"explode": False}, [(None, None, b"x,1")]),
+        ({"type": "array"}, [], None, []),
+        ({"type": "boolean"}, False, None, [(None, None, b"false")]),
+        ({"type": ["string", "null"]}, None, None, [(None, None, b"null")]),
+        ({"type": "string"}, None, None, []),
+        ({"type": "number"}, 1.5, None, [(None, None, b"1.5")]),
+        ({"type": "string"}, "x", {"contentType": "text/csv"}, [(None, "text/csv", b"x")]),
+        (OBJECT, {"a": 1}, {"contentType": "application/vnd.a+json"}, [(None, "application/vnd.a+json", b'{"a": 1}')]),
+        ({"type": "string"}, "x", {"contentType": JSON}, [(None, JSON, b'"x"')]),
+        ({}, {"base64": "/wA="}, PNG, [("value", "image/png", b"\xff\x00")]),
+        ({"type": "string"}, "x", PNG, [("value", "image/png", b"x")]),
+        ({"type": "array", "items": {}}, ["x", "y"], PNG, [("value", "image/png", b"x"), ("value", "image/png", b"y")]),
+        (
+            {"type": "string", "format": "binary"},
+            {"filename": "a.jpg", "text": "x"},
+            {"contentType": "image/png, image/*"},
+            [("a.jpg", "image/jpeg", b"x")],
+        ),
+        ({"type": "string", "contentMediaType": "image/png"}, "x", None, [("value", "image/png", b"x")]),
+    ],
+)
+def test_a_part_of_a_form_has_the_form_and_type_that_the_document_says(
+    tmp_path: Path, schema: Any, value: Any, encoding: Any, sent: list[tuple[Any, ...]]
+) -> None:
+    whole = {"type": "object", "properties": {"value": schema, "note": {"type": "string"}}}
+    paths = with_body("multipart/form-data", whole, encoding={"value": encoding} if encoding else {})
+    with sending(tmp_path, paths) as (env, seen):
+        assert env.call_tool("up", {"value": value, "note": "n"}).error is None
+    found = parts_of(*seen[0])
+    assert [each for name, *each in found if name == "value"] == list(map(list, sent))
+    assert [each for name, *each in found if name != "value"] == [[None, None, b"n"]]
+
+
+def test_the_parts_of_a_form_of_any_names_are_encoded_too(tmp_path: Path) -> None:
+    with sending(tmp_path, with_body("multipart/form-data", OBJECT)) as (env, seen):
+        assert env.call_tool("up", {"body": {"meta": {"a": 1}}}).error is None
+    assert parts_of(*seen[0]) == [("meta", None, JSON, b'{"a": 1}')]
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "encoding", "sent"),
+    [
+        (OBJECT, {"a": 1}, {}, [("value", '{"a": 1}')]),
+        ({}, {"a": None}, {}, [("value", '{"a": null}')]),
+        ({"type": "array"}, [{"a": 1}], {}, [("value", '[{"a": 1}]')]),
+        ({"type": "array"}, [1, True, None], {}, [("value", "1"), ("value", "true"), ("value", "null")]),
+        ({"type": "array"}, ["x", 1], {"explode": False}, [("value", "x,1")]),
+        (OBJECT, {"a": 1}, {"contentType": JSON}, [("value", '{"a": 1}')]),
+        (
+            OBJECT,
+            {"a": {"b": [1, {"c": False}]}},
+            {"style": "deepObject", "explode": True},
+            [("value[a][b][0]", "1"), ("value[a][b][1][c]", "false")],
+        ),
+    ],
+)
+def test_a_field_of_an_urlencoded_form_is_never_pythons_text(
+    tmp_path: Path, schema: Any, value: Any, encoding: Any, sent: list[tuple[str, str]]
+) -> None:
+    whole = {"type": "object", "properties": {"value": schema, "note": {"type": "string"}}}
+    paths = with_body("application/x-www-form-urlencoded", whole, encoding={"value": encoding})
+    with sending(tmp_path, paths) as (env, seen):
+        assert env.call_tool("up", {"value": value, "note": "n"}).error is None
+    assert parse_qsl(seen[0][1].decode()) == [*sent, ("note", "n")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "encoding"),
+    [
+        ("multipart/form-data", {"value": {"a": 1}}, {"contentType": "application/xml"}),
+        ("application/x-www-form-urlencoded", {"value": {"a": 1}}, {"contentType": "application/xml"}),
+    ],
+)
+def test_an_object_that_is_no_json_is_the_agents_error(tmp_path: Path, kind: str, value: Any, encoding: Any) -> None:
+    paths = with_body(kind, {"type": "object", "properties": {"value": {}}}, encoding={"value": encoding})
+    with sending(tmp_path, paths) as (env, seen):
+        step = env.call_tool("up", value)
+    assert (step.info["status"]["code"], seen) == ("agent_error", [])
+    assert "value can only be a text of application/xml" in step.error.message
+
+
+@pytest.mark.parametrize(
+    ("place", "more", "value", "sent"),
+    [
+        ("query", {"content": {JSON: {"schema": OBJECT}}}, {"a": [1]}, 'value={"a": [1]}'),
+        ("query", {"content": {JSON: {"schema": {"type": "string"}}}}, "x", 'value="x"'),
+        (
+            "query",
+            {"schema": OBJECT, "style": "deepObject", "explode": True},
+            {"a": {"b": [True]}},
+            "value[a][b][0]=true",
+        ),
+        ("query", {"schema": OBJECT}, {"a": {"b": 1}, "c": None}, 'a={"b": 1}&c=null'),
+        ("query", {"schema": OBJECTS}, [{"a": 1}], 'value={"a": 1}'),
+        ("query", {"schema": {"type": "array"}, "explode": False}, [{"a": 1}, None], 'value={"a": 1},null'),
+        ("path", {"schema": OBJECT, "required": True}, {"a": {"b": 1}}, 'a,{"b": 1}'),
+        ("path", {"content": {JSON: {"schema": OBJECT}}, "required": True}, {"a": 1}, '{"a": 1}'),
+        ("header", {"schema": OBJECT}, {"a": {"b": 1}}, 'a,{"b": 1}'),
+        ("header", {"content": {JSON: {"schema": OBJECT}}}, {"a": "é"}, '{"a": "\\u00e9"}'),
+        ("cookie", {"schema": OBJECT}, {"a": 1}, "value=a,1"),
+        ("cookie", {"schema": {"type": "array"}}, [1, True], "value=1,true"),
+    ],
+)
+def test_a_parameter_is_never_pythons_text(tmp_path: Path, place: str, more: Any, value: Any, sent: str) -> None:
+    shared = {"P": {"name": "value", "in": place, **more}}
+    path = "/x/{value}" if place == "path" else "/x"
+    found = operation("ask", OBJECT, parameters=[{"$ref": "#/components/parameters/P"}])
+    with sending(tmp_path, {path: found}, components={"parameters": shared}) as (env, seen):
+        assert env.call_tool("ask", {"value": value}).error is None
+    [(request, _)] = seen
+    got = {
+        "query": unquote_plus(request.url.query),
+        "path": request.path_params["path"].removeprefix("x/"),
+        "header": request.headers.get("value"),
+        "cookie": request.headers.get("cookie"),
+    }
+    assert got[place] == sent
+
+
+@pytest.mark.parametrize(
+    ("files", "schemas"),
+    [
+        ({"node": {"next": "node.yaml"}}, {"Node": {"$ref": "./node.yaml"}}),
+        (
+            {"node": {"leaf": "leaf.yaml"}, "leaf": {"node": "node.yaml"}},
+            {"Node": {"$ref": "./node.yaml"}, "Leaf": {"$ref": "./leaf.yaml"}},
+        ),
+        ({"node": {"next": "node.yaml"}}, {"Node": {"$ref": "./node.yaml"}, "Same": {"$ref": "node.yaml"}}),
+        ({"node": {"next": "node.yaml"}}, {"Node": {"allOf": [{"$ref": "./node.yaml"}]}}),
+        ({"node": {"next": "node.yaml"}}, {"Node": {"$ref": "./node.yaml"}, "node_1": {"type": "integer"}}),
+        (
+            {"node": {"next": "node.yaml"}},
+            {"Node": {"allOf": [{"$ref": "./node.yaml"}]}, "node_1": {"type": "integer"}},
+        ),
+    ],
+)
+@pytest.mark.parametrize("parts", [None, "schemas", "components"])
+def test_shared_schemas_in_files_of_their_own_may_contain_themselves(
+    tmp_path: Path, files: dict[str, dict[str, str]], schemas: Any, parts: str | None
+) -> None:
+    for name, properties in files.items():
+        inner = {"name": {"type": "string"}, **{each: {"$ref": file} for each, file in properties.items()}}
+        (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump({"type": "object", "properties": inner}))
+    components: Any = {"schemas": schemas}
+    if parts is not None:
+        (tmp_path / "parts.yaml").write_text(yaml.safe_dump(components))
+        components = {"schemas": {"$ref": "parts.yaml#/schemas"}} if parts == "schemas" else {"$ref": "parts.yaml"}
+    place = stored(tmp_path, with_body(JSON, {"$ref": "#/components/schemas/Node"}), components=components)
+    target = load_target(place, [AWAY])
+    with target.make() as env:
+        (tool,) = env.list_tools()
+        if parts is None and "node_1" in schemas:
+            assert env.document["components"]["schemas"]["node_1"] == {"type": "integer"}
+    assert "name" in (tool.input_schema.get("properties") or {}) or '"name"' in json.dumps(tool.input_schema)
+
+
+WRONG = {"type": "strin"}
+
+
+@pytest.mark.parametrize("version", ["3.0.3", "3.1.0"])
+@pytest.mark.parametrize(
+    ("kind", "component", "uses"),
+    [
+        ("parameters", {"name": "p", "in": "query", "schema": WRONG}, {"parameters": [{"$ref": "here"}]}),
+        (
+            "responses",
+            {"description": "", "content": {JSON: {"schema": WRONG}}},
+            {"responses": {"200": {"$ref": "here"}}},
+        ),
+        ("requestBodies", {"content": {JSON: {"schema": WRONG}}}, {"requestBody": {"$ref": "here"}}),
+        ("headers", {"schema": WRONG}, {"responses": {"200": {"description": "", "headers": {"H": {"$ref": "here"}}}}}),
+    ],
+)
+def test_a_fault_in_a_component_leaves_out_the_operations_that_refer_to_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, version: str, kind: str, component: Any, uses: dict[str, Any]
+) -> None:
+    name = f"#/components/{kind}/Wrong"
+    answers = {"responses": {"200": {"description": "ok"}}}
+    user = json.loads(json.dumps({"operationId": "user", **answers, **uses}).replace('"here"', f'"{name}"'))
+    other = {"$ref": "#/components/responses/Other"}
+    paths = {
+        "/good": operation("good", OBJECT),
+        "/user": {"post": user, "get": operation("kept", OBJECT)["get"]},
+        "/through": {"get": {"operationId": "through", "responses": {"200": other}}},
+    }
+    links = {"Other": {"description": "", "headers": {"X": {"$ref": name}}}} if kind == "headers" else {}
+    components: dict[str, Any] = {"responses": links}
+    if kind != "headers":
+        del paths["/through"]
+    components.setdefault(kind, {})["Wrong"] = component
+    with made(stored(tmp_path, paths, components=components, openapi=version), AWAY) as env:
+        assert {tool.name for tool in env.list_tools()} == {"good", "kept"}
+    assert f"components.{kind}.Wrong" in caplog.text and "POST /user" in caplog.text
+    assert ("GET /through" in caplog.text) == (kind == "headers")
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"info": {"title": "T", "version": 1.0}}, None),
+        ({"info": {"title": "T", "version": "1", "license": {"url": "x"}}}, "info.license"),
+        ({"info": {"title": "T", "version": "1", "description": 3}}, "info.description"),
+        ({"tags": [{"description": "no name"}]}, "tags"),
+        ({"externalDocs": {}}, "externalDocs"),
+        ({"webhooks": {"a": 3}}, "webhooks"),
+        ({"security": 3}, "security"),
+        ({"components": {"securitySchemes": {"S": {}}}}, "components.securitySchemes.S"),
+    ],
+)
+def test_a_fault_beside_the_operations_leaves_out_no_operation(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, more: dict[str, Any], said: str | None
+) -> None:
+    with made(stored(tmp_path, {"/good": operation("good", OBJECT)}, **more), AWAY) as env:
+        assert [tool.name for tool in env.list_tools()] == ["good"]
+        assert isinstance(env.document["info"]["version"], str)
+    assert ("left out: " in caplog.text) == (said is not None) and (said or "") in caplog.text
+
+
+NO_PATHS = "openapi: 3.1.0\ninfo: {title: T, version: '1'}\n"
+GOOD = "paths: {/x: {get: {operationId: good, responses: {200: {description: ok}}}}}\n"
+HEAD = NO_PATHS + GOOD
+
+
+@pytest.mark.parametrize("settings", [(), ('operations=["good"]',)])
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (HEAD.replace("3.1.0", "3.1"), None),
+        (HEAD.replace("3.1.0", "3.0"), None),
+        (HEAD + "components: {parameters: , schemas: {Bad: {properties: 3}}}", None),
+        (HEAD + "components: ", None),
+        (HEAD + "components: [a]", "components is not an object"),
+        (HEAD + "components: {schemas: [a]}", "components.schemas is not an object"),
+        (HEAD.replace("operationId", "tags: , operationId"), None),
+        (HEAD.replace("paths: {", "paths: {/null: , x-any: 3, /wrong: 3, /wrong2: {get: 3}, "), None),
+        (HEAD + "servers: ['http://127.0.0.1:1']", None),
+        (HEAD + "servers: {url: 'http://127.0.0.1:1'}", None),
+        (HEAD + "servers: [3]", "servers is not a list of objects with a url"),
+        (HEAD.replace("{title: T, version: '1'}", ""), None),
+        (HEAD.replace("{title: T, version: '1'}", "[a]"), "info is not an object"),
+        (NO_PATHS + "paths: ", "no operation"),
+        (NO_PATHS + "paths: {}", "no operation"),
+        (NO_PATHS + "paths: {/x: {parameters: []}}", "no operation"),
+        (NO_PATHS + "paths: [a]", "paths is not an object"),
+    ],
+)
+def test_a_malformed_document_is_repaired_or_refused_by_the_place(
+    tmp_path: Path, text: str, said: str | None, settings: tuple[str, ...]
+) -> None:
+    (tmp_path / "api.yaml").write_text(text)
+    if said is None:
+        with made(f"openapi:{tmp_path}/api.yaml", AWAY, *settings) as env:
+            assert [tool.name for tool in env.list_tools()] == ["good"]
+    else:
+        with pytest.raises(TargetError, match=said):
+            made(f"openapi:{tmp_path}/api.yaml", AWAY, *settings)
+
+
+def test_an_unknown_argument_is_invalid_and_reaches_no_api(tmp_path: Path) -> None:
+    limit = {"name": "limit", "in": "query", "schema": {"type": "integer"}}
+    with sending(tmp_path, {"/items": operation("items", OBJECT, parameters=[limit])}) as (env, seen):
+        error = env.call_tool("items", {"limt": 5}).error
+        assert env.call_tool("items", {"limit": 5}).error is None
+    assert error.error_type is ToolErrorType.INVALID_ARGS and "limt" in error.message
+    assert [request.url.query for request, _ in seen] == ["limit=5"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "content", "block", "structured"),
+    [
+        ("text/plain; charset=iso-8859-1", "é".encode("latin-1"), {"type": "text", "text": "é"}, None),
+        ("application/json; charset=iso-8859-1", b'{"a": "\xe9"}', None, {"a": "é"}),
+        ("image/png", b"\x89PNG", {"type": "image", "data": "iVBORw==", "mimeType": "image/png"}, None),
+        ("audio/wav", b"\xff", {"type": "audio", "data": "/w==", "mimeType": "audio/wav"}, None),
+        ("application/pdf", b"%PDF\xff", {"type": "resource"}, None),
+        ("text/plain; charset=utf-8", b"\xff", {"type": "resource"}, None),
+        ("text/plain; charset=none", b"\xff", {"type": "resource"}, None),
+    ],
+)
+@pytest.mark.parametrize("declared", [True, False])
+def test_an_answer_that_is_not_utf_8_is_read_by_its_charset_or_is_base64(
+    tmp_path: Path, kind: str, content: bytes, block: Any, structured: Any, declared: bool
+) -> None:
+    async def answer(request: Request) -> Response:
+        return Response(content, headers={"content-type": kind})
+
+    media = kind.partition(";")[0]
+    schema = OBJECT if media == JSON else {"type": "string"}
+    said = {"200": {"description": "", **({"content": {media: {"schema": schema}}} if declared else {})}}
+    paths = {"/x": {"get": {"operationId": "get", "responses": said}}}
+    with served_by(Starlette(routes=[Route("/x", answer)])) as url:
+        with made(stored(tmp_path, paths), f"base_url={url}") as env:
+            env.reset()
+            step = env.call_tool("get")
+    assert step.error is None
+    if block is None:
+        assert step.result.structured_content == structured
+    else:
+        (found,) = step.result.content
+        assert block.items() <= found.items()
+        if block["type"] == "resource":
+            assert found["resource"]["blob"] == b64encode(content).decode()
+
+
+@pytest.mark.parametrize(
+    ("content", "used"),
+    [
+        ({"application/xml": {"schema": OBJECT}}, None),
+        ({"multipart/mixed": {"schema": {"properties": {"a": {}}}}}, None),
+        ({"application/xml": {"schema": OBJECT}, JSON: {"schema": OBJECT}}, JSON),
+        ({"text/plain": {"schema": {"type": "string"}}, JSON: {"schema": OBJECT}}, "text/plain"),
+        ({"application/xml": {"schema": {"type": "string"}}}, "application/xml"),
+        ({"*/*": {"schema": OBJECT}}, JSON),
+    ],
+)
+@pytest.mark.parametrize("shared", [True, False])
+def test_an_operation_whose_body_has_no_form_is_left_out_by_name(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, content: Any, used: str | None, shared: bool
+) -> None:
+    paths: Any = {**with_body(JSON, OBJECT), "/x": operation("other", OBJECT)}
+    paths["/up"]["post"]["requestBody"] = {"$ref": "#/components/requestBodies/B"} if shared else {"content": content}
+    with sending(tmp_path, paths, components={"requestBodies": {"B": {"content": content}}}) as (env, seen):
+        assert {tool.name for tool in env.list_tools()} == ({"other"} if used is None else {"other", "up"})
+        if used is not None:
+            text = used != JSON
+            assert env.call_tool("up", {"body": "<a/>" if text else {"a": 1}}).error is None
+            assert (seen[0][0].headers["content-type"], seen[0][1]) == (used, b"<a/>" if text else b'{"a":1}')
+    assert ("POST /up" in caplog.text) == (used is None)
