@@ -353,6 +353,8 @@ def test_a_source_that_is_not_there_or_is_something_else_is_refused(tmp_path: Pa
         (["data/train.jsonl", "dataset_infos.json", ".cache/x.jsonl"], ["train"]),
         (["tasks.json"], ["train"]),
         (["main/train-00000-of-00002.jsonl.gz", "main/train-00001-of-00002.jsonl.gz"], ["train"]),
+        (["train.json.gz"], ["train"]),
+        (["test.ndjson.gz", "train.ndjson.gz"], ["train", "test"]),
     ],
 )
 def test_the_splits_of_a_folder_are_those_of_its_files(tmp_path: Path, names: list[str], splits: list[str]) -> None:
@@ -364,6 +366,36 @@ def test_the_splits_of_a_folder_are_those_of_its_files(tmp_path: Path, names: li
     assert tasks.splits() == splits
     assert len({task.id for task in tasks}) == len(tasks)
     assert all(tasks.find(task.id) == task for task in tasks)
+
+
+@needs_datasets
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (["train.jsonl", "test.json"], "its split 'test' (test.json) is of another format than train.jsonl"),
+        (["train.csv", "test.jsonl"], "its split 'train' (train.csv) is of another format than test.jsonl"),
+        (["train.jsonl", "data/dev-0-of-1.tsv.gz"], "its split 'dev' (data/dev-0-of-1.tsv.gz) is of another format"),
+        (["train.parquet", "test/0.json.gz"], "its split 'test' (test/0.json.gz) is of another format than train"),
+    ],
+)
+def test_a_split_in_another_format_is_refused_by_name(tmp_path: Path, names: list[str], said: str) -> None:
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        jsonl(tmp_path / name, {"id": name})
+    with pytest.raises(InvalidTasks, match=re.escape(said)):
+        TaskSet.from_path(tmp_path).splits()
+
+
+@needs_datasets
+def test_data_in_another_format_that_names_no_other_split_is_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    jsonl(tmp_path / "train.jsonl", {"id": "a"})
+    for name in ("train.csv", "notes.json", "README.md", "dataset_info.json"):
+        (tmp_path / name).write_text("{}")
+    assert TaskSet.from_path(tmp_path).sizes() == {"train": 1}
+    names = ("notes.json", "train.csv")
+    assert caplog.messages == [f"{tmp_path}: {name} is left out, as train.jsonl is of another format" for name in names]
 
 
 @needs_datasets
