@@ -444,6 +444,18 @@ def test_a_prompt_is_never_empty_because_its_column_is_misspelt(tmp_path: Path, 
         assert said in str(refused.value)
 
 
+@pytest.mark.parametrize("target", ["metadata.answer", "options.answer", "level", None])
+@pytest.mark.parametrize("column", ["anser", "anser.text"])
+def test_a_column_that_no_row_has_is_refused_by_name(tmp_path: Path, target: str | None, column: str) -> None:
+    file = jsonl(tmp_path / "qa.jsonl", {"question": "2+2"}, {"question": "3+3", "answer": "6"})
+    said = f"columns: {column}: no row has this column. The columns are question, answer"
+    with pytest.raises(InvalidTasks, match=re.escape(said)) as refused:
+        TaskSet.from_path(file, columns={"question": "prompt", column: target}).splits()
+    assert str(refused.value).endswith(". Did you mean 'answer'?")
+    empty = jsonl(tmp_path / "empty.jsonl")
+    assert TaskSet.from_path(empty, columns={"question": "prompt", column: target}).splits() == []
+
+
 @needs_datasets
 def test_a_value_that_some_rows_lack_may_be_named(tmp_path: Path) -> None:
     file = jsonl(tmp_path / "qa.jsonl", {"q": "2+2", "hint": "4"}, {"q": "3+3"})
