@@ -562,6 +562,15 @@ def test_a_constructor_that_raises_is_named_with_its_line() -> None:
     assert isinstance(caught.value.__cause__, ValueError)
 
 
+def test_a_constructor_that_raises_no_exception_of_programs_is_named_with_its_line() -> None:
+    write("game/environment.py", COUNTER.replace("self.target = target", "raise type('Odd', (BaseException,), {})(7)"))
+    with pytest.raises(TargetError, match=r"^game: the constructor raised Odd: 7 \(game/environment\.py:9\)$"):
+        load_target("game").make()
+    write("other/environment.py", COUNTER.replace("self.target = target", "raise KeyboardInterrupt"))
+    with pytest.raises(KeyboardInterrupt):
+        load_target("other").make()
+
+
 def test_a_factory_that_gives_something_else_is_refused() -> None:
     write("made.py", "def nothing(): ...\n")
     with pytest.raises(TargetError, match="the factory returned a NoneType, not an MCPEnvironment"):

@@ -624,6 +624,16 @@ def test_a_mistyped_id_is_refused_with_one_that_exists(typed: str, meant: str | 
         assert str(refused.value).endswith(f"). Did you mean {meant!r}?" if meant else "has 5)"), each
 
 
+def test_an_exception_of_a_generator_has_its_line() -> None:
+    def make(rng: random.Random, index: int) -> dict[str, str]:
+        return {"prompt": str(1 / index)}
+
+    line = make.__code__.co_firstlineno + 1
+    said = rf"task 0 of 'train': the function raised ZeroDivisionError: .* \(.*test_task_set\.py:{line}\)$"
+    with pytest.raises(InvalidTasks, match=said):
+        TaskSet.generate(make, seed=1, sizes={"train": 2}).splits()
+
+
 def test_a_generator_may_give_tasks_and_its_id_and_split_are_set() -> None:
     tasks = TaskSet.generate(lambda rng, index: Task(id="any", prompt=str(index)), seed=1, sizes={"dev": 2})
     assert tasks.get("dev", 1) == Task(id="dev-1", split="dev", prompt="1")
