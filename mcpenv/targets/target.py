@@ -18,6 +18,7 @@ from typing import Any
 
 from mcpenv.environment import MCPEnvironment
 from mcpenv.errors import ConfigurationError, InvalidTasks, TargetError, describe
+from mcpenv.failures import is_no_failure
 from mcpenv.tasks import TaskSet
 from mcpenv.tasks.columns import parse_columns
 from mcpenv_client.types.tools import Mode
@@ -83,7 +84,9 @@ class Target:
         what = "the constructor" if self.environment_class is not None else "the factory"
         try:
             env = self.factory()
-        except (Exception, SystemExit) as error:  # user code may raise anything
+        except BaseException as error:  # user code may raise anything
+            if is_no_failure(error, inline=True):
+                raise
             raise TargetError(self.name, f"{what} raised {describe(error, self.folder)}") from error
         if not isinstance(env, MCPEnvironment):
             raise TargetError(self.name, f"{what} returned a {type(env).__name__}, not an MCPEnvironment")

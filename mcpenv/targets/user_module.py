@@ -30,6 +30,7 @@ def load_module(place: Place) -> ModuleType:
     """
     if place.file is not None and "." not in place.module and place.file.name != "__init__.py":
         return _load_file(place, place.file)
+    path, before = sys.path[:], set(sys.modules)
     if place.file is None:
         put_first(Path.cwd())
     else:
@@ -40,11 +41,14 @@ def load_module(place: Place) -> ModuleType:
     if folder is not None:
         TARGET_FOLDERS.add(folder)
     try:
-        return importlib.import_module(place.module)
+        module = importlib.import_module(place.module)
     except (Exception, SystemExit) as error:  # user code may raise anything
         if isinstance(error, ModuleNotFoundError) and place.file is None and is_part(error.name, place.module):
             raise TargetError(place.target, f"there is no module {error.name!r}{meant_prefix(place.target)}") from error
         raise _not_loaded(place, error, folder) from error
+    if place.root is not None:
+        _claim_loaded(place, place.root, path, before)
+    return module
 
 
 def _load_file(place: Place, file: Path) -> ModuleType:
@@ -61,6 +65,7 @@ def _load_file(place: Place, file: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, file)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    path, before = sys.path[:], set(sys.modules)
     put_first(file.parent)
     sys.modules[name] = module  # dataclasses and pydantic look up their module while it is executed
     try:
@@ -68,6 +73,7 @@ def _load_file(place: Place, file: Path) -> ModuleType:
     except (Exception, SystemExit) as error:  # user code may raise anything
         del sys.modules[name]
         raise _not_loaded(place, error, file.parent) from error
+    _claim_loaded(place, file.parent, path, before)
     return module
 
 
@@ -75,20 +81,66 @@ def _claim_siblings(place: Place, file: Path) -> None:
     """Keep the names of the modules beside a file for its environment.
 
     Raises:
-        TargetError: another environment of this process imports another module of that name.
+        TargetError: another environment of this process imports another module of that name, or one is loaded.
     """
     imported = _imported_siblings(file)
     for name in sorted(imported):
-        other = _siblings.get(name, file.parent)
-        if other != file.parent and str(other) in sys.path:
+        _refuse_other(place, name, file.parent)
+        loaded = sys.modules.get(name)
+        if loaded is not None and not _is_below(loaded, file.parent):
             raise TargetError(
                 place.target,
-                f"its module {name!r} has the name of a module of the environment in {other}, which is loaded in this "
-                "process. Add an __init__.py to both folders and import with a dot (from . import "
-                f"{name}), or load each environment in a process of its own",
+                f"its module {name!r} has the name of a module that is loaded in this process "
+                f"({getattr(loaded, '__file__', None) or 'of Python itself'}). Rename it, or add an __init__.py to the "
+                f"folder and import with a dot (from . import {name})",
             )
     _siblings.update(dict.fromkeys(imported, file.parent))
-    _siblings.setdefault(file.stem, file.parent)
+
+
+def _claim_loaded(place: Place, folder: Path, path: list[str], before: set[str]) -> None:
+    """Keep the names of the modules that an environment has loaded from below its folder, by any import.
+
+    Args:
+        path, before: ``sys.path`` and the names in ``sys.modules`` before it, to which a refusal returns.
+
+    Raises:
+        TargetError: it can import a module from there whose name is that of a loaded one of another environment.
+    """
+    own = {name for name, module in list(sys.modules.items()) if _is_below(module, folder)}
+    paths = [each for each in map(Path, sys.path) if each.is_relative_to(folder)]
+    try:
+        for name in sorted(_siblings.keys() & sys.modules.keys() - own - {place.module}):
+            if any(_has_module(each, name) for each in paths):
+                _refuse_other(place, name, folder)
+    except TargetError:
+        sys.path[:] = path
+        for name in own - before:
+            del sys.modules[name]
+        raise
+    _siblings.update(dict.fromkeys(own - before - {place.module}, folder))
+
+
+def _refuse_other(place: Place, name: str, folder: Path) -> None:
+    other = _siblings.get(name, folder)
+    if other != folder and str(other) in sys.path:
+        raise TargetError(
+            place.target,
+            f"its module {name!r} has the name of a module of the environment in {other}, which is loaded in this "
+            f"process. Add an __init__.py to both folders and import with a dot (from . import {name}), or load each "
+            "environment in a process of its own",
+        )
+
+
+def _is_below(module: ModuleType, folder: Path) -> bool:
+    """Return True if a module is of the files below a folder, and not of packages that are installed there."""
+    found = [getattr(module, "__file__", None), *(getattr(module, "__path__", None) or ())]
+    paths = [Path(path) for path in found if isinstance(path, str)]
+    return any(path.is_relative_to(folder) and "site-packages" not in path.parts for path in paths)
+
+
+def _has_module(folder: Path, name: str) -> bool:
+    files = (folder / f"{name}.py", folder / name / "__init__.py")
+    return any(file.exists() for file in files) or any((folder / name).glob("*.py"))
 
 
 def _imported_siblings(file: Path) -> set[str]:
@@ -108,10 +160,9 @@ def _imported_siblings(file: Path) -> set[str]:
             else:
                 continue
             for name in {name.partition(".")[0] for name in names} - found:
-                beside = [file.parent / f"{name}.py", file.parent / name / "__init__.py"]
-                if any(path.exists() for path in beside) or any((file.parent / name).glob("*.py")):
+                if _has_module(file.parent, name):
                     found.add(name)
-                    unread += beside
+                    unread += [file.parent / f"{name}.py", file.parent / name / "__init__.py"]
     return found
 
 

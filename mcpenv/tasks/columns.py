@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from pydantic import ValidationError
@@ -59,6 +60,8 @@ class Columns:
     def __init__(self, mapping: Mapping[str, str | None] | None = None, *, table: bool = False) -> None:
         self._mapping = None if mapping is None else dict(mapping)
         self._table = table
+        self._unseen = set(self._mapping or ())
+        self._known: dict[Any, None] = {}
         given = [target for target in (self._mapping or {}).values() if target is not None]
         for column, target in (self._mapping or {}).items():
             if target is not None and not _is_field(target):
@@ -92,6 +95,16 @@ class Columns:
             except InvalidVerifier as error:
                 raise InvalidTasks(row.place, error.reason, field=error.path) from error
         return task
+
+    def refuse_unseen(self) -> None:
+        """Refuse a column of the mapping that none of the rows had which have become tasks.
+
+        Raises:
+            InvalidTasks: with the column.
+        """
+        for column in sorted(self._unseen if self._known else ()):
+            message = f"no row has this column. The columns are {_shown(self._known)}{meant(column, self._known)}"
+            raise InvalidTasks("columns", message, field=column)
 
     def _with_place(self, row: Row, fields: dict[str, Any], split: str | None) -> dict[str, Any]:
         """Add split and id to the fields, if the row does not have them."""
@@ -137,8 +150,11 @@ class Columns:
                 paths[column] = _at(row.data, column)
             except KeyError as error:
                 if self._table or field in ("id", "prompt"):
-                    message = f"there is no column {column!r}. The columns are {_shown(row)}{meant(column, row.data)}"
-                    raise InvalidTasks(row.place, message, field=field) from error
+                    message = f"there is no column {column!r}. The columns are {_shown(row.data)}"
+                    raise InvalidTasks(row.place, message + meant(column, row.data), field=field) from error
+        if self._unseen:
+            self._known.update(dict.fromkeys(row.data))
+            self._unseen -= {*row.data, *paths}
         return {**row.data, **paths}
 
     def _target(self, column: str) -> tuple[str | None, str | None]:
@@ -164,7 +180,7 @@ class Columns:
         if self._mapping is None and list(first["loc"]) == ["id"] and first["type"] == "missing":
             message = "it has no id. Name the column with the prompt, and rows get ids; or name the column with the id"
             if not {"id", "prompt"} & set(row.data):
-                message = f"it has no id and no prompt. Say which of its columns ({_shown(row)}) is which"
+                message = f"it has no id and no prompt. Say which of its columns ({_shown(row.data)}) is which"
             own = "prompt" if "prompt" in row.data else "NAME"
             return InvalidTasks(row.place, f"{message}, with columns= (--columns prompt={own})")
         field = place_of(first["loc"])
@@ -243,8 +259,8 @@ def _at(data: Mapping[str, Any], path: str) -> Any:
     return value
 
 
-def _shown(row: Row) -> str:
-    return ", ".join(map(str, list(row.data)[:10]))
+def _shown(columns: Iterable[Any]) -> str:
+    return ", ".join(map(str, islice(columns, 10)))
 
 
 def _kind(value: Any) -> str:

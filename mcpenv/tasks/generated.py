@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from mcpenv.errors import InvalidTasks
+from mcpenv.errors import InvalidTasks, describe
 from mcpenv_client.types.tasks import Task
 
 from .columns import Columns, Row
@@ -57,7 +57,7 @@ class GeneratedTasks:
             made = self._make(random.Random(int.from_bytes(hashlib.sha256(text).digest(), "big")), index, split)
         except Exception as error:  # user code may raise anything
             place = f"task {index} of {split!r}"
-            raise InvalidTasks(place, f"the function raised {type(error).__name__}: {error}") from error
+            raise InvalidTasks(place, f"the function raised {describe(error)}") from error
         data = made.model_dump() if isinstance(made, Task) else made
         if isinstance(data, Mapping):
             data = {**data, "id": f"{split}-{index}", "split": split}

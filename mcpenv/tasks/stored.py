@@ -32,7 +32,8 @@ class StoredTasks:
     """The tasks of rows. Only the id and a checksum of each are kept in memory.
 
     Raises (constructor):
-        InvalidTasks: if a row is not a task, an id occurs twice, or the rows cannot be read.
+        InvalidTasks: if a row is not a task, an id occurs twice, no row has a column of the mapping, or the rows
+            cannot be read.
     """
 
     def __init__(self, rows: Rows, columns: Columns, split: str | None = None) -> None:
@@ -53,6 +54,7 @@ class StoredTasks:
             content.update(text + b"\n")
             self._checksums.append(zlib.crc32(text))
             self._splits.setdefault(task.split, array("Q")).append(number)
+        columns.refuse_unseen()
         self.version = content.hexdigest()[:VERSION_DIGITS]
         self.sizes = {name: len(numbers) for name, numbers in self._splits.items()}
 

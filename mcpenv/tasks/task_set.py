@@ -90,7 +90,8 @@ class TaskSet:
             path: the file.
             columns: a field for each named column: ``{"question": "prompt"}``. The field may be ``metadata.NAME`` or
                 ``options.NAME``, or None to leave the column out. With a mapping, other columns that are not a field of
-                a task go to the metadata. Rows without an id are named by split and number.
+                a task go to the metadata. Rows without an id are named by split and number. A column that no row has is
+                refused.
             split: the split of rows that name none; the default is ``train``.
         """
         as_fields = Columns(columns)

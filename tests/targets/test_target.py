@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -144,7 +145,7 @@ def _two_folders(folder: Path, sibling: str, **code: str) -> list[Path]:
         place = folder / name
         place.mkdir()
         (place / "environment.py").write_text(WHOSE.format(**{"imports": "", "inside": "", **code}))
-        (place / sibling).parent.mkdir(exist_ok=True)
+        (place / sibling).parent.mkdir(parents=True, exist_ok=True)
         (place / sibling).write_text(f"OWNER = {name!r}\n")
         found.append(place)
     return found
@@ -174,6 +175,71 @@ def test_a_second_environment_with_a_sibling_of_the_same_name_is_refused(
     with load(first) as env:
         env.reset()
         assert env.call_tool("whose").text == "one"
+
+
+IN_SRC = "import os, sys\nsys.path.insert(0, os.path.join(os.path.dirname(__file__), 'src'))\nimport names_h"
+
+
+@pytest.mark.parametrize(
+    ("sibling", "imports"),
+    [
+        ("names_i.py", "import importlib\nnames_i = importlib.import_module('names_i')"),
+        ("names_j.py", "names_j = __import__('names_j')"),
+        ("src/names_h.py", IN_SRC),
+        ("src/names_h/__init__.py", IN_SRC),
+    ],
+)
+def test_a_second_environment_that_would_find_the_module_of_the_first_is_refused(
+    tmp_path: Path, sibling: str, imports: str
+) -> None:
+    name = imports[imports.index("names_") :][:7]
+    first, second = _two_folders(tmp_path, sibling, imports=imports, owner=f"{name}.OWNER")
+    load(first).close()
+    for _ in range(2):
+        before = sys.path[:]
+        with pytest.raises(TargetError, match=f"its module '{name}' has the name of .* the environment in {first}"):
+            load(second)
+        assert sys.path == before
+    with load(first) as env:
+        env.reset()
+        assert env.call_tool("whose").text == "one"
+
+
+def test_what_a_refused_environment_has_loaded_is_gone(tmp_path: Path) -> None:
+    imports = "import importlib\nnames_k = importlib.import_module('names_k')\n"
+    first, second = _two_folders(tmp_path, "names_k.py", imports=imports, owner="names_k.OWNER")
+    (second / "names_own.py").write_text("")
+    (second / "environment.py").write_text("import names_own\n" + (second / "environment.py").read_text())
+    load(first).close()
+    with pytest.raises(TargetError, match="its module 'names_k' has the name of"):
+        load(second)
+    assert "names_own" not in sys.modules
+
+
+def test_packages_beside_modules_of_the_same_name_are_refused(tmp_path: Path) -> None:
+    found = []
+    for folder in _two_folders(tmp_path, "names_l.py", imports="import names_l", owner="names_l.OWNER"):
+        found.append(folder / f"shop_{folder.name}" / "environment.py")
+        found[-1].parent.mkdir()
+        (found[-1].parent / "__init__.py").touch()
+        (folder / "environment.py").rename(found[-1])
+    load(found[0]).close()
+    with pytest.raises(TargetError, match=f"its module 'names_l' has the name of .* in {tmp_path / 'one'},"):
+        load(found[1])
+
+
+@pytest.mark.parametrize(("name", "where"), [("yaml", r"yaml/__init__\.py"), ("time", "of Python itself")])
+def test_a_sibling_that_a_loaded_module_hides_is_refused_by_name(tmp_path: Path, name: str, where: str) -> None:
+    importlib.import_module(name)
+    first, _ = _two_folders(tmp_path, f"{name}.py", inside=f"import {name}", owner=f"{name}.OWNER")
+    said = rf"its module '{name}' has the name of a module that is loaded in this process \(.*{where}\). Rename it"
+    with pytest.raises(TargetError, match=said):
+        load(first)
+
+
+def test_a_sibling_with_the_name_of_a_loaded_module_that_it_does_not_import_is_no_fault(tmp_path: Path) -> None:
+    for folder in _two_folders(tmp_path, "yaml.py", owner="'nobody'"):
+        load(folder).close()
 
 
 def test_siblings_of_the_same_name_in_packages_are_apart(tmp_path: Path) -> None:
@@ -494,6 +560,15 @@ def test_a_constructor_that_raises_is_named_with_its_line() -> None:
     said = "invalid literal for int() with base 10: 'no number'"
     assert str(caught.value) == f"game: the constructor raised ValueError: {said} (game/environment.py:9)"
     assert isinstance(caught.value.__cause__, ValueError)
+
+
+def test_a_constructor_that_raises_no_exception_of_programs_is_named_with_its_line() -> None:
+    write("game/environment.py", COUNTER.replace("self.target = target", "raise type('Odd', (BaseException,), {})(7)"))
+    with pytest.raises(TargetError, match=r"^game: the constructor raised Odd: 7 \(game/environment\.py:9\)$"):
+        load_target("game").make()
+    write("other/environment.py", COUNTER.replace("self.target = target", "raise KeyboardInterrupt"))
+    with pytest.raises(KeyboardInterrupt):
+        load_target("other").make()
 
 
 def test_a_factory_that_gives_something_else_is_refused() -> None:

@@ -353,6 +353,8 @@ def test_a_source_that_is_not_there_or_is_something_else_is_refused(tmp_path: Pa
         (["data/train.jsonl", "dataset_infos.json", ".cache/x.jsonl"], ["train"]),
         (["tasks.json"], ["train"]),
         (["main/train-00000-of-00002.jsonl.gz", "main/train-00001-of-00002.jsonl.gz"], ["train"]),
+        (["train.json.gz"], ["train"]),
+        (["test.ndjson.gz", "train.ndjson.gz"], ["train", "test"]),
     ],
 )
 def test_the_splits_of_a_folder_are_those_of_its_files(tmp_path: Path, names: list[str], splits: list[str]) -> None:
@@ -364,6 +366,36 @@ def test_the_splits_of_a_folder_are_those_of_its_files(tmp_path: Path, names: li
     assert tasks.splits() == splits
     assert len({task.id for task in tasks}) == len(tasks)
     assert all(tasks.find(task.id) == task for task in tasks)
+
+
+@needs_datasets
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (["train.jsonl", "test.json"], "its split 'test' (test.json) is of another format than train.jsonl"),
+        (["train.csv", "test.jsonl"], "its split 'train' (train.csv) is of another format than test.jsonl"),
+        (["train.jsonl", "data/dev-0-of-1.tsv.gz"], "its split 'dev' (data/dev-0-of-1.tsv.gz) is of another format"),
+        (["train.parquet", "test/0.json.gz"], "its split 'test' (test/0.json.gz) is of another format than train"),
+    ],
+)
+def test_a_split_in_another_format_is_refused_by_name(tmp_path: Path, names: list[str], said: str) -> None:
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        jsonl(tmp_path / name, {"id": name})
+    with pytest.raises(InvalidTasks, match=re.escape(said)):
+        TaskSet.from_path(tmp_path).splits()
+
+
+@needs_datasets
+def test_data_in_another_format_that_names_no_other_split_is_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    jsonl(tmp_path / "train.jsonl", {"id": "a"})
+    for name in ("train.csv", "notes.json", "README.md", "dataset_info.json"):
+        (tmp_path / name).write_text("{}")
+    assert TaskSet.from_path(tmp_path).sizes() == {"train": 1}
+    names = ("notes.json", "train.csv")
+    assert caplog.messages == [f"{tmp_path}: {name} is left out, as train.jsonl is of another format" for name in names]
 
 
 @needs_datasets
@@ -410,6 +442,18 @@ def test_a_prompt_is_never_empty_because_its_column_is_misspelt(tmp_path: Path, 
         with pytest.raises(InvalidTasks) as refused:
             tasks.splits()
         assert said in str(refused.value)
+
+
+@pytest.mark.parametrize("target", ["metadata.answer", "options.answer", "level", None])
+@pytest.mark.parametrize("column", ["anser", "anser.text"])
+def test_a_column_that_no_row_has_is_refused_by_name(tmp_path: Path, target: str | None, column: str) -> None:
+    file = jsonl(tmp_path / "qa.jsonl", {"question": "2+2"}, {"question": "3+3", "answer": "6"})
+    said = f"columns: {column}: no row has this column. The columns are question, answer"
+    with pytest.raises(InvalidTasks, match=re.escape(said)) as refused:
+        TaskSet.from_path(file, columns={"question": "prompt", column: target}).splits()
+    assert str(refused.value).endswith(". Did you mean 'answer'?")
+    empty = jsonl(tmp_path / "empty.jsonl")
+    assert TaskSet.from_path(empty, columns={"question": "prompt", column: target}).splits() == []
 
 
 @needs_datasets
@@ -578,6 +622,16 @@ def test_a_mistyped_id_is_refused_with_one_that_exists(typed: str, meant: str | 
         with pytest.raises(NoSuchTask) as refused:
             each.find(typed)
         assert str(refused.value).endswith(f"). Did you mean {meant!r}?" if meant else "has 5)"), each
+
+
+def test_an_exception_of_a_generator_has_its_line() -> None:
+    def make(rng: random.Random, index: int) -> dict[str, str]:
+        return {"prompt": str(1 / index)}
+
+    line = make.__code__.co_firstlineno + 1
+    said = rf"task 0 of 'train': the function raised ZeroDivisionError: .* \(.*test_task_set\.py:{line}\)$"
+    with pytest.raises(InvalidTasks, match=said):
+        TaskSet.generate(make, seed=1, sizes={"train": 2}).splits()
 
 
 def test_a_generator_may_give_tasks_and_its_id_and_split_are_set() -> None:

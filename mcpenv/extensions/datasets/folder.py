@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import bisect
+import itertools
+import logging
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -11,8 +13,13 @@ from pathlib import Path
 from mcpenv.errors import InvalidTasks
 from mcpenv.tasks import Row, Rows
 
-KINDS = ((".parquet", ".pq"), (".jsonl", ".ndjson", ".jsonl.gz"), (".json",))
+logger = logging.getLogger("mcpenv.datasets")
+
+KINDS = ((".parquet", ".pq"), (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz"), (".json", ".json.gz"))
 """Suffixes of data files. The files of the first kind that a folder has are its data."""
+
+_OTHER = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".zst", ".arrow", ".xlsx")
+"""Suffixes of data files that are not read."""
 
 _SHARD = re.compile(r"(?P<split>.+)-\d+-of-\d+")
 _DESCRIPTIONS = frozenset({"dataset_info.json", "dataset_infos.json", "state.json"})
@@ -39,7 +46,8 @@ class FolderRows:
     def __init__(self, folder: Path, read: Callable[[Path], Rows]) -> None:
         files = data_files(folder)
         if not files:
-            raise InvalidTasks(str(folder), "the dataset cannot be read: it has no .jsonl, .json or .parquet file")
+            reason = "it has no .jsonl, .json or .parquet file, nor .jsonl.gz, .json.gz"
+            raise InvalidTasks(str(folder), f"the dataset cannot be read: {reason}")
         self.table = files[0].name.endswith(KINDS[0])
         named = [(_split_of(file, folder, alone=len(files) == 1), file) for file in files]
         named.sort(key=lambda each: (_SPLITS.index(each[0]) if each[0] in _SPLITS else len(_SPLITS), each))
@@ -73,24 +81,33 @@ class FolderRows:
 def data_files(folder: Path) -> Sequence[Path]:
     """Return the data files of a dataset's folder: in the folder itself, in ``data``, or in a folder for each split.
 
+    Data files of other formats are logged by name.
+
     Raises:
-        InvalidTasks: the files are in folders of several configurations.
+        InvalidTasks: the files are in folders of several configurations, or have splits that differ between formats.
     """
-    for kind in KINDS:
-        found = [
-            file
-            for file in sorted(folder.rglob("*"))
-            if file.name.endswith(kind)
-            and file.name not in _DESCRIPTIONS
-            and not any(part.startswith(".") for part in file.relative_to(folder).parts)
-        ]
-        inside = {file.relative_to(folder).parts[0] for file in found if file.parent != folder} - {"data", *_SPLITS}
-        if inside and (len(inside) > 1 or any(file.parent == folder for file in found)):
-            names = ", ".join(sorted(inside))
-            raise InvalidTasks(str(folder), f"it has several folders with data ({names}); name one of them")
-        if found:
-            return found
-    return []
+    files = [
+        file
+        for file in sorted(folder.rglob("*"))
+        if file.name not in _DESCRIPTIONS
+        and not any(part.startswith(".") for part in file.relative_to(folder).parts)
+        and file.name.endswith((*itertools.chain(*KINDS), *_OTHER))
+    ]
+    found = next(filter(None, ([file for file in files if file.name.endswith(kind)] for kind in KINDS)), [])
+    inside = {file.relative_to(folder).parts[0] for file in found if file.parent != folder} - {"data", *_SPLITS}
+    if inside and (len(inside) > 1 or any(file.parent == folder for file in found)):
+        names = ", ".join(sorted(inside))
+        raise InvalidTasks(str(folder), f"it has several folders with data ({names}); name one of them")
+    splits = {_split_of(file, folder, alone=False) for file in found}
+    for file in files if found else ():
+        split, name = _split_of(file, folder, alone=False), file.relative_to(folder)
+        if split in _SPLITS and split not in splits:
+            first = found[0].relative_to(folder)
+            reason = f"its split {split!r} ({name}) is of another format than {first}. Write all splits in one format"
+            raise InvalidTasks(str(folder), reason)
+        if file not in found:
+            logger.warning("%s: %s is left out, as %s is of another format", folder, name, found[0].relative_to(folder))
+    return found
 
 
 def _split_of(file: Path, folder: Path, *, alone: bool) -> str | None:

@@ -83,8 +83,11 @@ class ComposeFile:
         self._read: dict[str, Any] = read
         self.needs: dict[str, dict[str, str]] = {}
         """The services in the order of their start, each with the conditions of those that it needs."""
-        self.project("mcpenv", public=True)
-        self.builds()
+        try:
+            self.project("mcpenv", public=True)
+            self.builds()
+        except (AttributeError, LookupError, OSError, TypeError, ValueError) as error:  # values of another kind
+            raise ConfigurationError(f"{self._place} cannot be read: {' '.join(str(error).split())}") from error
 
     def project(self, name: str, *, public: bool) -> dict[str, Any]:
         """Return the file of an episode, of which all services are to be made.

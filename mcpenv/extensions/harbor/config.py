@@ -5,7 +5,6 @@ Keys that Harbor does not know have no effect there. They are kept here, so that
 
 from __future__ import annotations
 
-import math
 import re
 import unicodedata
 from collections.abc import Iterator
@@ -42,7 +41,7 @@ def _transport(value: Any) -> Any:
 class Section(BaseModel):
     """A table of ``task.toml``."""
 
-    model_config = ConfigDict(extra="allow")
+    model_config = ConfigDict(extra="allow", allow_inf_nan=False)
 
 
 class Phase(Section):
@@ -140,13 +139,6 @@ class Environment(Phase):
         if data.get("allow_internet") is False and data.get("allowed_hosts") is None:
             data.setdefault("network_mode", "no-network")
         return data
-
-    @field_validator("cpus")
-    @classmethod
-    def _is_finite(cls, value: float | None) -> float | None:
-        if value is not None and not math.isfinite(value):
-            raise ValueError("it is not a finite number")
-        return value
 
 
 class Collect(Section):
@@ -294,5 +286,5 @@ def _mib(size: str) -> int:
     text = size.strip().upper()
     try:
         return int(float(text[:-1]) * _MIB[text[-1:]])
-    except (KeyError, ValueError):
+    except (KeyError, ValueError, OverflowError):
         raise ValueError(f"{size!r} is no size such as '2G' or '512M'") from None

@@ -81,7 +81,11 @@ def read_recipe(folder: Path) -> Recipe:
     """
     if (folder / ".dockerignore").exists():
         raise NeedsEngine("environment/.dockerignore")
-    return _Reader(folder).read((folder / "Dockerfile").read_text(encoding="utf-8"))
+    try:
+        text = (folder / "Dockerfile").read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise NeedsEngine(f"environment/Dockerfile: {error}") from error
+    return _Reader(folder).read(text)
 
 
 class _Reader:
@@ -96,6 +100,8 @@ class _Reader:
                 self._add(line, name, rest)
             except NeedsEngine as error:
                 raise NeedsEngine(f"line {line} of environment/Dockerfile: {error}") from None
+            except (IndexError, OSError, ValueError):
+                raise NeedsEngine(f"line {line} of environment/Dockerfile: {name} {rest} (cannot be read)") from None
         if self._recipe is None:
             raise NeedsEngine("environment/Dockerfile has no FROM")
         return self._recipe
@@ -151,8 +157,8 @@ class _Reader:
                 mode = value
             elif not (flag == "--link" or (flag == "--chown" and value in ("root", "0", "root:root", "0:0"))):
                 raise NeedsEngine(f"{name} {flag}={value}")
-        if rest.lstrip().startswith("["):
-            words = [self._word(word) for word in json.loads(rest)]
+        if (listed := _listed(rest)) is not None:
+            words = [self._word(word) for word in listed]
         *sources, target = words
         if name == "ADD" and any("://" in source or _ARCHIVE.search(source) for source in sources):
             raise NeedsEngine("ADD of a URL or an archive")
@@ -253,6 +259,14 @@ def _command(rest: str) -> str:
     rest = rest.strip()
     if rest.startswith("--"):
         raise NeedsEngine(f"RUN {rest.split()[0]}")
-    if rest.startswith("["):
-        return shlex.join(json.loads(rest))
-    return rest
+    listed = _listed(rest)
+    return rest if listed is None else shlex.join(listed)
+
+
+def _listed(rest: str) -> list[str] | None:
+    """Return the words of an instruction in the form of a JSON array of texts; None if it has another form."""
+    try:
+        words = json.loads(rest) if rest.lstrip().startswith("[") else None
+    except ValueError:
+        return None  # RUN [ -f a ] || touch a
+    return words if isinstance(words, list) and all(isinstance(word, str) for word in words) else None

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from mcpenv.errors import VerifierFailed
+from mcpenv.errors import ConfigurationError, VerifierFailed
 from mcpenv_client.scores import reaches
 
 from .config import Artifact, Collect, Config, Environment, Healthcheck, Network, StepConfig
@@ -74,7 +74,10 @@ class Step:
     @property
     def instruction(self) -> str:
         """The text for the agent, without the markers that exclude it from training data."""
-        lines = (self.folder / "instruction.md").read_text(encoding="utf-8").split("\n")
+        try:
+            lines = (self.folder / "instruction.md").read_text(encoding="utf-8").split("\n")
+        except UnicodeDecodeError as error:
+            raise ConfigurationError(f"task {self.task.name!r}: {self.place}instruction.md: {error}") from error
         first = next((i for i, line in enumerate(lines) if not _CANARY.fullmatch(line.strip())), len(lines))
         return "\n".join(lines[first:]).strip("\n")
 

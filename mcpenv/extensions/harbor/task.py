@@ -14,13 +14,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 from pydantic import ValidationError
 
 from mcpenv.errors import ConfigurationError
 from mcpenv.redaction import hide
+from mcpenv_client.errors import NotSerializable
 from mcpenv_client.types.tasks import OracleCall, Task, TaskLimits
+from mcpenv_client.types.values import encode
 from mcpenv_client.wire.faults import describe_fault, faults
 
 from .config import MAIN, Config, Network, unknown_keys
@@ -82,7 +84,7 @@ class HarborTask:
     @property
     def has_services(self) -> bool:
         """True if it has a file of several services."""
-        return (self.environment / "docker-compose.yaml").is_file()
+        return (self.environment / "docker-compose.yaml").exists()
 
     @property
     def tag(self) -> str:
@@ -169,7 +171,7 @@ class HarborTask:
         """The SHA-256 of the names and contents of all its files, in hexadecimal digits."""
         digest = hashlib.sha256()
         for path, content in _files(self.folder):
-            digest.update(f"{path}\0{len(content)}\0".encode() + content)
+            digest.update(os.fsencode(f"{path}\0{len(content)}\0") + content)
         return digest.hexdigest()
 
     @property
@@ -187,7 +189,11 @@ class HarborTask:
         return sum(limit or 0 for limit in limits) + sum(step.tests_timeout_s for step in self.steps[:-1])
 
     def task(self) -> Task:
-        """Return it as a task of mcpenv."""
+        """Return it as a task of mcpenv, always the same one."""
+        return self._task
+
+    @cached_property
+    def _task(self) -> Task:
         package = self.config.task
         return Task(
             id=self.name,
@@ -258,9 +264,9 @@ def read_tasks(path: Path) -> list[HarborTask]:
     if not path.is_dir():
         raise ConfigurationError(f"there is no folder {path}")
     path = path.absolute()
-    if (path / CONFIG).exists():
+    if _has_config(path):
         return [read_task(path)]
-    folders = sorted(folder for folder in path.iterdir() if (folder / CONFIG).is_file())
+    folders = sorted(filter(_has_config, path.iterdir()))
     if not folders:
         older = [each for each in (path, *path.iterdir()) if (each / "task.yaml").is_file()]
         advice = (
@@ -268,6 +274,17 @@ def read_tasks(path: Path) -> list[HarborTask]:
         )
         raise ConfigurationError(f"neither the folder nor one in it has a {CONFIG}{advice}")
     return usable(folders, read_task)
+
+
+def _has_config(folder: Path) -> bool:
+    """Return True if a folder is one of a task; also if that cannot be known, so that reading it tells why."""
+    try:
+        (folder / CONFIG).lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def usable(things: Iterable[T], use: Callable[[T], U]) -> list[U]:
@@ -296,13 +313,20 @@ def read_task(folder: Path) -> HarborTask:
     Raises:
         ConfigurationError: a file is missing or cannot be read, or a variable is not set.
     """
-    place = folder / CONFIG
+    place = str(folder / CONFIG)
     try:
-        config = Config.model_validate(tomllib.loads(place.read_text(encoding="utf-8")))
+        config = Config.model_validate(tomllib.loads((folder / CONFIG).read_text(encoding="utf-8")))
+        place = f"task {folder.name!r}"
+        task = _read_files(folder, config)
+        encode(task.task(), "task")
     except ValidationError as error:
         raise ConfigurationError(f"{place}: {describe_fault(faults(error)[0])}") from error
-    except (OSError, ValueError) as error:
+    except (ArithmeticError, NotSerializable, OSError, RuntimeError, ValueError) as error:  # RuntimeError: link loops
         raise ConfigurationError(f"{place}: {error}") from error
+    return task
+
+
+def _read_files(folder: Path, config: Config) -> HarborTask:
     steps = steps_of(folder, config)
     for step in steps:
         for name in step.missing():
@@ -340,6 +364,10 @@ def _resolved(task: str, section: str, name: str, value: str) -> str:
 
 
 def _files(folder: Path) -> Iterator[tuple[str, bytes]]:
-    for file in sorted(folder.rglob("*")):
+    for file in sorted(Path(at, name) for at, _, names in os.walk(folder, onerror=_raise) for name in names):
         if file.is_file():
             yield file.relative_to(folder).as_posix(), file.read_bytes()
+
+
+def _raise(error: OSError) -> NoReturn:
+    raise error

@@ -77,7 +77,7 @@ class EnvironmentFactory:
             lifespan = lifespan_of(self.environment_class)
             self._shared = await lifespan.__aenter__()
         except Exception as error:
-            raise StartupError(f"the lifespan of {self.name} raised {type(error).__name__}: {error}") from error
+            raise StartupError(f"the lifespan of {self.name} raised {describe(error)}") from error
         failure: BaseException | None = None
         try:
             if not self.environment_class.DYNAMIC_TOOLS:
@@ -210,7 +210,7 @@ class EnvironmentFactory:
         except InvalidTasks as error:
             raise StartupError(f"the tasks of {self.name} cannot be read: {error}") from error
         except Exception as error:  # a generator is user code
-            raise StartupError(f"the tasks of {self.name} raised {type(error).__name__}: {error}") from error
+            raise StartupError(f"the tasks of {self.name} raised {describe(error)}") from error
 
     def _tools_of(self, execution: Execution) -> Tools:
         if execution.mounted is None:

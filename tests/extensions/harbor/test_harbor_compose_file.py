@@ -171,3 +171,18 @@ def test_a_build_has_no_part_of_this_machine(tmp_path: Path, build: str) -> None
 def test_no_log_and_no_annotation_of_a_container_names_a_file_of_this_machine(tmp_path: Path) -> None:
     own = "logging: {driver: k8s-file, options: {path: /etc/a}}, annotations: {run.oci.hooks.stdout: /etc/a}"
     assert not {"logging", "annotations"} & main_of(read(tmp_path, f"services: {{main: {{{own}}}}}")).keys()
+
+
+@pytest.mark.parametrize(
+    "text", ["services: {main: [1]}", "services: {web: {image: a, depends_on: 3}}", "{services: {}, networks: [a]}"]
+)
+def test_a_value_of_another_kind_is_refused_with_its_file(tmp_path: Path, text: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"task 'shop': environment/docker-compose\.yaml"):
+        read(tmp_path, text)
+
+
+def test_a_file_of_variables_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    folder = harbor_task(tmp_path / "shop", {"environment/docker-compose.yaml": "services: {main: {hostname: $A}}"})
+    (folder / "environment" / ".env").write_bytes(b"A=\xe9")
+    with pytest.raises(ConfigurationError, match=r"task 'shop': environment/docker-compose\.yaml .*can't decode"):
+        ComposeFile(read_task(folder))

@@ -115,6 +115,11 @@ def test_what_only_an_engine_can_do_is_named_with_its_line(tmp_path: Path, line:
     assert "line 2 of environment/Dockerfile" in str(raised.value) and said in str(raised.value)
 
 
+def test_a_run_in_brackets_that_is_no_array_is_a_test_of_the_shell(tmp_path: Path) -> None:
+    line = '[ -f "a" ] || touch "a"'
+    assert recipe(tmp_path, f"FROM a\nRUN {line}\n").steps[0].script == line
+
+
 def test_a_dockerignore_needs_an_engine(tmp_path: Path) -> None:
     (tmp_path / ".dockerignore").touch()
     with pytest.raises(NeedsEngine, match="dockerignore"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 from pathlib import Path
 
@@ -147,6 +148,70 @@ def test_keys_without_effect_are_logged_once_for_all_tasks(tmp_path: Path, caplo
 def test_a_broken_task_is_refused_with_its_place(tmp_path: Path, files: dict[str, str | None], said: str) -> None:
     folder = harbor_task(tmp_path / "hello", files)
     with pytest.raises(ConfigurationError, match=said):
+        read_task(folder)
+
+
+def folder_in_place(file: Path) -> None:
+    file.unlink(missing_ok=True)
+    file.mkdir()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("instruction.md", b"\xe9", "task 'bad': instruction.md: 'utf-8' codec can't decode byte 0xe9"),
+        ("instruction.md", None, "task 'bad' has no instruction.md"),
+        ("environment/Dockerfile", b"FROM a\n# \xe9", "engine for environment/Dockerfile: 'utf-8' codec can't decode"),
+        ("environment/Dockerfile", b"FROM", "engine for line 1 of environment/Dockerfile: FROM  "),
+        ("environment/Dockerfile", b"FROM a\nCOPY b", "engine for line 2 of environment/Dockerfile: COPY b "),
+        ("environment/Dockerfile", b"FROM a\nENV", "engine for line 2 of environment/Dockerfile: ENV "),
+        ("environment/Dockerfile", None, "task 'bad' has no image: "),
+        ("environment/docker-compose.yaml", None, "task 'bad' needs a container engine for its services"),
+        ("task.toml", b"# \xe9", "bad/task.toml: 'utf-8' codec can't decode byte 0xe9"),
+        ("task.toml", b"a = " + b"[" * 9999, "bad/task.toml: "),
+        ("task.toml", None, "bad/task.toml: .*Is a directory"),
+        ("task.toml", b"[agent]\ntimeout_sec = inf", "bad/task.toml: agent.timeout_sec: .*finite"),
+        ("task.toml", b"[verifier]\ntimeout_sec = inf", "bad/task.toml: verifier.timeout_sec: .*finite"),
+        ("task.toml", b"[environment]\ncpus = nan", "bad/task.toml: environment.cpus: .*finite"),
+        ("task.toml", b'[environment]\nmemory = "1e400G"', "bad/task.toml: .* is no size such as"),
+        ("task.toml", b"[environment]\nmemory_mb = inf", "bad/task.toml: environment.memory_mb: "),
+        ("task.toml", b"[metadata]\na = inf", "task 'bad': .*metadata.a: "),
+        ("environment/.dockerignore", b"\xe9", "task 'bad' needs a container engine for environment/.dockerignore"),
+        ("tests/test.sh", None, "task 'bad' has no tests/test.sh"),
+    ],
+)
+def test_a_task_with_a_file_that_cannot_be_read_is_left_out_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, content: bytes | None, said: str
+) -> None:
+    for task in ("bad", "good"):
+        harbor_task(tmp_path / task)
+    bad = tmp_path / "bad" / name
+    folder_in_place(bad) if content is None else bad.write_bytes(content)
+    tasks = HarborEnvironment.from_folder(tmp_path, base_image="host").tasks
+    assert tasks is not None and [task.id for task in tasks] == ["good"]
+    (left_out,) = [each for each in caplog.messages if each.startswith("left out: ")]
+    assert re.search(said, left_out) and "\n" not in left_out
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads every file")
+@pytest.mark.parametrize("name", ["", "task.toml", "instruction.md", "environment", "tests", "tests/test.sh"])
+def test_a_task_with_a_file_that_may_not_be_read_is_left_out_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    for task in ("bad", "good"):
+        harbor_task(tmp_path / task)
+    (tmp_path / "bad" / name).chmod(0)
+    assert [task.name for task in read_tasks(tmp_path)] == ["good"]
+    assert re.search("left out: .*bad.*Permission denied", caplog.text)
+    (tmp_path / "bad" / name).chmod(0o700)
+
+
+def test_a_loop_of_links_is_refused_and_a_name_of_other_bytes_is_not(tmp_path: Path) -> None:
+    folder = harbor_task(tmp_path / "hello")
+    (folder / "tests" / os.fsdecode(b"\xe9")).write_text("a")
+    assert read_task(folder).task().id == "hello"
+    (folder / "tests" / "loop").symlink_to("loop")
+    with pytest.raises(ConfigurationError, match=r"task 'hello': .*loop"):
         read_task(folder)
 
 
