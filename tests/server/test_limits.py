@@ -40,7 +40,7 @@ from mcpenv_client.errors import InvalidMessage, ReplyGone
 from mcpenv_client.types.checked import MAX_CHECKED, MAX_VALUE
 from mcpenv_client.types.records import StepRecord, ToolCall, ToolOutcome
 from mcpenv_client.types.tools import ToolResult
-from mcpenv_client.types.values import MAX_NESTING
+from mcpenv_client.types.values import MAX_NESTING, MAX_PARTS
 from mcpenv_client.wire import faults
 from mcpenv_client.wire.protocol import MAX_REASON, MAX_TRACE_FIELD, decode_frame
 
@@ -52,6 +52,7 @@ NUMBERS: Numbers = {
     "a frame or request body": [("{} MiB", CONFIG.max_message_bytes / MIB)],
     "an answer on `/ws`": [("{} MiB", ANSWER / MIB)],
     "the head of a request": [("{} KiB", http_protocol.MAX_HEAD_BYTES / KIB)],
+    "lists, objects and commas": [("{}", MAX_PARTS)],
     "nesting of lists": [("{}", MAX_NESTING)],
     "sessions": [("{}", MANY_SESSIONS)],
     "running and waiting calls": [("{}", CONFIG.max_calls_in_flight)],
