@@ -91,7 +91,12 @@ NUMBERS: Numbers = {
     ],
     "dropped steps that are kept": [("{} MiB", spilled.MAX_SPILLED_BYTES / MIB)],
     "faults that a refusal": [("{},", faults.MAX_FAULTS)],
-    "streams of changes": [("{};", MAX_STREAMS), ("{};", subscriptions.MAX_URIS), ("; {}", subscriptions.MAX_URI)],
+    "streams of changes": [
+        ("{};", MAX_STREAMS),
+        ("{};", subscriptions.MAX_URIS),
+        ("; {},", subscriptions.MAX_URI),
+        ("{} KiB", subscriptions.MAX_URI_BYTES / KIB),
+    ],
     "tasks in one answer": [("{}", task_routes.MAX_LISTED)],
     "an episode in a record": [("{} MiB", segments.MAX_MEMBER_BYTES / MIB)],
     "snapshots of one session": [("{},", CONFIG.max_snapshots), ("{} MiB", (CONFIG.max_snapshot_bytes or 0) / MIB)],
@@ -174,7 +179,8 @@ def test_a_uri_to_subscribe_to_has_2048_characters_in_both_versions_of_mcp() -> 
         async with Client(f"{url}/mcp", mode="2026-07-28") as client:
             async with client.listen(resource_subscriptions=[longest]):
                 pass
-            for wrong in ([longest + "b"], [f"book://{number}" for number in range(subscriptions.MAX_URIS + 1)]):
+            many = [f"book://{number}" for number in range(subscriptions.MAX_URIS + 1)]
+            for wrong in ([longest + "b"], many, [f"{longest[:-3]}{number}" for number in range(100, 229)]):
                 with pytest.raises(MCPError, match=refusal):
                     async with client.listen(resource_subscriptions=wrong):
                         pass
@@ -182,8 +188,31 @@ def test_a_uri_to_subscribe_to_has_2048_characters_in_both_versions_of_mcp() -> 
             address = (await orchestrator.reset()).info["mcp_url"]
             async with fastmcp.Client(address, mode="legacy") as client:
                 await client.session.subscribe_resource(longest)
+                for number in range(100, 227):
+                    await client.session.subscribe_resource(f"{longest[:-3]}{number}")
+                await client.session.subscribe_resource(longest)
+                for wrong in (longest + "b", "book://one-more"):
+                    with pytest.raises(MCPError, match=refusal):
+                        await client.session.subscribe_resource(wrong)
+
+    with serving(Counter) as url:
+        asyncio.run(asyncio.wait_for(main(url), 60))
+
+
+def test_a_uri_to_subscribe_to_is_ascii_in_both_versions_of_mcp() -> None:
+    """One character outside of the basic plane would make each of its characters four bytes."""
+    refusal = "not ASCII; encode them as %XX"
+
+    async def main(url: str) -> None:
+        async with Client(f"{url}/mcp", mode="2026-07-28") as client:
+            with pytest.raises(MCPError, match=refusal):
+                async with client.listen(resource_subscriptions=["book://\U0001f4d6"]):
+                    pass
+        async with EnvClient(url) as orchestrator:
+            address = (await orchestrator.reset()).info["mcp_url"]
+            async with fastmcp.Client(address, mode="legacy") as client:
                 with pytest.raises(MCPError, match=refusal):
-                    await client.session.subscribe_resource(longest + "b")
+                    await client.session.subscribe_resource("book://\U0001f4d6")
 
     with serving(Counter) as url:
         asyncio.run(asyncio.wait_for(main(url), 60))

@@ -230,6 +230,7 @@ class MCPEndpoint:
         messages, body = await read_body(receive, self._max_body_bytes)
         replayed = Replay(messages, receive)
         if _SUBSCRIBES in body:
+            del messages, body  # the stream stays, perhaps for hours
             await self._streaming(scope, replayed, send)
             return
         timers = [loop.call_later(WATCH_AFTER_S, begin, watch)]
