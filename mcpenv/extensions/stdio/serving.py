@@ -21,9 +21,9 @@ from pydantic import ValidationError
 from mcpenv import MCPEnvironment, tracing
 from mcpenv.server.app import EnvServer
 from mcpenv.server.config import LogFormat, ServerConfig
-from mcpenv.server.http.body import too_large
 from mcpenv.server.serve import configure_process
 from mcpenv.server.uvicorn_server import at_ending_signals, loop_factory
+from mcpenv_client.types.values import MAX_PARTS, excess_parts
 
 
 @dataclass(frozen=True)
@@ -147,13 +147,12 @@ def refusal_of(line: str) -> str | None:
     """
     if not line.strip():
         return ""
-    text = line.encode()
-    excess = too_large(text, len(text))
+    excess = excess_parts(line.encode())
     try:
-        if excess is None:
+        if not excess:
             jsonrpc_message_adapter.validate_json(line, by_name=False)
             return None
-        code, message = INVALID_PARAMS, f"the request has {excess}"
+        code, message = INVALID_PARAMS, f"the request has {excess} lists, objects and commas, more than {MAX_PARTS}"
     except ValidationError as error:
         is_json = error.errors(include_url=False, include_input=False)[0]["type"] != "json_invalid"
         code, message = (INVALID_REQUEST, "Invalid request") if is_json else (PARSE_ERROR, "Parse error")
