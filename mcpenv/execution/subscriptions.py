@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection
 from typing import Any, Protocol
 
 from fastmcp.server.dependencies import FastMCPRequestContext, bind_request_context, fastmcp_request_ctx
@@ -38,7 +38,10 @@ MAX_URIS = 1_000
 """Maximum resources that one handshake connection may subscribe to."""
 
 MAX_URI = 2_048
-"""Maximum characters of the URI of a resource to subscribe to."""
+"""Maximum characters of the URI of a resource to subscribe to. They are ASCII (RFC 3986)."""
+
+MAX_URI_BYTES = 256 * 1024
+"""Maximum characters of all URIs that one stream, or one handshake connection, subscribes to."""
 
 _FOLLOWER = "mcpenv.follower"
 
@@ -101,12 +104,11 @@ class Subscriptions:
         Raises:
             MCPError: if the episode is over, or the client is subscribed to too many resources.
         """
-        _check_uris([str(params.uri)])
         watched = await self._watched(request)
         follower = _Follower.of(_connection_of(request))
-        if len(follower.uris) >= MAX_URIS:
-            raise MCPError(INVALID_REQUEST, f"this connection is subscribed to {MAX_URIS} resources already")
-        follower.uris.add(str(params.uri))
+        wanted = follower.uris | {str(params.uri)}
+        _check_uris(wanted)
+        follower.uris = wanted
         follower.follow(watched.execution)
         return EmptyResult()
 
@@ -136,9 +138,12 @@ class Subscriptions:
         return watched
 
 
-def _check_uris(uris: Sequence[str]) -> None:
-    if len(uris) > MAX_URIS or any(len(uri) > MAX_URI for uri in uris):
-        raise MCPError(INVALID_REQUEST, f"a client subscribes to at most {MAX_URIS} URIs of {MAX_URI} characters")
+def _check_uris(uris: Collection[str]) -> None:
+    if len(uris) > MAX_URIS or any(len(uri) > MAX_URI for uri in uris) or sum(map(len, uris)) > MAX_URI_BYTES:
+        most = f"{MAX_URIS} URIs of {MAX_URI} characters, {MAX_URI_BYTES} together"
+        raise MCPError(INVALID_REQUEST, f"a client subscribes to at most {most}")
+    if not all(map(str.isascii, uris)):
+        raise MCPError(INVALID_REQUEST, "a URI has characters that are not ASCII; encode them as %XX (RFC 3986)")
 
 
 class _Follower:

@@ -23,11 +23,14 @@ from strategies import WIRE, Color, Part, given, json_values
 
 from mcpenv.execution.execution import as_sent
 from mcpenv_client import NotSerializable
+from mcpenv_client.types import values
 from mcpenv_client.types.values import (
     MAX_DEPTH,
+    MAX_PARTS,
     decode,
     encode,
     encode_plain,
+    excess_parts,
     refuse_non_finite,
     revive,
     to_plain,
@@ -242,6 +245,31 @@ def test_deeper_values_are_refused_where_they_are_made(depth: int) -> None:
 def test_wide_values_are_not_deep(depth: int, width: int) -> None:
     value = {"rows": [nested(depth)] * width}
     assert decode(encode(value)) == value
+
+
+JSON = st.recursive(
+    st.none() | st.integers() | st.text('a"\\\\[]{},:\u00e9'),
+    lambda parts: st.lists(parts) | st.dictionaries(st.text('"\\\\[,'), parts),
+)
+
+
+def _parts_in(value: Any) -> int:
+    if not isinstance(value, dict | list):
+        return 0
+    return max(len(value), 1) + sum(map(_parts_in, value.values() if isinstance(value, dict) else value))
+
+
+@given(JSON, st.booleans())
+def test_the_parts_of_json_text_are_counted_without_reading_it(value: Any, ascii: bool) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(values, "MAX_PARTS", 0)
+        assert excess_parts(json.dumps(value, ensure_ascii=ascii).encode()) == _parts_in(value)
+
+
+def test_parts_are_not_hidden_by_another_encoding() -> None:
+    text = '{"\u2200":[' + ",".join(["[]"] * 150_000) + "]}"
+    assert json.loads(text.encode("utf-16")) == json.loads(text)
+    assert excess_parts(text.encode("utf-16")) > MAX_PARTS
 
 
 @pytest.mark.parametrize("write", [encode, to_plain, lambda value: refuse_non_finite(value, "value")])

@@ -9,6 +9,7 @@ import os
 import re
 import socket
 import threading
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
@@ -17,7 +18,9 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 from attack_bench import ACCEPT, PATIENCE_S, Answer, connection, parsed
+from fastmcp import Client
 from fault_bench import modern
+from mcp.shared.exceptions import MCPError
 from mcp_types import EmbeddedResource, ImageContent, TextResourceContents
 from websockets.exceptions import ConnectionClosedError
 from websockets.sync.client import connect
@@ -29,7 +32,8 @@ from mcpenv.server.http import file_limits, http_protocol, open_connections
 from mcpenv.server.http.websocket_protocol import PIECE, WebSocketProtocol
 from mcpenv.server.mcp.connections import MAX_FIRST_BYTES, MAX_PLAIN_BYTES, HandshakeConnections
 from mcpenv.server.serve import serving
-from mcpenv_client import CapacityReached, EnvClient, ReplyGone, ServerCapacityStatus
+from mcpenv_client import CapacityReached, EnvClient, InvalidMessage, ReplyGone, ServerCapacityStatus
+from mcpenv_client.types.values import MAX_PARTS
 
 WAIT_S = 1.0
 """Seconds that the servers of these tests wait for their clients."""
@@ -506,7 +510,7 @@ def test_images_count_an_eighth_of_their_bytes_and_resources_all(kind: str, drop
 @pytest.mark.parametrize(
     ("tool", "arguments"),
     [
-        ("add", {f"k{number}": 1 for number in range(200_000)}),
+        ("add", {f"k{number}": 1 for number in range(150_000)}),
         ("add", {"k" * 1_000_000: 1}),
         ("add", {f"k{number}": 1 for number in range(300)}),
         ("t" * 30_000, {}),
@@ -523,6 +527,109 @@ def test_a_refusal_is_shorter_than_what_it_refuses(tool: str, arguments: dict[st
     assert len(answer.body) < 10_000
     assert observation.error is not None and len(observation.error.message) < 5_000
     assert len(json.dumps(observation.error.errors)) < 10_000
+
+
+# -- the parts of a message
+
+CLIENT = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "agent", "version": "1"}}
+INITIALIZE = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": CLIENT}
+
+
+def on_each_plane(url: str, session_id: str, items: str) -> dict[str, tuple[int, str]]:
+    """Call ``count`` with these items, and return the status and the text of the answers; 0 for a frame's."""
+    answers: dict[str, tuple[int, str]] = {}
+    arguments = f'{{"items":{items}}}'
+    message, headers = modern("tools/call", {"name": "count", "arguments": "HERE"})
+    body = json.dumps(message).replace('"HERE"', arguments)
+    rpc = f'{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"count","arguments":{arguments}}}}}'
+    action = f'{{"type":"call_tool","tool_name":"count","arguments":{arguments}}}'
+    plain = {"Content-Type": "application/json"}
+    with httpx.Client(base_url=url, timeout=PATIENCE_S) as http:
+        began = http.post("/mcp", headers=ACCEPT, json=INITIALIZE)
+        joined = {**ACCEPT, "Mcp-Session-Id": began.headers["mcp-session-id"]}
+        for name, path, its, text in (
+            ("modern", "/mcp", headers, body),
+            ("handshake", "/mcp", joined, rpc),
+            ("first", "/mcp", ACCEPT, rpc.replace("tools/call", "initialize")),
+            ("http", "/step", plain, f'{{"session_id":"{session_id}","action":{action}}}'),
+            ("openenv", "/mcp", plain, rpc),
+            ("initialize", "/mcp", plain, rpc.replace("tools/call", "initialize")),
+        ):
+            answer = http.post(path, headers=its, content=text)
+            answers[name] = answer.status_code, answer.text
+    with connect(url.replace("http", "ws") + "/ws", max_size=None) as orchestrator:
+        orchestrator.send('{"type":"reset","data":{}}')
+        orchestrator.recv(PATIENCE_S)
+        orchestrator.send(f'{{"type":"step","data":{action}}}')
+        answers["frame"] = 0, str(orchestrator.recv(PATIENCE_S))
+    return answers
+
+
+class Counts(MCPEnvironment):
+    """Counts."""
+
+    SUPPORTS_CONCURRENT_SESSIONS = True
+
+    def __init__(self) -> None:
+        @self.tool
+        def count(items: list[Any]) -> str:
+            """Count the items."""
+            return f"{len(items)} items"
+
+
+@pytest.mark.parametrize("part", ["[]", "{}", "[" * 150 + "]" * 150, "0", '"\u00e9"'])
+def test_a_message_of_too_many_parts_is_refused_before_it_is_read(part: str) -> None:
+    """Each part would become an object that is larger than its text, and some are walked over in Python."""
+    many = f"[{','.join([part] * (4_100_000 // (len(part.encode()) + 1)))}]"
+    with serving(Counts, max_concurrent_envs=8) as url:
+        session_id = httpx.post(f"{url}/reset", json={}).json()["session_id"]
+        on_each_plane(url, session_id, "[]")
+        tracemalloc.start()
+        try:
+            answers = on_each_plane(url, session_id, many)
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+    assert {name: status for name, (status, _) in answers.items()} == {**dict.fromkeys(answers, 413), "frame": 0}
+    for _, text in answers.values():
+        (said,) = re.findall(r"has (\d+) lists, objects and commas, more than 200000; send less at once", text)
+        assert int(said) > MAX_PARTS
+    assert peak < 110 << 20
+
+
+@pytest.mark.parametrize(
+    ("items", "answer"),
+    [
+        (json.dumps([0.5] * 100_000), "100000 items"),
+        (json.dumps([[]] * (MAX_PARTS // 2 - 50)), f"{MAX_PARTS // 2 - 50} items"),
+        (json.dumps(["a,[{" * 750_000]), "1 items"),
+        (json.dumps(['\\",[{"' * 300_000]), "1 items"),
+    ],
+    ids=["numbers", "lists", "text", "escapes"],
+)
+def test_a_large_message_of_fewer_parts_is_served(items: str, answer: str) -> None:
+    with serving(Counts, max_concurrent_envs=8) as url:
+        session_id = httpx.post(f"{url}/reset", json={}).json()["session_id"]
+        answers = on_each_plane(url, session_id, items)
+    served = ["modern", "handshake", "http", "openenv", "frame"]
+    assert [name for name, (_, text) in answers.items() if answer in text] == served
+
+
+def test_clients_are_told_of_too_many_parts() -> None:
+    async def main(url: str) -> None:
+        many = {"items": [[]] * MAX_PARTS}
+        async with Client(url + "/mcp") as agent:
+            with pytest.raises(MCPError, match="lists, objects and commas"):
+                await agent.call_tool("count", many)
+            assert (await agent.call_tool("count", {"items": []})).data == "0 items"
+        async with EnvClient(url) as env:
+            await env.reset()
+            with pytest.raises(InvalidMessage, match="lists, objects and commas"):
+                await env.call_tool("count", many)
+            assert (await env.call_tool("count", {"items": []})).text == "0 items"
+
+    with serving(Counts, max_concurrent_envs=8) as url:
+        asyncio.run(main(url))
 
 
 # -- the event loop

@@ -40,7 +40,7 @@ from mcpenv_client.errors import InvalidMessage, ReplyGone
 from mcpenv_client.types.checked import MAX_CHECKED, MAX_VALUE
 from mcpenv_client.types.records import StepRecord, ToolCall, ToolOutcome
 from mcpenv_client.types.tools import ToolResult
-from mcpenv_client.types.values import MAX_NESTING
+from mcpenv_client.types.values import MAX_NESTING, MAX_PARTS
 from mcpenv_client.wire import faults
 from mcpenv_client.wire.protocol import MAX_REASON, MAX_TRACE_FIELD, decode_frame
 
@@ -52,6 +52,7 @@ NUMBERS: Numbers = {
     "a frame or request body": [("{} MiB", CONFIG.max_message_bytes / MIB)],
     "an answer on `/ws`": [("{} MiB", ANSWER / MIB)],
     "the head of a request": [("{} KiB", http_protocol.MAX_HEAD_BYTES / KIB)],
+    "lists, objects and commas": [("{}", MAX_PARTS)],
     "nesting of lists": [("{}", MAX_NESTING)],
     "sessions": [("{}", MANY_SESSIONS)],
     "running and waiting calls": [("{}", CONFIG.max_calls_in_flight)],
@@ -90,7 +91,12 @@ NUMBERS: Numbers = {
     ],
     "dropped steps that are kept": [("{} MiB", spilled.MAX_SPILLED_BYTES / MIB)],
     "faults that a refusal": [("{},", faults.MAX_FAULTS)],
-    "streams of changes": [("{};", MAX_STREAMS), ("{};", subscriptions.MAX_URIS), ("; {}", subscriptions.MAX_URI)],
+    "streams of changes": [
+        ("{};", MAX_STREAMS),
+        ("{};", subscriptions.MAX_URIS),
+        ("; {},", subscriptions.MAX_URI),
+        ("{} KiB", subscriptions.MAX_URI_BYTES / KIB),
+    ],
     "tasks in one answer": [("{}", task_routes.MAX_LISTED)],
     "an episode in a record": [("{} MiB", segments.MAX_MEMBER_BYTES / MIB)],
     "snapshots of one session": [("{},", CONFIG.max_snapshots), ("{} MiB", (CONFIG.max_snapshot_bytes or 0) / MIB)],
@@ -173,7 +179,8 @@ def test_a_uri_to_subscribe_to_has_2048_characters_in_both_versions_of_mcp() -> 
         async with Client(f"{url}/mcp", mode="2026-07-28") as client:
             async with client.listen(resource_subscriptions=[longest]):
                 pass
-            for wrong in ([longest + "b"], [f"book://{number}" for number in range(subscriptions.MAX_URIS + 1)]):
+            many = [f"book://{number}" for number in range(subscriptions.MAX_URIS + 1)]
+            for wrong in ([longest + "b"], many, [f"{longest[:-3]}{number}" for number in range(100, 229)]):
                 with pytest.raises(MCPError, match=refusal):
                     async with client.listen(resource_subscriptions=wrong):
                         pass
@@ -181,8 +188,31 @@ def test_a_uri_to_subscribe_to_has_2048_characters_in_both_versions_of_mcp() -> 
             address = (await orchestrator.reset()).info["mcp_url"]
             async with fastmcp.Client(address, mode="legacy") as client:
                 await client.session.subscribe_resource(longest)
+                for number in range(100, 227):
+                    await client.session.subscribe_resource(f"{longest[:-3]}{number}")
+                await client.session.subscribe_resource(longest)
+                for wrong in (longest + "b", "book://one-more"):
+                    with pytest.raises(MCPError, match=refusal):
+                        await client.session.subscribe_resource(wrong)
+
+    with serving(Counter) as url:
+        asyncio.run(asyncio.wait_for(main(url), 60))
+
+
+def test_a_uri_to_subscribe_to_is_ascii_in_both_versions_of_mcp() -> None:
+    """One character outside of the basic plane would make each of its characters four bytes."""
+    refusal = "not ASCII; encode them as %XX"
+
+    async def main(url: str) -> None:
+        async with Client(f"{url}/mcp", mode="2026-07-28") as client:
+            with pytest.raises(MCPError, match=refusal):
+                async with client.listen(resource_subscriptions=["book://\U0001f4d6"]):
+                    pass
+        async with EnvClient(url) as orchestrator:
+            address = (await orchestrator.reset()).info["mcp_url"]
+            async with fastmcp.Client(address, mode="legacy") as client:
                 with pytest.raises(MCPError, match=refusal):
-                    await client.session.subscribe_resource(longest + "b")
+                    await client.session.subscribe_resource("book://\U0001f4d6")
 
     with serving(Counter) as url:
         asyncio.run(asyncio.wait_for(main(url), 60))

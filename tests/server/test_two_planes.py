@@ -321,7 +321,7 @@ def test_the_size_of_a_frame_is_counted_in_bytes() -> None:
                 json.dumps({"type": "reset", "data": {"a": "\u4e16" * 400}}, ensure_ascii=False)
             )
             refused = await orchestrator.hear()
-            assert refused["data"]["message"] == "a frame of 1236 bytes; at most 1000 are taken"
+            assert refused["data"]["message"] == "the frame has more than 1000 bytes; send less at once"
 
     with serving(World, ServerConfig(max_message_bytes=1000)) as url:
         run(main(url))

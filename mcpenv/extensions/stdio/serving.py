@@ -15,7 +15,7 @@ from typing import Any
 import anyio
 from fastmcp.server.context import reset_transport, set_transport
 from mcp.server.stdio import stdio_server
-from mcp_types import INVALID_REQUEST, PARSE_ERROR, jsonrpc_message_adapter
+from mcp_types import INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR, jsonrpc_message_adapter
 from pydantic import ValidationError
 
 from mcpenv import MCPEnvironment, tracing
@@ -23,6 +23,7 @@ from mcpenv.server.app import EnvServer
 from mcpenv.server.config import LogFormat, ServerConfig
 from mcpenv.server.serve import configure_process
 from mcpenv.server.uvicorn_server import at_ending_signals, loop_factory
+from mcpenv_client.types.values import MAX_PARTS, excess_parts
 
 
 @dataclass(frozen=True)
@@ -146,14 +147,16 @@ def refusal_of(line: str) -> str | None:
     """
     if not line.strip():
         return ""
+    excess = excess_parts(line.encode())
     try:
-        jsonrpc_message_adapter.validate_json(line, by_name=False)
+        if not excess:
+            jsonrpc_message_adapter.validate_json(line, by_name=False)
+            return None
+        code, message = INVALID_PARAMS, f"the request has {excess} lists, objects and commas, more than {MAX_PARTS}"
     except ValidationError as error:
         is_json = error.errors(include_url=False, include_input=False)[0]["type"] != "json_invalid"
         code, message = (INVALID_REQUEST, "Invalid request") if is_json else (PARSE_ERROR, "Parse error")
-        answer = {"jsonrpc": "2.0", "id": _id_in(line), "error": {"code": code, "message": message}}
-        return json.dumps(answer)
-    return None
+    return json.dumps({"jsonrpc": "2.0", "id": _id_in(line), "error": {"code": code, "message": message}})
 
 
 def _id_in(line: str) -> str | int | None:

@@ -27,7 +27,7 @@ from mcpenv.server.control.http import TooLarge, plain_json, refusal
 from mcpenv.server.control.public_url import base_url_of
 from mcpenv.server.control.traced import Traced
 from mcpenv.server.extension import Access, Extension, ServerRoute
-from mcpenv.server.http.body import read_body
+from mcpenv.server.http.body import read_body, too_large
 from mcpenv.server.sessions.factory import EnvironmentFactory
 from mcpenv.server.sessions.operations import CallTool, Operation
 from mcpenv.server.sessions.pool import SessionPool
@@ -83,8 +83,8 @@ class OpenEnvRoute:
         messages, body = await read_body(receive, limit)
         if messages[-1]["type"] != "http.request":
             return  # its client left in the middle of it: what it meant is not known
-        if len(body) > limit:
-            response = refusal(TooLarge(f"the body is larger than {limit} bytes"))
+        if (excess := too_large(body, limit)) is not None:
+            response = refusal(TooLarge(f"the body has {excess}"))
         else:
             base_url = self._config.public_url or base_url_of(scope, self._config.trusted_proxies)
             response = plain_json(await answer(body, lambda call: self._run(call, base_url)))

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.control.http import refusal
-from mcpenv.server.http.body import Replay, read_body
+from mcpenv.server.http.body import Replay, read_body, too_large
 from mcpenv.server.sessions.capacity import RETRY_AFTER_S
 from mcpenv_client.errors import CapacityReached, SessionLost, WireError
 from mcpenv_client.types.values import decode
@@ -150,7 +150,8 @@ class Forwarding:
             if belongs.kind is Kind.BODY:
                 messages, body = await read_body(receive, self._max_body_bytes)
                 receive = Replay(messages, receive)
-                worker = await self._by_body(scope, body)
+                refused_here = too_large(body, self._max_body_bytes) is not None
+                worker = self._peers.own if refused_here else await self._by_body(scope, body)
             elif belongs.kind is Kind.CHOSEN:
                 await self._chosen(belongs.value, scope, receive, send)
                 return

@@ -18,12 +18,14 @@ from typing import Any, TypeVar
 
 from starlette.types import Receive, Send
 
+from mcpenv.server.http.body import too_large
 from mcpenv.server.http.open_connections import USED
 from mcpenv.server.sessions.idempotency import Answer
 from mcpenv.server.sessions.operations import answer, answer_traced, cancelled_answer, error_text
 from mcpenv.server.sessions.pool import SessionPool
 from mcpenv.server.sessions.session import Session
 from mcpenv_client.errors import CapacityReached, InvalidJSON, InvalidMessage, ReplyGone, Unauthorized, WireError
+from mcpenv_client.types.values import MAX_PARTS
 from mcpenv_client.wire.protocol import Frame, FrameType, decode_frame, request_id_of
 
 from .concurrent_frames import Arrival, Gone, Text, UrgentFrames
@@ -280,16 +282,14 @@ class Connection:
             self._aside(self._release(self._session))
 
     def _decoded(self, text: str | None) -> Arrival:
+        if text is None:
+            return Arrival(None, None, error=InvalidJSON("a binary frame; frames are JSON text"))
+        data, limit = text.encode(), self._max_message_bytes
+        if len(data) > min(limit, MAX_PARTS) and (excess := too_large(data, limit)) is not None:
+            return Arrival(None, None, error=InvalidMessage(f"the frame has {excess}"))
         try:
-            if text is None:
-                raise InvalidJSON("a binary frame; frames are JSON text")
-            size = len(text) if text.isascii() else len(text.encode())
-            if size > self._max_message_bytes:
-                raise InvalidMessage(f"a frame of {size} bytes; at most {self._max_message_bytes} are taken")
             frame = decode_frame(text)
         except WireError as refused:
-            if text is None or len(text) > self._max_message_bytes:
-                return Arrival(None, None, error=refused)
             return Arrival(None, request_id_of(text), error=refused)
         return Arrival(frame, frame.request_id, None if frame.request_id is None else text)
 

@@ -15,7 +15,7 @@ from starlette.responses import Response, StreamingResponse
 from mcpenv.failures import wire_error
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.extension import ServerRoute, installed
-from mcpenv.server.http.body import read_body
+from mcpenv.server.http.body import read_body, too_large
 from mcpenv.server.metrics.collection import Collection
 from mcpenv.server.metrics.exposition import CONTENT_TYPE, added, exposition
 from mcpenv.server.sessions.factory import EnvironmentFactory
@@ -244,8 +244,8 @@ class ControlRoutes:
         messages, text = await read_body(request.receive, limit)
         if messages[-1]["type"] != "http.request":
             raise ClientDisconnect
-        if len(text) > limit:
-            raise TooLarge(f"the body is larger than {limit} bytes")
+        if (excess := too_large(text, limit)) is not None:
+            raise TooLarge(f"the body has {excess}")
         return text
 
 

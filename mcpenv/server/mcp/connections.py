@@ -18,6 +18,8 @@ from mcp.server.transport_security import RequestBodyLimitMiddleware
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from mcpenv.server.http.body import with_few_parts
+
 RESOURCE = "/"
 """The route in FastMCP's applications, and so the resource that OAuth's metadata (RFC 9728) names.
 
@@ -190,10 +192,11 @@ class HandshakeConnections:
 
 
 def limit_bodies(app: StarletteWithLifespan, max_body_bytes: int) -> None:
-    """Make FastMCP's running application refuse larger requests with 413. Its own limit is always 4 MiB."""
+    """Make FastMCP's running application refuse larger requests with 413. Its own limit is 4 MiB, of any parts."""
     manager = _transport_of(app).session_manager
     assert manager is not None and isinstance(manager.asgi_app, RequestBodyLimitMiddleware)
     manager.asgi_app.max_body_size = max_body_bytes
+    manager.asgi_app.app = partial(with_few_parts, manager.asgi_app.app, max_body_bytes)
 
 
 def hide_tokens(app: StarletteWithLifespan) -> None:

@@ -26,7 +26,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from mcpenv.server.http.body import Replay, read_body
+from mcpenv.server.http.body import Replay, read_body, too_large
 from mcpenv.server.sessions.handles import Handle, Handles
 from mcpenv.server.sessions.resolver import HANDLE
 from mcpenv_client.types.values import decode
@@ -173,7 +173,7 @@ class MCPEndpoint:
         size = 0
         if connection is None and scope["method"] == "POST":
             messages, body = await read_body(receive, self._max_body_bytes)
-            if MAX_FIRST_BYTES < len(body) <= self._max_body_bytes:
+            if len(body) > MAX_FIRST_BYTES and too_large(body, self._max_body_bytes) is None:
                 scope, body = _with_body(scope, _shortened(body))
                 messages = [{"type": "http.request", "body": body}]
             size = len(body)
@@ -230,6 +230,7 @@ class MCPEndpoint:
         messages, body = await read_body(receive, self._max_body_bytes)
         replayed = Replay(messages, receive)
         if _SUBSCRIBES in body:
+            del messages, body  # the stream stays, perhaps for hours
             await self._streaming(scope, replayed, send)
             return
         timers = [loop.call_later(WATCH_AFTER_S, begin, watch)]
@@ -402,7 +403,7 @@ class OtherOrMCP:
             await JSONResponse(refused, 415)(scope, receive, send)
             return
         messages, body = await read_body(receive, self._max_body_bytes)
-        is_mcp = len(body) > self._max_body_bytes or _initializes(body)
+        is_mcp = too_large(body, self._max_body_bytes) is not None or _initializes(body)
         await (self._mcp if is_mcp else self._other)(scope, Replay(messages, receive), send)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -150,6 +151,12 @@ def test_the_refusal_of_a_line_has_the_id_of_its_request(line: str, id: object) 
     refusal.encode("utf-8")
     assert json.loads(refusal)["id"] == id
     assert json.loads(refusal)["error"]["code"] in (-32700, -32600)
+
+
+def test_a_line_of_too_many_parts_is_refused_with_the_id_of_its_request() -> None:
+    refusal = json.loads(refusal_of(request(7, "tools/call", {"name": "a", "arguments": {"b": [0] * 200_001}})) or "")
+    assert refusal["id"] == 7 and refusal["error"]["code"] == -32602
+    assert re.search(r"has 2000\d\d lists, objects and commas", refusal["error"]["message"])
 
 
 def test_messages_are_not_refused() -> None:

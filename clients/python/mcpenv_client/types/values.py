@@ -15,6 +15,7 @@ import math
 import re
 from collections import UserDict, UserList, deque
 from collections.abc import Callable, Iterator
+from itertools import accumulate
 from typing import Any, TypeVar
 
 from pydantic import BaseModel
@@ -29,6 +30,9 @@ M = TypeVar("M", bound=BaseModel)
 
 MAX_NESTING = 180
 """Maximum nesting of the arguments and the result of a call, which records and replies nest some levels deeper."""
+
+MAX_PARTS = 200_000
+"""Maximum number of lists, objects and commas of a message to a server. Each may cost a hundred times its text."""
 
 _EXPONENT, _BYTES_EXPONENT = re.compile("[0-9][eE]"), re.compile(b"[0-9][eE]")
 MAX_DIGITS = 300
@@ -46,6 +50,8 @@ _DEEP_PATH = 40
 _DICTS = (dict, UserDict)
 _LISTS = (list, tuple, set, frozenset, deque, UserList)
 _ALWAYS_ENCODABLE = frozenset({float, bool, type(None)})
+_BETWEEN = bytes(set(range(256)) - set(b'"[]{},'))
+_LEVELS = [(byte in b"[{") - (byte in b"]}") for byte in range(256)]
 
 
 def _may_be_infinite(text: str | bytes) -> bool:
@@ -88,8 +94,8 @@ def encode_plain(data: Any, what: str = "value") -> bytes:
     if text.find(b"NaN") >= 0 or text.find(b"Infinity") >= 0 or _has_long_number(text):
         # These bytes may be part of a string. Only a walk over the values can tell.
         refuse_non_finite(data, what)
-    if len(text) > 2 * MAX_DEPTH and text.count(b"[") + text.count(b"{") > MAX_DEPTH:
-        _refuse_unreadable(text, what)
+    if len(text) > 2 * MAX_DEPTH and _deeper(text, MAX_DEPTH):
+        raise NotSerializable(what, f"nested more than {MAX_DEPTH} levels deep")
     return text
 
 
@@ -205,8 +211,39 @@ def refuse_unrecordable(value: Any, what: str) -> None:
 
 
 def _refuse_deep(data: Any, text: bytes, what: str) -> None:
-    if text.count(b"[") + text.count(b"{") > MAX_NESTING:
+    if _deeper(text, MAX_NESTING + 1):
         refuse_non_finite(data, what, MAX_NESTING)
+
+
+def excess_parts(text: bytes) -> int:
+    """Return the number of lists, objects and commas in JSON text if it is above `MAX_PARTS`, else 0.
+
+    The text is not parsed. In text that is no UTF-8, or no JSON, characters of strings may count as well.
+    """
+    if len(text) <= MAX_PARTS or (count := _count(text)) <= MAX_PARTS:
+        return 0
+    if b"\0" not in text:  # it is not UTF-16 or UTF-32, which Python reads, too
+        count = _count(_structure(text))
+    return count if count > MAX_PARTS else 0
+
+
+def _count(text: bytes) -> int:
+    return text.count(b",") + text.count(b"[") + text.count(b"{")
+
+
+def _deeper(text: bytes, levels: int) -> bool:
+    """Return True if more than ``levels`` lists and objects of JSON text are nested in each other."""
+    if text.count(b"[") + text.count(b"{") <= levels:
+        return False
+    return max(accumulate(map(_LEVELS.__getitem__, _structure(text)))) > levels
+
+
+def _structure(text: bytes) -> bytes:
+    """Return the brackets and commas of JSON text that are no part of a string."""
+    if b"\\" in text:
+        text = text.replace(b"\\\\", b"").replace(b'\\"', b"")
+    # Most strings are empty now. Without two quotes side by side, what stands between two others is as before.
+    return b"".join(text.translate(None, _BETWEEN).replace(b'""', b"").split(b'"')[::2])
 
 
 def refuse_non_finite(value: Any, path: str, max_depth: int = 2 * MAX_DEPTH) -> None:
@@ -303,14 +340,6 @@ def _encodable(value: Any) -> bool:
     except _UNSERIALIZABLE:
         return False
     return True
-
-
-def _refuse_unreadable(text: bytes, what: str) -> None:
-    """Raise if the reader at the other end would refuse ``text`` because of its nesting."""
-    try:
-        from_json(text)
-    except ValueError as error:
-        raise NotSerializable(what, f"nested more than {MAX_DEPTH} levels deep") from error
 
 
 def _shown(key: Any) -> str:
