@@ -617,7 +617,7 @@ def test_a_large_message_of_fewer_parts_is_served(items: str, answer: str) -> No
 
 def test_clients_are_told_of_too_many_parts() -> None:
     async def main(url: str) -> None:
-        many = {"items": [[]] * MAX_PARTS}
+        many: dict[str, Any] = {"items": [[]] * MAX_PARTS}
         async with Client(url + "/mcp") as agent:
             with pytest.raises(MCPError, match="lists, objects and commas"):
                 await agent.call_tool("count", many)
