@@ -191,9 +191,9 @@ def test_a_uri_to_subscribe_to_has_2048_characters_in_both_versions_of_mcp() -> 
                 for number in range(100, 227):
                     await client.session.subscribe_resource(f"{longest[:-3]}{number}")
                 await client.session.subscribe_resource(longest)
-                for wrong in (longest + "b", "book://one-more"):
+                for uri in (longest + "b", "book://one-more"):
                     with pytest.raises(MCPError, match=refusal):
-                        await client.session.subscribe_resource(wrong)
+                        await client.session.subscribe_resource(uri)
 
     with serving(Counter) as url:
         asyncio.run(asyncio.wait_for(main(url), 60))
