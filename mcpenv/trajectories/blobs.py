@@ -24,6 +24,7 @@ from mcpenv_client.formats.images import block_of, image_parts
 from mcpenv_client.types.records import StepRecord, ToolOutcome
 
 from .episode import OBSERVATIONS, RecordedEpisode
+from .segments import MAX_MEMBER_BYTES
 
 FOLDER = "blobs"
 
@@ -64,11 +65,12 @@ class Blobs:
         return _changed(episode, self._put_back) if self.folder.is_dir() else episode
 
     def read(self, name: str) -> bytes | None:
-        """Return the content of a file; None if it is missing, cannot be read, or is outside of the record."""
+        """Return the content of a file; None if it is missing, outside of the record, or larger than any blob."""
         try:
             # A record from elsewhere may have links, also to themselves, and pipes.
             path = (self.folder / name).resolve(strict=True)
-            return path.read_bytes() if path.is_relative_to(self._record.resolve()) and path.is_file() else None
+            is_inside = path.is_relative_to(self._record.resolve()) and path.is_file()
+            return path.read_bytes() if is_inside and path.stat().st_size <= MAX_MEMBER_BYTES else None
         except (OSError, RuntimeError):  # `resolve` raises a RuntimeError for a loop before Python 3.13
             return None
 

@@ -109,7 +109,7 @@ def test_a_record_without_its_blobs_is_read_without_the_images(record: Path) -> 
     assert images_of(episode) == [(0, None), (1, None), (2, b"small"), (3, None)]
 
 
-@pytest.mark.parametrize("kind", ["loop", "pipe", "folder"])
+@pytest.mark.parametrize("kind", ["loop", "pipe", "folder", "large"])
 def test_a_blob_that_is_no_file_is_missing(record: Path, kind: str) -> None:
     file = record / "blobs" / f"{hashlib.sha256(PNG).hexdigest()}.png"
     file.unlink()
@@ -117,6 +117,7 @@ def test_a_blob_that_is_no_file_is_missing(record: Path, kind: str) -> None:
         "loop": lambda: file.symlink_to(file.name),
         "pipe": lambda: os.mkfifo(file),
         "folder": file.mkdir,
+        "large": lambda: (file.touch(), os.truncate(file, 1 << 34)),
     }
     make[kind]()
     (episode,) = read_episodes(record)
