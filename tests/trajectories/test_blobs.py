@@ -117,7 +117,7 @@ def test_a_blob_that_is_no_file_is_missing(record: Path, kind: str) -> None:
         "loop": lambda: file.symlink_to(file.name),
         "pipe": lambda: os.mkfifo(file),
         "folder": file.mkdir,
-        "large": lambda: (file.touch(), os.truncate(file, 1 << 34)),
+        "large": lambda: [file.write_bytes(b""), os.truncate(file, 1 << 34)],  # type: ignore[func-returns-value]
     }
     make[kind]()
     (episode,) = read_episodes(record)
