@@ -26,7 +26,7 @@ from mcpenv.cli.output import (
     quiet_logs,
     report,
 )
-from mcpenv.errors import ConfigurationError
+from mcpenv.errors import ConfigurationError, describe
 from mcpenv.extensions.play.command import play_on
 from mcpenv.extensions.records.replay import CannotBranch, acts_outside, as_recorded
 from mcpenv.extensions.records.replay import branch as open_branch
@@ -35,7 +35,7 @@ from mcpenv.extensions.records.selection import Selection
 from mcpenv.targets.target import Target, load_target
 from mcpenv.trajectories import RecordedEpisode, Recorder, ToolLists, read_episodes
 from mcpenv_client.errors import NotSupported
-from mcpenv_client.pool import EnvPool, Played, PoolError, Start
+from mcpenv_client.pool import EnvPool, Played, PolicyFailed, PoolError, Start
 from mcpenv_client.scores import advantages_of_scores
 from mcpenv_client.types.tools import Mode
 
@@ -64,7 +64,8 @@ def branch(
     The recorded calls up to the step run again, and every result is compared with the record. Calls of tools that act
     on the outside (openWorldHint) act there again; a note says which ones.
 
-    Exit status 0: played. 1: a result differs from the record, so that nothing was played. 2: no such episode or step.
+    Exit status 0: played. 1: a result differs from the record, so that nothing was played. 2: no such episode or
+    step, or the policy raised.
 
     Args:
         record: Folder that was given as --record, or one of its files.
@@ -157,6 +158,8 @@ def _by_policy(target: Target, start: Start, number: int, policy: str, recorder:
 
     try:
         played = asyncio.run(_played(target.make, plays, start, number))
+    except PolicyFailed as failed:
+        raise ConfigurationError(f"--policy {policy} raised {describe(failed.__cause__ or failed)}") from failed
     except PoolError as error:
         if isinstance(error.__cause__, CannotBranch):
             raise error.__cause__ from None

@@ -89,6 +89,16 @@ def test_a_policy_plays_branches_which_are_recorded(
     assert texts[0] == texts[1][:3] and texts[1] == texts[2][:4]
 
 
+def test_a_policy_that_raises_is_named_with_its_line(record: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    policies = record.parent / "policies.py"
+    policies.write_text("def raises(episode):\n    episode.jump()\n")
+    where, out = f"{WORLDS}:Dice", record.parent / "tree"
+    arguments = ("--target", where, "--policy", f"{policies}:raises", "--out", out)
+    status, document, _ = run(capsys, "branch", record, "parent", "--at", 2, *arguments)
+    assert status == 2 and "policies.py:raises raised AttributeError: " in str(document)
+    assert "policies.py:2)" in str(document) and "Traceback" not in str(document) and not out.exists()
+
+
 def test_a_person_plays_one_branch(
     record: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
