@@ -8,6 +8,8 @@ import importlib.util
 import os
 import sys
 import zlib
+from collections.abc import Iterable
+from inspect import getattr_static
 from pathlib import Path
 from types import ModuleType
 
@@ -133,9 +135,11 @@ def _refuse_other(place: Place, name: str, folder: Path) -> None:
 
 def _is_below(module: ModuleType, folder: Path) -> bool:
     """Return True if a module is of the files below a folder, and not of packages that are installed there."""
-    found = [getattr(module, "__file__", None), *(getattr(module, "__path__", None) or ())]
-    paths = [Path(path) for path in found if isinstance(path, str)]
-    return any(path.is_relative_to(folder) and "site-packages" not in path.parts for path in paths)
+    # Statically, as modules may answer for any name, with anything: torch.classes has a __path__ that is no path.
+    file, path = (getattr_static(module, name, None) for name in ("__file__", "__path__"))
+    found = [file, *(path if isinstance(path, Iterable) else ())]
+    paths = [Path(each) for each in found if isinstance(each, str)]
+    return any(each.is_relative_to(folder) and "site-packages" not in each.parts for each in paths)
 
 
 def _has_module(folder: Path, name: str) -> bool:

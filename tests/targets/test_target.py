@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from textwrap import dedent
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -200,6 +201,31 @@ def test_a_second_environment_that_would_find_the_module_of_the_first_is_refused
         with pytest.raises(TargetError, match=f"its module '{name}' has the name of .* the environment in {first}"):
             load(second)
         assert sys.path == before
+    with load(first) as env:
+        env.reset()
+        assert env.call_tool("whose").text == "one"
+
+
+class _Answers(ModuleType):
+    """Has an attribute of any name, as the modules of some libraries have (torch.classes)."""
+
+    def __getattr__(self, name: str) -> Any:
+        return object()
+
+
+class _Raises(ModuleType):
+    """Cannot be asked, as a lazy module whose library is not installed."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise ImportError("no such library")
+
+
+@pytest.mark.parametrize("module", [_Answers("odd"), _Raises("odd"), object(), None])
+def test_modules_that_answer_for_every_name_are_left_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, module: Any
+) -> None:
+    monkeypatch.setitem(sys.modules, "odd", module)
+    first, _ = _two_folders(tmp_path, "names_l.py", imports="import names_l", owner="names_l.OWNER")
     with load(first) as env:
         env.reset()
         assert env.call_tool("whose").text == "one"

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from inspect import getattr_static
 from pathlib import Path
 
 from mcpenv.server.app import EnvServer
@@ -215,7 +216,7 @@ class Generation:
         for name, module in list(sys.modules.items()):
             if name in self._inherited:
                 continue
-            file = getattr(module, "__file__", None)
+            file = getattr_static(module, "__file__", None)  # a module may answer for any name, or raise
             if isinstance(file, str) and is_authors(file, self._root):
                 sources.append(file)
             elif file is not None:
