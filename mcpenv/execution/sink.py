@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from mcpenv.tools.outputs import Output
+from mcpenv_client.types.model_turns import ModelTurn
 from mcpenv_client.types.observations import Observation
 from mcpenv_client.types.records import StepRecord, ToolCall, Trajectory
 from mcpenv_client.types.tools import Mode
@@ -57,6 +58,10 @@ class EpisodeSink(Protocol):
 
     def played_by(self, episode_id: str | None, agent: str) -> None:
         """Note the agent that plays an episode. `agent`, where it is set, has priority."""
+        ...
+
+    def said(self, episode_id: str | None, turns: Sequence[ModelTurn]) -> None:
+        """Note the requests to a model that plays an episode, and its answers. The sequence may still grow."""
         ...
 
     def another(self, tools: ToolRegistry, mode: Mode) -> EpisodeSink:

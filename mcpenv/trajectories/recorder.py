@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 from mcpenv.errors import ConfigurationError
 from mcpenv.execution.sink import SpilledSteps
 from mcpenv.tools.outputs import Output
+from mcpenv_client.samples.linking import link_calls
+from mcpenv_client.types.model_turns import ModelTurn
 from mcpenv_client.types.observations import Observation
 from mcpenv_client.types.records import StepRecord, Trajectory
 from mcpenv_client.types.tools import Mode, Tool
@@ -157,13 +159,15 @@ class RecordingSink:
         self._spilled: dict[str, Spilled] = {}
         self.agent: str | None = None
         self._players: dict[str | None, str] = {}
+        self._said: dict[str | None, Sequence[ModelTurn]] = {}
 
     def episode_over(self, trajectory: Trajectory, outputs: Sequence[Output] = ()) -> None:
         """Queue an episode for writing. It must not change any more."""
         spilled = self._spilled.pop(trajectory.episode_id, None) if self._spilled else None
         tools = self._tools()
         agent = self.agent or self._players.pop(trajectory.episode_id, None)
-        write = functools.partial(self._line, trajectory, tools, spilled, outputs, agent)
+        turns = list(self._said.pop(trajectory.episode_id, ()))
+        write = functools.partial(self._line, trajectory, tools, spilled, outputs, agent, turns)
         job = Job(write, steps_of(trajectory))
         if self._waits:
             self._recorder.writer.put(job, wait=True)
@@ -174,6 +178,10 @@ class RecordingSink:
     def played_by(self, episode_id: str | None, agent: str) -> None:
         """Note the agent that plays an episode."""
         self._players = {episode_id: agent}
+
+    def said(self, episode_id: str | None, turns: Sequence[ModelTurn]) -> None:
+        """Note the turns of the model that plays an episode."""
+        self._said = {episode_id: turns}
 
     def another(self, tools: ToolRegistry, mode: Mode) -> RecordingSink:
         """Return a sink for another instance. A fork has its own tools, and its own spilled steps."""
@@ -225,14 +233,17 @@ class RecordingSink:
         spilled: Spilled | None,
         outputs: Sequence[Output],
         agent: str | None,
+        turns: list[ModelTurn],
     ) -> bytes:
         self._recorder.blobs.keep_outputs(outputs)
         if spilled is not None:
             steps = [*spilled.steps(), *trajectory.steps]
             trajectory = replace(trajectory, steps=steps, dropped=trajectory.dropped - len(spilled))
-        return self._recorder.blobs.stored(self._episode(trajectory, tools, agent)).line()
+        return self._recorder.blobs.stored(self._episode(trajectory, tools, agent, turns)).line()
 
-    def _episode(self, trajectory: Trajectory, tools: Sequence[Tool] | None, agent: str | None) -> RecordedEpisode:
+    def _episode(
+        self, trajectory: Trajectory, tools: Sequence[Tool] | None, agent: str | None, turns: list[ModelTurn]
+    ) -> RecordedEpisode:
         listed = None if tools is None else self._recorder.tools.keep(tools)
         environment = self._environment
         if self._tasks is not None and trajectory.task is not None:
@@ -240,6 +251,9 @@ class RecordingSink:
         episode = RecordedEpisode(trajectory, environment, versions(), listed)
         if agent is not None:
             episode.agent = {"name": agent}
+        if turns:
+            link_calls(turns, trajectory)
+            episode.model_turns = turns
         observations = {
             str(step.call.step): seen for step in trajectory.steps if (seen := own_observation(step)) is not None
         }

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from starlette.requests import Request
 
 from mcpenv.errors import ConfigurationError, EndpointFailed
+from mcpenv.execution.execution import Execution
 from mcpenv.extensions.evaluation.agent import Acted
 from mcpenv.extensions.evaluation.model_agent import ModelAgent
+from mcpenv.extensions.model_proxy.exchange import Exchange
+from mcpenv.extensions.model_proxy.turns import EpisodeTurns
 from mcpenv.extensions.records.chat import conversation_of
 from mcpenv.server.app import EnvServer
 from mcpenv.server.control.http import answered
@@ -44,10 +48,11 @@ class ModelMoves:
         self._pool = server.pool
         self._control = server.control
         self.models = {agent.model: agent for agent in _agents(models)}
+        self._turns: WeakKeyDictionary[Execution, tuple[str | None, EpisodeTurns]] = WeakKeyDictionary()
 
     @answered
     async def move(self, request: Request) -> dict[str, Any]:
-        """Ask a model for its next message, and make none of its calls.
+        """Ask a model for its next message, and make none of its calls. The record of the episode has the message.
 
         The body has ``model``, a name. The answer has ``text``, the ``calls`` of tools with their arguments, and
         ``problem``, the reason why a call cannot be read.
@@ -68,8 +73,14 @@ class ModelMoves:
             messages = list(_sent(conversation_of(episode), tools, None if user is None else user.name))
             # One for each request: the HTTP client belongs to `running`.
             asked = ModelAgent(agent.model, agent.base_url, agent.api_key_env, tries=TRIES, request_timeout_s=TIMEOUT_S)
+            exchange = Exchange("chat_completions", "/chat/completions", status=200)
+
+            def told(request: dict[str, Any], answer: dict[str, Any]) -> None:
+                exchange.request, exchange.received = request, bytearray(encode(answer))
+
             async with asked.running():
-                message, _ = await asked.complete(messages, tools.listed, Acted())
+                message, _ = await asked.complete(messages, tools.listed, Acted(), told)
+            self._note(execution, exchange)
             kept, calls = read_message(message, tools, len(trajectory.steps) + 1)
         except (EndpointFailed, ConfigurationError, ToolNotExpressible, ValueError) as error:
             raise _Failed(f"{agent.model}: {error}") from error
@@ -78,6 +89,15 @@ class ModelMoves:
         if user is not None and not calls and text:
             made = [{"name": user.name, "arguments": {USER_MESSAGE: text}}]
         return {"text": text or message.get("refusal") or "", "calls": made, "problem": _problem(calls)}
+
+    def _note(self, execution: Execution, exchange: Exchange) -> None:
+        episode_id, turns = self._turns.get(execution, (None, None))
+        if turns is None or episode_id != execution.episode.id:
+            turns = EpisodeTurns()
+            self._turns[execution] = execution.episode.id, turns
+        turns.add(exchange.turn())
+        if execution.sink is not None:
+            execution.sink.said(execution.episode.id, turns.turns)
 
 
 class _Failed(InvalidMessage):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -176,7 +176,11 @@ class ModelAgent:
         return answer
 
     async def complete(
-        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]], acted: Acted
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]],
+        acted: Acted,
+        told: Callable[[dict[str, Any], dict[str, Any]], None] = lambda request, answer: None,
     ) -> tuple[dict[str, Any], Any]:
         """Return the model's next message and its finish reason. Call it inside `running`.
 
@@ -184,6 +188,7 @@ class ModelAgent:
             messages: the conversation so far, in the format of chat completions.
             tools: the tools in that format.
             acted: counts the tokens.
+            told: called with the request and the body of each answer; a malformed answer is asked for again.
 
         Raises:
             EndpointFailed: the endpoint refused, or gave no answer that can be used.
@@ -196,7 +201,12 @@ class ModelAgent:
             request["temperature"] = self.temperature
         if self.max_tokens is not None:
             request["max_tokens"] = self.max_tokens
-        return await self._endpoint.ask(self._http, encode(request), lambda body: _read(body, acted))
+
+        def read(answer: dict[str, Any]) -> tuple[dict[str, Any], Any]:
+            told(request, answer)
+            return _read(answer, acted)
+
+        return await self._endpoint.ask(self._http, encode(request), read)
 
     def _endpoint_failed(self, error: EndpointFailed, acted: Acted) -> Acted:
         """Return the episode's outcome for a request that failed.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -11,7 +12,7 @@ from mcpenv.trajectories.episode import RecordedEpisode
 from mcpenv_client.formats.images import block_of
 from mcpenv_client.types.model_turns import CONVERSATION, Api, ModelTurn, TurnCall
 
-from .chat import conversation_of, flat_text, recorded_prompt, steps_by_call
+from .chat import call_id_of, conversation_of, flat_text, recorded_prompt, steps_by_call
 from .chat import text_of as answer_of
 from .turns_and_steps import turns_and_steps
 
@@ -45,7 +46,12 @@ def transcript_of(episode: RecordedEpisode) -> list[Entry]:
     told = [part.get("text", "") for entry in entries for part in entry.get("parts", ())]
     prompts = dict.fromkeys([task.prompt if task else None, recorded_prompt(episode.trajectory)])
     missing = [_text(prompt) for prompt in prompts if prompt and not any(prompt in text for text in told)]
-    return [{"role": "task", "parts": missing}, *entries] if missing else entries
+    if missing:
+        return [{"role": "task", "parts": missing}, *entries]
+    # The prompt stands first, also if steps were made before a model was asked.
+    begun = sum(1 for _ in itertools.takewhile(lambda entry: "step" in entry, entries))
+    told_by = next((at for at, entry in enumerate(entries) if "turn" in entry), begun)
+    return [*entries[begun:told_by], *entries[:begun], *entries[told_by:]]
 
 
 def _of_messages(episode: RecordedEpisode) -> Iterator[Entry]:
@@ -70,17 +76,20 @@ def _of_messages(episode: RecordedEpisode) -> Iterator[Entry]:
 def _of_turns(episode: RecordedEpisode) -> Iterator[Entry]:
     seen: set[str] = set()
     stepped: set[str] = set()
+    made_up: set[str] = set()
     for each in turns_and_steps(episode):
         if not isinstance(each, tuple):
             yield {"step": each.call.step}
+            made_up.add(call_id_of(each))
             continue
         number, turn = each
         for role, parts in _joined(_asked(turn)):
-            parts = [part for part in parts if part["type"] != "result" or part["id"] not in stepped]
+            parts = [part for part in parts if part["type"] != "result" or str(part["id"]) not in stepped]
             key = _key(role, parts)
             # The conversation is sent again and again: answers always, the rest if the agent has changed an early part.
             again = key in seen and (role == "assistant" or turn.repeated is None)
             seen.add(key)
+            parts = [part for part in parts if str(part.get("id")) not in made_up]
             if parts and not again:
                 yield {"role": role, "parts": parts}
         calls = iter(turn.calls)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -12,8 +13,10 @@ from evaluate_world import Counting
 
 from mcpenv.errors import ConfigurationError
 from mcpenv.extensions.console import MODELS
+from mcpenv.extensions.records.transcript import transcript_of
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.serve import serving
+from mcpenv.trajectories import read_episodes
 from mcpenv_client import EnvClient
 
 
@@ -91,3 +94,37 @@ def test_models_that_cannot_be_asked_are_refused_at_the_start(text: str, monkeyp
     monkeypatch.setenv(MODELS, text)
     with pytest.raises(ConfigurationError), serving(Counting, ServerConfig(console=True)):
         pass
+
+
+def test_what_a_model_said_is_in_the_record_once(
+    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("KEY_OF_ONE", "sk-one-0123456789")
+    monkeypatch.setenv(MODELS, f"one={endpoint.url},KEY_OF_ONE")
+    config = ServerConfig(console=True, record=tmp_path)
+    with serving(Counting, config, max_concurrent_envs=4) as url, EnvClient(url).sync() as env:
+        for seed in (1, 2):
+            env.reset(task="solve", seed=seed)
+            env.call_tool("add", {"by": 5})  # of a person
+            _, answer = called(("add", {"by": seed}))
+            calls = answer["choices"][0]["message"]["tool_calls"]
+            endpoint.first = [said(f"My key is sk-one-0123456789, and I add {seed}.", tool_calls=calls)]
+            asked(url, "one")
+            env.call_tool("add", {"by": seed})
+            endpoint.first = [said(f"{5 + seed} is enough.")]
+            asked(url, "one")
+    for seed, episode in zip((1, 2), read_episodes(tmp_path), strict=True):
+        assert episode.model_turns is not None
+        assert [[call.step for call in turn.calls] for turn in episode.model_turns] == [[2], []]
+        assert all(turn.model == "one" and turn.status == 200 for turn in episode.model_turns)
+        shown = [
+            entry.get("step") or [entry["role"], *(part.get("text", part["type"]) for part in entry["parts"])]
+            for entry in transcript_of(episode)
+        ]
+        assert shown == [
+            ["user", "solve: count to 2 (solve)."],
+            1,
+            ["assistant", f"My key is ***, and I add {seed}.", "call"],
+            2,
+            ["assistant", f"{5 + seed} is enough."],
+        ]
