@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
+import json
 import re
 from collections.abc import Iterator
 from html.parser import HTMLParser
@@ -20,6 +22,7 @@ from record_worlds import Dice
 from mcpenv import Recorder
 from mcpenv.extensions.exports.page import contents, episode_page
 from mcpenv.extensions.exports.page.changes import ABSENT, Change, changes
+from mcpenv.extensions.exports.page.markup import html_of
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.serve import serving
 from mcpenv.trajectories import RecordedEnvironment, RecordedEpisode
@@ -92,6 +95,29 @@ def folder(tmp_path: Path) -> Path:
 def cli(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Iterator[Cli]:
     with command_lines(tmp_path, monkeypatch, capfd) as run:
         yield run
+
+
+DEEP: Any = functools.reduce(lambda value, _: [value, "x" * 70], range(60), "the end")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"rows": [{"name": "Ann <b>", "text": 'she said "no: 7", twice', "at": -1.5e-7, "on": None}] * 3, "": {}},
+        [["a: ", "b"] * 20, "true " * 20, 12345678901234567890, {"key: ": [False, True] * 20}],
+        DEEP,
+        "one short text",
+    ],
+)
+def test_long_json_folds_and_says_all(value: Any) -> None:
+    page = Page(re.sub('<span class="muted">.*?</span>', "", html_of(contents.json_of(value))))  # how many are inside
+    assert json.loads(page.text) == value
+
+
+def test_of_long_json_what_is_large_is_folded_at_first() -> None:
+    page = Page(html_of(contents.json_of({"small": ["x" * 30] * 3, "large": ["x" * 30] * 100})))
+    assert [dict(attributes) for tag, attributes in page.tags if tag == "details"] == [{"open": ""}, {"open": ""}, {}]
+    assert [tag for tag, _ in Page(html_of(contents.json_of(["x" * 30] * 5_000))).tags] == ["pre"]
 
 
 def test_nothing_that_a_record_has_is_markup(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from xml.etree.ElementTree import Element
 
 from mcpenv_client.formats.images import block_of, images_within, without_data
 
-from .markup import el, pre
+from .markup import Child, el, pre
 
 MAX_TEXT = 200_000
 """Maximum characters of one text."""
@@ -22,6 +22,9 @@ MAX_FILES = 64_000_000
 """Maximum characters of base64 text of all images and sounds of a page."""
 
 _LINE = 60
+_OPEN, _FOLDED, _DEPTH = 2_000, 50_000, 40
+"""Maximum characters of an inner value that is open at first, of a value that folds, and levels that fold."""
+_TOKENS = re.compile(r'("(?:[^"\\]|\\.)*"(?:: )?|-?\b\d[\d.eE+-]*|\b(?:true|false|null)\b)')
 _MEDIA = re.compile(
     r"image/(png|jpeg|gif|webp|avif|bmp|svg\+xml)|audio/(mpeg|mp[34]|(x-)?wave?|ogg|webm|aac|flac)", re.IGNORECASE
 )
@@ -96,9 +99,40 @@ def text_of(text: str) -> Element:
 
 
 def json_of(value: Any) -> Element:
-    """Return a value as JSON, indented unless it is short."""
+    """Return a value as JSON in colours; the objects and arrays of a long one fold."""
     short = line_of(value)
-    return _bounded(short if len(short) <= _LINE else json.dumps(value, indent=2, ensure_ascii=False), "JSON")
+    if len(short) > _FOLDED:
+        return _bounded(json.dumps(value, indent=2, ensure_ascii=False), "JSON")
+    return el("div", _folding(value), class_="json", tabindex="0", role="region", aria_label="JSON")
+
+
+def _folding(value: Any, label: str = "", end: str = "", depth: int = 0) -> Element:
+    text = line_of(value)
+    if len(text) <= _LINE or not isinstance(value, Mapping | list) or depth == _DEPTH:
+        return el("div", *_painted(label + text + end))
+    if isinstance(value, Mapping):
+        begin, close = "{", "}"
+        entries = [(f"{line_of(name)}: ", each) for name, each in value.items()]
+    else:
+        begin, close = "[", "]"
+        entries = [("", each) for each in value]
+    inside = (_folding(each, name, "," * (at < len(entries)), depth + 1) for at, (name, each) in enumerate(entries, 1))
+    return el(
+        "details",
+        el("summary", *_painted(label + begin), el("span", f" {len(entries)} {close}", class_="muted")),
+        *inside,
+        el("div", close + end),
+        open="" if depth == 0 or len(text) <= _OPEN else None,
+    )
+
+
+def _painted(text: str) -> list[Child]:
+    pieces = enumerate(_TOKENS.split(text))
+    return [el("span", piece, class_=_kind(piece)) if at % 2 else piece for at, piece in pieces]
+
+
+def _kind(token: str) -> str:
+    return "key" if token.endswith(": ") else "string" if token.startswith('"') else "literal"
 
 
 def line_of(value: Any) -> str:
