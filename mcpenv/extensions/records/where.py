@@ -3,7 +3,8 @@
     return < 0.2 and tool("transfer") and not (seed > 5 or agent = "codex")
 
 The command line and the console use this parser. The grammar, loosest first: ``or``, ``and``, ``not``, then a
-comparison, ``tool("name")``, ``tag("name")``, ``text("words")``, a text alone (the same as ``text``), or parentheses.
+comparison, ``tool("name")``, ``caller("name")``, ``tag("name")``, ``text("words")``, a text alone (the same as
+``text``), or parentheses.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ FIELDS: dict[str, tuple[Kind, str]] = {
 }
 """The kind of each field, and its key in a row."""
 
-FUNCTIONS = ("tool", "tag", "text")
+FUNCTIONS = ("tool", "caller", "tag", "text")
 _TEXT = "a text in quotes"
 OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
     "<=": operator.le, ">=": operator.ge, "!=": operator.ne, "=": operator.eq, "<": operator.lt, ">": operator.gt,
@@ -168,7 +169,7 @@ class OneOf:
 
 @dataclass(frozen=True, slots=True)
 class Has:
-    """An episode with a called tool, a tag of its task, or a text anywhere in it."""
+    """An episode with a called tool, a caller, a tag of its task, or a text anywhere in it."""
 
     what: str
     name: str
@@ -177,6 +178,8 @@ class Has:
         """Return True if it holds for a row; None if the text was not searched so far."""
         if self.what == "text":
             return searched(self.name)
+        if self.what == "caller":  # "person" is also "person Ann"
+            return any(f"{caller} ".startswith(f"{self.name} ") for caller in row["callers"])
         return self.name in (row["tools"] if self.what == "tool" else [*row["tags"], *row["review_tags"]])
 
     def __str__(self) -> str:
@@ -247,11 +250,11 @@ def row_of(episode: RecordedEpisode, reviews: Sequence[Review] = ()) -> dict[str
     """Return an episode as a row: `summary_of` and, beside it, what conditions speak of.
 
     ``agent`` is what names the agent (`name_of_agent`), ``tools`` the names of called tools, ``errors`` the number
-    of calls that failed, ``calls`` the name, the calls and the failed calls of each tool, ``verified`` the value of
-    the verification, ``calls_digest`` a hash of task, seed and calls (None without all calls), ``model`` and
-    ``policy_version`` those of the model's last known turn; None if no proxy recorded them. ``parent`` and
-    ``parent_step`` are the episode that a fork or branch continues, and the steps in common. Fields of reviews are
-    those of `facts_of`.
+    of calls that failed, ``callers`` the named callers of steps, ``calls`` the name, the calls and the failed calls of
+    each tool, ``verified`` the value of the verification, ``calls_digest`` a hash of task, seed and calls (None without
+    all calls), ``model`` and ``policy_version`` those of the model's last known turn; None if no proxy recorded them.
+    ``parent`` and ``parent_step`` are the episode that a fork or branch continues, and the steps in common. Fields of
+    reviews are those of `facts_of`.
     """
     origin = episode.trajectory.forked_from
     trajectory, agent, turns = episode.trajectory, episode.agent or {}, episode.model_turns or ()
@@ -264,6 +267,7 @@ def row_of(episode: RecordedEpisode, reviews: Sequence[Review] = ()) -> dict[str
         "verified": None if trajectory.verified is None else trajectory.verified.value,
         "tools": [name for name, _, _ in calls],
         "calls": calls,
+        "callers": sorted({step.call.principal for step in trajectory.steps if step.call.principal is not None}),
         "calls_digest": _digest_of_calls(trajectory),
         "errors": sum(bad for _, _, bad in calls),
         "parent": None if origin is None else origin.episode_id,

@@ -37,7 +37,8 @@ ROW: dict[str, Any] = {
     "id": "e1", "task_id": "refund-1", "split": "test", "level": 2, "family": "refunds", "environment": "Office",
     "agent": "codex", "model": None, "status": "completed", "ending": "terminated", "fault": None, "return": 0.3,
     "n_steps": 7, "errors": 0, "seed": 2**60, "policy_version": 3, "started_at": 1_764_374_400.0,
-    "tools": ["transfer"], "tags": ["money"], "review_tags": ["loop"], "rating": 2.0, "note": None,
+    "tools": ["transfer"], "callers": ["model qwen3", "person Ann"], "tags": ["money"], "review_tags": ["loop"],
+    "rating": 2.0, "note": None,
 }  # fmt: skip
 
 
@@ -74,6 +75,7 @@ def holds(text: str, row: dict[str, Any] = ROW, searched: Callable[[str], bool |
         'started > 2025-11-28 and started < 2025-11-30T00:00Z and started >= "2025-11-29T00:00"',
         "level=2 and family=refunds and policy_version>=3 and steps<=7 and errors=0",
         'tag("money") and not tag("other")',
+        'caller("person") and caller("person Ann") and caller("model qwen3") and not (caller("pers") or caller("Ann"))',
         '"ad" and text("da") and not "nowhere"',
         "split = train or level = 2 and errors = 0",
     ],
@@ -142,7 +144,7 @@ def compared(name: str) -> st.SearchStrategy[Condition]:
 
 
 LEAVES = st.sampled_from(sorted(FIELDS)).flatmap(compared) | st.builds(
-    Has, st.sampled_from(["tool", "tag", "text"]), TEXTS
+    Has, st.sampled_from(["tool", "caller", "tag", "text"]), TEXTS
 )
 
 
