@@ -16,7 +16,7 @@ from mcpenv.extensions.records.chat import failed
 from mcpenv.server.app import EnvServer
 from mcpenv.server.control.http import answered, plain_json
 from mcpenv_client.errors import InvalidMessage
-from mcpenv_client.types.records import Plane, Trajectory
+from mcpenv_client.types.records import Trajectory
 from mcpenv_client.types.values import to_plain
 
 TOKEN = "MCPENV_CONTROL_TOKEN"
@@ -60,7 +60,7 @@ class PlayedCalls:
         trajectory = self._pool.seen(str(body.get("session_id"))).execution.episode.trajectory
         if trajectory is None or trajectory.dropped:
             raise InvalidMessage("there is no episode, or its first steps are not kept any more")
-        steps = [step for step in trajectory.steps if step.call.plane is Plane.CONTROL]
+        steps = trajectory.steps
         if any(step.outcome.result is None and step.outcome.error is None for step in steps):
             raise InvalidMessage("An oracle has calls of tools only, and this episode has other actions.")
         bug = body.get("kind") == "bug"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import json
 import subprocess
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
+from fastmcp import Client
 from record_worlds import Dice, Shout
 
 from mcpenv.server.config import ServerConfig
@@ -65,6 +67,21 @@ def test_an_episode_as_a_task_has_the_calls_that_succeeded_and_as_a_bug_all(url:
         assert bug["metadata"] == {"expected": "quiet", "seen": "not with these dice"}
         env.step(Shout(text="up"))
         assert "other actions" in posted(url, "task", 422, kind="task", **played)["message"]
+
+
+def test_a_task_has_the_calls_of_every_caller(url: str) -> None:
+    async def calls() -> list[str]:
+        async with EnvClient(url) as env:
+            await env.reset(seed=1, target=1000)
+            await env.call_tool("say", {"text": "hi"})
+            async with Client(env.mcp_url) as agent:
+                await agent.call_tool("roll", {"times": 2})
+                await agent.call_tool("refuse", raise_on_error=False)
+            (session,) = [each for each in httpx.get(f"{url}/sessions").json()["sessions"] if each["step_count"] == 3]
+            task = posted(url, "task", kind="task", session_id=session["session_id"], id="b")
+            return [call["tool_name"] for call in task["oracle"]]
+
+    assert asyncio.run(calls()) == ["say", "roll"]
 
 
 def test_own_actions_and_reset_options_are_offered_as_forms(url: str) -> None:

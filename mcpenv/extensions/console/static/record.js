@@ -25,8 +25,8 @@ export async function showEpisode(id, { root, base, query, session }, signal) {
 	const list = new StepList(`${path}/blobs/`, signal, { before, turns,
 		onSelect: (number) => {
 			query.set("step", String(number));
-			history.replaceState(null, "", `#/${path}?${query}`);
 			time.show(number);
+			history.replaceState(null, "", `#/${path}?${query}`);
 		},
 		beside: (number) => playable && branchLink(id, number) });
 	list.begin(trajectory);

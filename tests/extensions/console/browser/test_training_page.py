@@ -110,3 +110,15 @@ def test_episodes_that_end_meanwhile_appear(browser: Visitor, url: str, record: 
         recorder.write(episode(VERSIONS, 0))
     browser.read(f"{VERSIONS * EACH + 1} episodes")
     assert browser.all("[aria-label='By policy version'] tbody th")[0].text == str(VERSIONS)
+
+
+def test_a_failed_look_is_said_and_made_again(browser: Visitor, url: str, record: Path) -> None:
+    browser.open(url, "training")
+    browser.read("episodes")
+    browser.offline(True)
+    with Recorder(record) as recorder:
+        recorder.write(episode(VERSIONS, 1))
+    browser.read("Trying again.")
+    browser.offline(False)
+    browser.read(f"{VERSIONS * EACH + 2} episodes")
+    browser.until(lambda _: not browser.find("//main").text.count("Trying again."))
