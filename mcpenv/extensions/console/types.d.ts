@@ -1070,7 +1070,7 @@ type ChangesMaker = (earlier: Earlier, value: unknown) => HTMLElement;
 type ChangeTable = (found: Change[], names?: string[]) => HTMLElement;
 
 /** Begins an episode. */
-type Beginner = (trajectory: Pick<Trajectory, "observation" | "dropped">) => void;
+type Beginner = (trajectory: Pick<Trajectory, "observation" | "dropped" | "task">) => void;
 
 /** `sign`: of the advantages of the lanes that made the call. */
 type ChipMaker = (step: Chip, href: string, sign: string | null) => HTMLElement;

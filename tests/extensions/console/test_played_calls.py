@@ -70,18 +70,18 @@ def test_an_episode_as_a_task_has_the_calls_that_succeeded_and_as_a_bug_all(url:
 
 
 def test_a_task_has_the_calls_of_every_caller(url: str) -> None:
-    async def calls() -> list[str]:
-        async with EnvClient(url) as env:
-            await env.reset(seed=1, target=1000)
-            await env.call_tool("say", {"text": "hi"})
-            async with Client(env.mcp_url) as agent:
-                await agent.call_tool("roll", {"times": 2})
-                await agent.call_tool("refuse", raise_on_error=False)
-            (session,) = [each for each in httpx.get(f"{url}/sessions").json()["sessions"] if each["step_count"] == 3]
-            task = posted(url, "task", kind="task", session_id=session["session_id"], id="b")
-            return [call["tool_name"] for call in task["oracle"]]
+    async def plays(mcp_url: str) -> None:
+        async with Client(mcp_url) as agent:
+            await agent.call_tool("roll", {"times": 2})
+            await agent.call_tool("refuse", raise_on_error=False)
 
-    assert asyncio.run(calls()) == ["say", "roll"]
+    with EnvClient(url).sync() as env:
+        mcp_url = env.reset(seed=1, target=1000).info["mcp_url"]
+        env.call_tool("say", {"text": "hi"})
+        asyncio.run(plays(mcp_url))
+        (session,) = [each for each in httpx.get(f"{url}/sessions").json()["sessions"] if each["step_count"] == 3]
+        task = posted(url, "task", kind="task", session_id=session["session_id"], id="b")
+    assert [call["tool_name"] for call in task["oracle"]] == ["say", "roll"]
 
 
 def test_own_actions_and_reset_options_are_offered_as_forms(url: str) -> None:

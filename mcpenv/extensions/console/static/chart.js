@@ -139,7 +139,7 @@ function cursorOf(columns, valueOf, onStep) {
 function pointed(svg, { count, text, tick, choose }, name) {
 	const said = el("p.muted.values", `Point at the chart${choose ? "; a click leads to the step" : ""}.`);
 	const line = el("div.cursor", { hidden: true });
-	const axis = el("input", { type: "range", min: 0, max: count - 1, value: 0, "aria-label": name });
+	const axis = el("input", { type: "range", min: 0, max: count - 1, value: 0, aria: name });
 	axis.addEventListener("input", () => show(Number(axis.value)));
 	axis.addEventListener("keydown", ({ key }) => key === "Enter" && choose?.(Number(axis.value)));
 	const show = (/** @type {number} */ at) => {

@@ -32,7 +32,7 @@ export async function showComparison(id, other, { root, base, session }, signal)
 			const row = el(differs ? "li.card.step.differs" : "li.card.step", { tabindex: "-1", "data-step": index + 1 });
 			add(row, el(differs ? "p.verdict.error" : "p.verdict.muted", text), ...names.map((name, side) => {
 				const { step, number } = stepAt(index, side);
-				return el("div", { "aria-label": name, role: "group" }, step ? stepHead(step, number) : muted("No such step."));
+				return el("div", { aria: name, role: "group" }, step ? stepHead(step, number) : muted("No such step."));
 			}));
 			return row;
 		},
@@ -59,7 +59,7 @@ export async function showComparison(id, other, { root, base, session }, signal)
 	};
 	onKeys({ j: () => select(at + 1), k: () => select(at - 1), n: () => next(1), N: () => next(-1) }, signal);
 	const differing = (/** @type {string} */ what, /** @type {Change[] | null} */ found) =>
-		found && el("section.card.differs", { "aria-label": what }, el("h2", `The ${what} differ`), changeTable(found, names));
+		found && el("section.card.differs", { aria: what }, el("h2", `The ${what} differ`), changeTable(found, names));
 	fill(root, el("h1", "Two episodes"),
 		el("p", link(`#/${base}`, "All records")),
 		cardOf("Comparison",

@@ -104,15 +104,15 @@ function resourceOf({ uri, mimeType, text, blob = "" }) {
 function mediaOf(declared = "", data = "", otherwise, ref) {
 	const type = declared.toLowerCase().split(";")[0]?.trim() ?? "";
 	const src = ref !== undefined ? address(ref).href : BASE64.test(data) && `data:${type};base64,${data}`;
-	if (src && IMAGE.test(type)) return el("button.picture", { type: "button", "aria-label": "Show the image large", onclick: () => enlarge(src) },
+	if (src && IMAGE.test(type)) return el("button.picture", { type: "button", aria: "Show the image large", onclick: () => enlarge(src) },
 		el("img", { src, alt: `Image (${type}) returned by the environment` }));
-	if (src && SOUND.test(type)) return el("audio", { src, controls: true, "aria-label": `Sound (${type}) returned by the environment` });
+	if (src && SOUND.test(type)) return el("audio", { src, controls: true, aria: `Sound (${type}) returned by the environment` });
 	return otherwise;
 }
 
 /** Show an image over the page. @param {string} src */
 function enlarge(src) {
-	const dialog = el("dialog.lightbox", { "aria-label": "Image" }, el("img", { src, alt: "Image returned by the environment" }));
+	const dialog = el("dialog.lightbox", { aria: "Image" }, el("img", { src, alt: "Image returned by the environment" }));
 	dialog.addEventListener("click", () => dialog.close());
 	dialog.addEventListener("close", () => dialog.remove());
 	document.body.append(dialog);

@@ -39,7 +39,7 @@ export async function followCode(place, onReload, signal) {
 
 /** @param {CodeEvent} code */
 function faultOf({ file, line, message, source, traceback }) {
-	return el("section.card.differs", { role: "alert", "aria-label": "Fault of the code" },
+	return el("section.card.differs", { role: "alert", aria: "Fault of the code" },
 		el("p.error", el("strong", message)),
 		file && el("p", el("code", line ? `${file}, line ${line}` : file)), source && region("pre", "Source", source),
 		folded("Traceback", codeOf(traceback, "Traceback")),

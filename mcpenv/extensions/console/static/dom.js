@@ -2,7 +2,7 @@
 
 /**
  * Return an element. A property `on...` is a listener, true an empty attribute; null, undefined and false leave the
- * attribute out. An element without any needs no properties.
+ * attribute out; `aria` is aria-label. An element without any needs no properties.
  * @template {Selector} S
  * @param {S} selector the tag, and classes as in CSS: `p.error`
  * @param {Properties | Child} [first] the properties, or the first child
@@ -21,7 +21,7 @@ export function el(selector, first, ...children) {
 		} else if (name === "class") {
 			if (value) element.className = `${element.className} ${value}`.trim();
 		} else if (value != null && value !== false) {
-			element.setAttribute(name, value === true ? "" : String(value));
+			element.setAttribute(name === "aria" ? "aria-label" : name, value === true ? "" : String(value));
 		}
 	}
 	add(element, bare && first, ...children);
@@ -45,10 +45,10 @@ export const listOf = (sentences) => (sentences?.length ? el("ul", ...sentences.
 export const messageOf = (error) => (error instanceof Error ? error.message : String(error));
 
 /** @type {RegionMaker} */
-export const region = (selector, name, ...children) => el(selector, { tabindex: "0", role: "region", "aria-label": name }, ...children);
+export const region = (selector, name, ...children) => el(selector, { tabindex: "0", role: "region", aria: name }, ...children);
 
 /** @type {CardMaker} */
-export const cardOf = (name, ...children) => el("section.card", { "aria-label": name }, ...children);
+export const cardOf = (name, ...children) => el("section.card", { aria: name }, ...children);
 
 /** @param {[head: Child, style?: string][]} columns */
 export const headOf = (columns) =>
@@ -130,7 +130,7 @@ export function copyButton(text, name) {
 		} catch (error) {
 			notify(`Not copied: ${messageOf(error)}`);
 		}
-	}, { class: "quiet", "aria-label": `Copy ${name}` });
+	}, { class: "quiet", aria: `Copy ${name}` });
 }
 
 /** Show a line at the foot of the page, which screen readers read out, or an empty text to remove it. @param {string} text */

@@ -61,5 +61,5 @@ export function tablesOf(tables, base) {
 	return tables.flatMap(({ title, heads, rows, style }) => [el("h2", title), tableOf(title, heads, rows.map((cells) => cells.map((cell) =>
 		typeof cell === "string" ? cell : el("span.bar", ...cell.map(({ id, text, name, run, style: mark, where, sort }) =>
 			(where !== undefined ? el("a", { class: mark, href: `#/records?${new URLSearchParams({ where, ...sort && { sort } })}` }, text) : id == null ? el("span", { class: mark }, text)
-				: el("a", { href: `#/${recordPath(id, run === undefined ? base : `${recordPath(run, base)}/records`)}`, "aria-label": name }, text)))))), style)]);
+				: el("a", { href: `#/${recordPath(id, run === undefined ? base : `${recordPath(run, base)}/records`)}`, aria: name }, text)))))), style)]);
 }

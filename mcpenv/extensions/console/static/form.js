@@ -65,7 +65,7 @@ function optionalField(child, name, root) {
 	const fallback = schema.default;
 	/** @type {Schema[]} */
 	const [kind = schema] = members(schema, root).filter(({ type }) => type !== "null");
-	const given = el("input", { type: "checkbox", "aria-label": `Give ${name}`, onchange: () => {
+	const given = el("input", { type: "checkbox", aria: `Give ${name}`, onchange: () => {
 		show();
 		// A visitor who gives a boolean means the one that is not sent anyway.
 		if (kind.type === "boolean") field?.write(fallback !== true);
@@ -96,7 +96,7 @@ function optionalField(child, name, root) {
 /** @type {FieldMaker} */
 function unionField(schema, name, root) {
 	const choices = members(schema, root);
-	const picker = el("select", { "aria-label": `Kind of ${name}`, onchange: () => show() },
+	const picker = el("select", { aria: `Kind of ${name}`, onchange: () => show() },
 		...choices.map((member, index) => el("option", { value: index }, memberName(member, schema, root))));
 	const place = el("div");
 	/** @type {Field} */
@@ -140,7 +140,7 @@ function arrayField(schema, name, root) {
 /** @type {FieldMaker} */
 function entriesField(values, name, root) {
 	const list = listField(name, "Add a name", () => {
-		const key = el("input", { type: "text", "aria-label": "Name" });
+		const key = el("input", { type: "text", aria: "Name" });
 		const field = fieldOf(values, "value", root);
 		return {
 			element: el("div", key, field.element),
@@ -185,7 +185,7 @@ function listField(name, text, make, least = 0, most = Infinity) {
 			row.remove();
 			refresh();
 			more.focus();
-		}, { class: "quiet", "aria-label": `Remove an entry of ${name}` }));
+		}, { class: "quiet", aria: `Remove an entry of ${name}` }));
 		fields.push(field);
 		rows.append(row);
 		refresh();

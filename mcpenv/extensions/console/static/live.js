@@ -52,7 +52,7 @@ function rowOf(session) {
 	const watched = session.origin === "socket" || session.origin === "http";
 	const name = session.session_id.slice(0, 12);
 	return el("tr", el("th", { scope: "row" }, watched ? el("a", { id: `session-${session.session_id}`, href: `#/live/${encodeURIComponent(session.session_id)}`,
-			title: session.session_id, "aria-label": `Watch session ${name}` }, name) : el("span", { title: "An agent opened it: it has no episodes" }, name)),
+			title: session.session_id, aria: `Watch session ${name}` }, name) : el("span", { title: "An agent opened it: it has no episodes" }, name)),
 		el("td", taskText(session.task) || "–"), el("td.number", session.step_count), el("td.number", numberText(session.return)),
 		el("td", session.busy ? `${session.state}, busy` : session.state),
 		el("td.wide", `${session.origin}, ${session.planes.join(" and ")}`), el("td.number.wide", age));

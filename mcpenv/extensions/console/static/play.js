@@ -142,16 +142,16 @@ class Play {
 		this.status = el("div.card.bar", { hidden: true });
 		this.agent = el("details.card", { hidden: true });
 		this.list = new ToolList((name) => this.select(name, undefined, true));
-		this.form = el("div.pane", { role: "region", "aria-label": "Form of the tool" });
-		this.running = el("section.card", { "aria-label": "Running", hidden: true });
+		this.form = el("div.pane", { role: "region", aria: "Form of the tool" });
+		this.running = el("section.card", { aria: "Running", hidden: true });
 		this.own = cardOf("View");
 		this.own.hidden = true;
-		this.result = el("section", { "aria-label": "Result", "aria-live": "polite" });
+		this.result = el("section", { aria: "Result", "aria-live": "polite" });
 		this.past = el("ol.list");
 		this.saving = this.savingCard();
 		this.hint = el("p.empty", "Start an episode to see the tools and call them.");
 		this.board = el("div.columns.board", { hidden: true },
-			el("div.pane.card", { role: "region", "aria-label": "Tools" }, el("h2", "Tools"), this.list.search, this.list.list), this.form,
+			el("div.pane.card", { role: "region", aria: "Tools" }, el("h2", "Tools"), this.list.search, this.list.list), this.form,
 			region("div.pane", "Results", this.running, this.own, this.result, cardOf("History", el("h2", "History"), this.past), this.saving));
 		const [lead = "", ...more] = String(metadata.description ?? "").split("\n\n");
 		this.element = el("div", el("h1", "Play ", el("code", metadata.name)), muted(lead),
@@ -568,7 +568,7 @@ class Play {
 
 	showHistory() {
 		refill(this.past, ...this.history.map(({ call, answer: { reward } }, index) => {
-			const named = (/** @type {string} */ what) => ({ class: "quiet", "aria-label": `${what}: step ${index + 1}, ${call.name}` });
+			const named = (/** @type {string} */ what) => ({ class: "quiet", aria: `${what}: step ${index + 1}, ${call.name}` });
 			return el("li", button(`${index + 1}. ${call.name}${call.by ? ` by ${call.by}` : ""}${reward === null ? "" : `: ${numberText(reward)}`}`, () => this.showPlayed(index)),
 				button("Call again", () => this.call(call), { ...named("Call again"), disabled: this.over }),
 				button("Edit", () => this.select(call.name, call.arguments), named("Edit")));

@@ -3,7 +3,7 @@
 import { address, recordPath, recorded } from "./api.js";
 import { Charts, drawn } from "./chart.js";
 import { button, cardOf, el, fill, formOf, labelled, link } from "./dom.js";
-import { countText, numberText } from "./format.js";
+import { countText } from "./format.js";
 import { onKeys } from "./frame.js";
 import { neighboursOf } from "./neighbours.js";
 import { reviewOf } from "./review.js";
@@ -44,19 +44,11 @@ export async function showEpisode(id, { root, base, query, session }, signal) {
 		cardOf("Summary", drawn(drawings.summary)), drawings.tree && cardOf("Branches", el("h2", "Branches"), drawn(drawings.tree)),
 			drawings.evidence && drawn(drawings.evidence), reviewOf(path, reviews ?? [], signal), charts.element, time.element,
 		finder(list, signal), el("h2", countText(dropped + steps.length, "step")),
-		el("div.outlined", outlineOf(list), el("div", list.element, ...rest.map((message) => el("div.card", messageOf(message, turns))))),
+		el("div.outlined", list.outline, el("div", list.element, ...rest.map((message) => el("div.card", messageOf(message, turns))))),
 		turnsOf(turns, (step) => list.select(step - dropped - 1)));
 	charts.draw(steps, trajectory, turns);
 	const wanted = Number(query.get("step") ?? 0) - dropped - 1;
 	if (wanted >= 0) list.select(wanted);
-}
-
-/** Return the links to all steps, with their rewards. @param {StepList} list */
-function outlineOf(list) {
-	return el("div.outline", { role: "navigation", "aria-label": "Outline" }, el("ol", ...list.steps.map((step, index) => el("li",
-		button(`${list.number(index)}. ${step.call.name}`, () => list.select(index), { class: "quiet" }),
-		step.outcome.error && el("span.error", " failed"),
-		step.reward && step.reward.value !== 0 && el(step.reward.value < 0 ? "span.error" : "span.good", ` ${numberText(step.reward.value)}`)))));
 }
 
 /** @type {StepsReader} */

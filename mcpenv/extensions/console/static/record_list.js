@@ -239,7 +239,7 @@ export class RecordList {
 			return el("tr", properties, el("td.pick"), el("td.muted", "Loading"), ...COLUMNS.slice(2).map(([, , style]) => el("td", { class: style })));
 		}
 		const { id, place } = row;
-		const pick = el("input", { id: `pick-${index}`, type: "checkbox", "aria-label": `Pick episode ${id}`,
+		const pick = el("input", { id: `pick-${index}`, type: "checkbox", aria: `Pick episode ${id}`,
 			onchange: () => this.#pick(place, pick.checked) });
 		pick.checked = this.picked.includes(place);
 		const task = taskText(row.task_id === null ? null : { id: row.task_id, split: row.split ?? "" });

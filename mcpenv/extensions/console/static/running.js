@@ -13,7 +13,7 @@ const EVERY = 500;
 export async function showRunning(place, name, id, signal) {
 	const began = performance.now();
 	const clock = el("strong", { role: "timer" });
-	const bar = el("progress", { "aria-label": `Progress of ${name}`, hidden: true });
+	const bar = el("progress", { aria: `Progress of ${name}`, hidden: true });
 	const said = el("span.muted");
 	const log = region("pre", "Log so far");
 	log.hidden = true;

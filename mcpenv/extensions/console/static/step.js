@@ -2,7 +2,7 @@
 
 import { changes } from "./changes.js";
 import { contentOf, jsonOf, textOf } from "./content.js";
-import { add, el, fill, folded, link, muted, tableOf } from "./dom.js";
+import { add, button, el, fill, folded, link, muted, tableOf } from "./dom.js";
 import { countText, durationText, endText, listText, momentText, numberText, partsText } from "./format.js";
 import { read, written } from "./numbers.js";
 import { LazyRows } from "./rows.js";
@@ -103,6 +103,7 @@ export class StepList {
 	selected = -1;
 	/** The steps before the first of the list. */
 	dropped = 0;
+	#links = el("ol");
 	/** What each step is compared with. @type {(Earlier | undefined)[]} */
 	#earlier = [];
 	/** The last answer to each call. @type {Map<string, Earlier>} */
@@ -123,18 +124,22 @@ export class StepList {
 				this.draw(row, index);
 			}, signal);
 		this.reset = el("div");
+		/** The links to all steps, with their rewards. */
+		this.outline = el("div.outline", { role: "navigation", aria: "Outline" }, this.#links);
 		this.element = el("div", this.reset, this.rows.element);
 	}
 
 	/** @type {Beginner} */
-	begin({ observation, dropped }) {
+	begin({ observation, dropped, task }) {
 		this.steps = [];
 		this.selected = -1;
 		this.dropped = dropped;
 		this.#earlier = [];
 		this.#last = new Map(observation ? [["observation", { number: 0, value: observation }]] : []);
 		this.rows.clear();
-		fill(this.reset, dropped > 0 && muted(`The first ${countText(dropped, "step")} of the episode were not kept.`),
+		fill(this.#links);
+		const prompt = !this.before && (observation?.metadata?.prompt ?? task?.prompt);
+		fill(this.reset, prompt && messageOf({ role: "task", parts: [{ type: "text", text: prompt }] }), dropped > 0 && muted(`The first ${countText(dropped, "step")} of the episode were not kept.`),
 			observation && el("details.card", el("summary", "Reset"), jsonOf(observation)), this.beside?.(0));
 	}
 
@@ -144,6 +149,9 @@ export class StepList {
 			const key = step.observation != null ? "observation" : `${step.call.name} ${written(step.call.arguments)}`;
 			const value = valueOf(step);
 			const index = this.steps.push(step) - 1;
+			add(this.#links, el("li", button(`${this.number(index)}. ${step.call.name}`, () => this.select(index), { class: "quiet" }),
+				step.outcome.error && el("span.error", " failed"),
+				step.reward && step.reward.value !== 0 && el(step.reward.value < 0 ? "span.error" : "span.good", ` ${numberText(step.reward.value)}`)));
 			if (value === undefined) continue;
 			this.#earlier[index] = this.#last.get(key);
 			this.#last.set(key, { number: this.number(index), value });

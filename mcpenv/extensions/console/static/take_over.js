@@ -32,7 +32,7 @@ export class TakeOver {
 		}));
 		this.list = new ToolList((name) => this.#select(name));
 		this.form = el("div.pane");
-		this.running = el("section.card", { "aria-label": "Running", hidden: true });
+		this.running = el("section.card", { aria: "Running", hidden: true });
 		this.board = el("div.columns", { hidden: true }, region("div.pane.card.prose", "Tools", this.list.search, this.list.list), this.form, this.running);
 	}
 

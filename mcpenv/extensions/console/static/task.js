@@ -19,7 +19,7 @@ export async function showTask(id, { root, base, query }, signal) {
 	const deepest = Math.max(0, ...lanes.map(({ steps }) => steps.length));
 	const rows = lanes.map(({ place, id: name, seed, score, advantage, status, steps, n_steps: count, dropped }, lane) => el("tr",
 		el("th", { scope: "row" }, link(`#/${recordPath(place, base)}`, cut(name, 14)), el("span.muted.wide", seed !== null && ` seed ${written(seed)}`, status && status !== "completed" && ` ${status}`), " ",
-			lane > 0 && el("a", { href: `#/${recordPath(best, base)}?with=${encodeURIComponent(place)}`, "aria-label": `Compare ${name} with the first` }, "compare")),
+			lane > 0 && el("a", { href: `#/${recordPath(best, base)}?with=${encodeURIComponent(place)}`, aria: `Compare ${name} with the first` }, "compare")),
 		el("td.number", numberText(score)),
 		el("td.number", { class: advantage && (advantage > 0 ? "good" : "error") }, advantage === null ? "–" : `${advantage > 0 ? "+" : ""}${advantage.toFixed(2)}`),
 		...steps.map((step, at) => {

@@ -11,7 +11,7 @@ export function toolCard(tool, onCall) {
 	const form = objectField(tool.input_schema, "Arguments", tool.input_schema);
 	const { properties = {}, additionalProperties } = tool.input_schema;
 	if (!Object.keys(properties).length && typeof additionalProperties !== "object") form.element.append(muted("It takes no arguments."));
-	const json = el("textarea", { "aria-label": "Arguments as JSON", spellcheck: "false" });
+	const json = el("textarea", { aria: "Arguments as JSON", spellcheck: "false" });
 	const place = el("div", form.element);
 	const problem = alertOf();
 	const submit = el("button.primary", { "aria-describedby": "call-over" }, "Call");

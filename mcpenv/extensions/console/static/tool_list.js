@@ -19,7 +19,7 @@ export class ToolList {
 	/** @param {(name: string) => void} onSelect */
 	constructor(onSelect) {
 		this.onSelect = onSelect;
-		this.search = el("input", { type: "search", "aria-label": "Search tools", placeholder: "Search (/)",
+		this.search = el("input", { type: "search", aria: "Search tools", placeholder: "Search (/)",
 			oninput: () => this.#draw(), onkeydown: (/** @type {KeyboardEvent} */ event) => {
 				const [first] = this.list.querySelectorAll("button");
 				if (event.key === "Enter") first?.click();

@@ -17,7 +17,7 @@ export async function page({ root, query }, signal) {
 		location.hash = `#/training?${new URLSearchParams({ where: field.input.value })}`;
 	});
 	const problem = alertOf();
-	const body = el("section.card", { "aria-label": "Run" });
+	const body = el("section.card", { aria: "Run" });
 	fill(root, el("h1", "Training"), el("section.card", { role: "search" }, field.element), problem, body);
 	let seen = "";
 	while (!signal.aborted) {

@@ -32,7 +32,7 @@ export function messageOf({ role, parts, turn: number }, turns) {
 	const shown = parts.map((part) => partOf(part, part.type === "text" ? tokens : undefined));
 	const name = NAMES[role] ?? role;
 	const long = role === "system" && parts.reduce((sum, { text }) => sum + (text?.length ?? 0), 0) > LONG;
-	return el("section.said", { class: role, "aria-label": name }, ...long ? [folded(name, ...shown)] : [el("div.row.step-head",
+	return el("section.said", { class: role, aria: name }, ...long ? [folded(name, ...shown)] : [el("div.row.step-head",
 		el("strong", name), turn && el("span.muted.end", factsOf(turn, number))), ...shown]);
 }
 

@@ -10,7 +10,7 @@ const SHOWN_TOKENS = 500;
 /** @type {TurnsMaker} */
 export function turnsOf(turns, onStep) {
 	if (!turns?.length) return null;
-	return el("section", { "aria-label": "Model" }, el("h2", countText(turns.length, "model turn")),
+	return el("section", { aria: "Model" }, el("h2", countText(turns.length, "model turn")),
 		el("ol.steps", { start: "0" }, ...turns.map((turn, index) => turnOf(turn, index, onStep))));
 }
 

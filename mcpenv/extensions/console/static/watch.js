@@ -47,9 +47,9 @@ export class Watcher {
 			this.#stay();
 		}, { class: "primary follow", hidden: true });
 		fill(root, el("h1", "Session ", el("code", id)), el("p", link("#/live", "All sessions")),
-			el("section.card.watched.bar", { "aria-label": "Episode" }, this.connection, this.facts, this.acting.holder,
+			el("section.card.watched.bar", { aria: "Episode" }, this.connection, this.facts, this.acting.holder,
 				el("div.bar.end", this.acting.button, this.acting.cancel, this.pause, this.cancel)),
-			this.verification, this.charts.element, finder(this.steps, signal), this.steps.element, this.acting.board, this.newest);
+			this.verification, this.charts.element, finder(this.steps, signal), el("div.outlined", this.steps.outline, this.steps.element), this.acting.board, this.newest);
 		this.draw = onceAFrame(() => this.#draw(), signal);
 		addEventListener("scroll", () => this.#noticeScroll(), { signal, passive: true });
 		// A row that gets its contents later makes the page longer.

@@ -13,6 +13,7 @@ import httpx
 import pytest
 from command_line import started
 from console_world import ATTACK
+from evaluate_world import Counting
 from fastmcp import Client
 from record_worlds import Dice, Heard, Shout
 
@@ -92,6 +93,25 @@ def test_a_session_is_watched_while_its_agent_steps(reader: Reader) -> None:
         reader.see("4. roll")
         assert reader.steps() == [f"{number}. roll" for number in range(1, 5)]
     reader.see("The session is over.")
+
+
+def test_a_watched_episode_has_its_prompt_and_an_outline(browser: Visitor) -> None:
+    browser.width(1280)
+    with serving(Counting, ServerConfig()) as url, EnvClient(url).sync() as env:
+        for _ in range(2):
+            env.reset(task="solve")
+        env.call_tool("add", {"by": 1})
+        browser.open(url, "live")
+        browser.find("//a[starts-with(@id, 'session-')]").click()
+        browser.see("solve: count to 2 (solve).", "//section[@aria-label='Task']")
+        for number in (2, 3):
+            env.call_tool("add", {"by": 0})
+            browser.see(f"{number}. add", "//*[@aria-label='Outline']")
+        browser.find("//*[@aria-label='Outline']//button[.='2. add']").click()
+        browser.find("//li[@data-step='2' and @aria-current='step']")
+        env.reset(task="miss")
+        browser.see("miss: ", "//section[@aria-label='Task']")
+        assert browser.all("[aria-label='Outline'] button") == []
 
 
 def test_a_lost_stream_goes_on_where_it_was(reader: Reader) -> None:
