@@ -54,6 +54,7 @@ def make_task(line: str) -> Task:
         oracle=calls,
         level=1 + sum(len(calls) > most for most in LEVELS),
         family=found["page"],
+        tags=sorted({name for name, _ in found["calls"]}),
     )
 
 

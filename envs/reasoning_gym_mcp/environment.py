@@ -58,6 +58,7 @@ def make_task(chance: random.Random, index: int) -> Task:
         options={"generator": generator},
         oracle=[OracleCall(tool_name="answer", arguments={"text": str(answer)})] if known else None,
         family=generator,
+        tags=[type(dataset).__module__.split(".")[1]],  # the package's own kind: algebra, games, logic, ...
     )
 
 

@@ -143,6 +143,8 @@ def make_task(chance: random.Random, index: int, split: str) -> Task:
         oracle=None if answer is None else [OracleCall(tool_name="answer", arguments={"text": str(answer)})],
         level=level,
         family=generator,
+        # The package pays apart for an answer that is no solution, where a solution is built and many may do.
+        tags=["construction" if any("solution" in name for name in made.rewards) else "value"],
     )
 
 

@@ -146,6 +146,7 @@ def make_task(chance: random.Random, index: int) -> Task:
         oracle=[OracleCall(tool_name="do", arguments={"command": each}) for each in commands],
         level=level,
         family=commands[-1].split()[0],
+        tags=sorted({command.split()[0] for command in commands}),
     )
 
 

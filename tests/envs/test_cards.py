@@ -18,10 +18,7 @@ OLDER = {
     "miniwob_mcp",
     "office_mcp",
     "operations_mcp",
-    "reasoning_gym_mcp",
-    "rlve_mcp",
     "terminal_mcp",
-    "textworld_mcp",
 }
 """Those whose card is of a format before the present one. Make it again, and take the name out."""
 

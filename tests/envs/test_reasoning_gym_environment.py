@@ -24,6 +24,8 @@ def gym() -> Any:
 def test_each_generators_own_answer_scores_1_and_no_answer_0(gym: Any) -> None:
     tasks = gym.ReasoningGymEnvironment.get_tasks("test", 0, len(gym.NAMES))
     assert len(tasks) == 94 and all(task.family == task.options["generator"] for task in tasks)
+    tags = {task.family: task.tags for task in tasks}
+    assert tags["leg_counting"] == ["arithmetic"] and tags["sudoku"] == ["games"] and all(map(len, tags.values()))
     assert {task.options["generator"] for task in tasks if task.oracle is None} == NO_ANSWER
     with gym.ReasoningGymEnvironment() as env:
         scores = {task.options["generator"]: play(env, task, oracle(task)).score for task in tasks if task.oracle}

@@ -24,6 +24,7 @@ def rlve() -> Any:
 def test_each_generators_own_answer_scores_1_and_no_answer_0(rlve: Any) -> None:
     tasks = rlve.RLVEEnvironment.get_tasks("test", 0, len(rlve.NAMES))
     assert len({task.family for task in tasks}) == 371 and sum(task.oracle is None for task in tasks) == 64
+    assert Counter(tag for task in tasks for tag in task.tags) == {"construction": 190, "value": 181}
     with rlve.RLVEEnvironment() as env:
         assert [task.id for task in tasks if task.oracle and play(env, task, oracle(task)).score != 1.0] == []
         assert [task.id for task in tasks if play(env, task).score != 0.0] == []

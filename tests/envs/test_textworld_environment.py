@@ -26,6 +26,7 @@ def textworld() -> Any:
 def test_solutions_score_1_and_idle_and_random_agents_0(textworld: Any) -> None:
     with textworld.TextWorldEnvironment() as env:
         for task in textworld.TextWorldEnvironment.get_tasks("test", 0, 50):
+            assert task.tags == sorted({call.arguments["command"].split()[0] for call in task.oracle})
             assert len(task.oracle) <= textworld.SHAPES[task.level - 1][2]
             scores = [play(env, task, each).score for each in (oracle(task), None, at_random(task, 1, 30))]
             assert scores == [1.0, 0.0, 0.0], task.id
