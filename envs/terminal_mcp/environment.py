@@ -159,6 +159,8 @@ class TerminalEnvironment(ComposedEnvironment):
 
 @functools.cache
 def _on(backend: str, image: str | None, programs: bool) -> type[TerminalEnvironment]:
+    if backend == "remote":
+        raise ConfigurationError("backend 'remote' is not offered here (there are: bubblewrap, container, in_process)")
     options: dict[str, Any] = {"backend": backend}
     if image is not None:
         options["image"] = image

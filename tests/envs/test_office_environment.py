@@ -177,6 +177,36 @@ def test_200_episodes_at_once_share_nothing() -> None:
             env.close()
 
 
+def test_a_later_reply_replaces_one_of_another_kind(office: Any) -> None:
+    others = [("answer", {"text": "No"}), ("ask", {"about": "date", "question": "When?"})]
+    task = next(task for task in Office.get_tasks("train", 0, 200) if _replies(task, "decline"))
+    office.reset(task=task)
+    for call in task.oracle:
+        for tool, arguments in others if call.tool_name == "decline" else ():
+            assert office.call_tool(tool, {**arguments, "part": call.arguments.get("part")}).error is None
+        office.call_tool(call.tool_name, call.arguments)
+    assert office.end().reward == 1.0
+
+
+def test_a_name_may_be_answered_with_its_department_and_no_other(office: Any) -> None:
+    for task in Office.get_tasks("train", 0, 200):
+        office.reset(task=task)
+        departments = dict(office.db.execute("SELECT name, department FROM people").fetchall())
+        names = [call for call in _replies(task, "answer") if call.arguments["text"] in departments]
+        if names:
+            break
+    name = names[0].arguments["text"]
+    for form, score in ((f"{name} ({departments[name]})", 1.0), (f"{name} (Nowhere)", 0.0)):
+        office.reset(task=task)
+        for call in task.oracle:
+            office.call_tool(call.tool_name, {**call.arguments, "text": form} if call is names[0] else call.arguments)
+        assert office.end().reward == score, form
+
+
+def _replies(task: Any, tool: str) -> list[Any]:
+    return [call for call in task.oracle or [] if call.tool_name == tool]
+
+
 def test_a_reply_without_its_part_is_refused_if_there_are_several_requests(office: Any) -> None:
     judge_replies(
         office,

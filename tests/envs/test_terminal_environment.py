@@ -178,6 +178,8 @@ def test_a_refused_backend_names_the_program_that_it_lacks_before_the_start(monk
         environment.terminal()
     with pytest.raises(ConfigurationError, match="there is no backend 'nowhere'"):
         environment.terminal("nowhere")
+    with pytest.raises(ConfigurationError, match=r"'remote' is not offered here \(there are: bubblewrap, c"):
+        environment.terminal("remote")
 
 
 @pytest.mark.parametrize("of", ["train", "test"])

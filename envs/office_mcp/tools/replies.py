@@ -14,11 +14,18 @@ from .arguments import Long
 
 
 class ReplyTools(Replies):
-    """Tools by which the agent replies. A later reply to the same request replaces the one before."""
+    """Tools by which the agent replies."""
+
+    TABLES = (*Replies.TABLES, "questions")
 
     def __init__(self, desk: Desk) -> None:
         super().__init__(desk, TITLE, RULES)
         self.tools = (self.answer, self.decline, self.ask)
+
+    def compared(self, said: str) -> str:
+        """Return an answer; of "name (department)", as people of one name are told apart, the name."""
+        known = ((person["name"], person["department"]) for person in self.desk.find("people"))
+        return next((name.casefold() for name, at in known if said == f"{name} ({at})".casefold()), said)
 
     def ask(
         self,
@@ -29,6 +36,6 @@ class ReplyTools(Replies):
         question: Long,
         part: Part = None,
     ) -> str:
-        """Ask the user what a request leaves open, instead of guessing. Change nothing then."""
+        """Ask what a request leaves open, instead of guessing. It replaces an earlier reply; change nothing."""
         self.put("questions", part, about, question)
         return "The question is noted. Go on with the other requests."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
@@ -18,15 +18,19 @@ _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 
 
 class Replies:
-    """Tools by which the agent replies. A later reply to the same request replaces the one before.
+    """Tools by which the agent replies. A later reply to the same request replaces the one before, of any kind.
 
-    The world has the tables ``answers`` (part, text, number) and ``declined`` (part, rule, reason).
+    Attributes:
+        TABLES: those of the replies. The world has ``answers`` (part, text, number) and ``declined`` (part, rule,
+            reason).
 
     Args:
         desk: the world.
         policy: the title of the text with the rules.
         rules: the names of the rules.
     """
+
+    TABLES: ClassVar[tuple[str, ...]] = ("answers", "declined")
 
     def __init__(self, desk: RowDesk, policy: str, rules: Sequence[str]) -> None:
         self.desk = desk
@@ -39,10 +43,14 @@ class Replies:
         ],
         part: Part = None,
     ) -> str:
-        """Answer a question of the user. Amounts may be rounded to cents."""
-        said = " ".join(text.split()).strip(" .").casefold()
+        """Answer a question of the user. It replaces an earlier reply. Amounts may be rounded to cents."""
+        said = self.compared(" ".join(text.split()).strip(" .").casefold())
         self.put("answers", part, said, number_of(said))
         return "The answer is noted."
+
+    def compared(self, said: str) -> str:
+        """Return an answer as it is compared, from its words in lower case."""
+        return said
 
     def decline(
         self,
@@ -50,7 +58,7 @@ class Replies:
         reason: Annotated[str, Field(min_length=1, max_length=200)],
         part: Part = None,
     ) -> str:
-        """Refuse a request that the policy forbids. Change nothing then."""
+        """Refuse a request that the policy forbids. It replaces an earlier reply. Change nothing then."""
         name = rule.strip(" .").upper()
         if name not in self._rules:
             known = f"{self._rules[0]} to {self._rules[-1]}"
@@ -65,7 +73,9 @@ class Replies:
             ToolError: as by `part_of`.
         """
         row = (part_of(part, self.desk.requests), *values)
-        self.desk.db.execute(f"INSERT OR REPLACE INTO {table} VALUES ({', '.join('?' * len(row))})", row)
+        for each in self.TABLES:
+            self.desk.db.execute(f"DELETE FROM {each} WHERE part = ?", row[:1])
+        self.desk.db.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(row))})", row)
 
 
 def part_of(part: int | None, requests: int | None) -> int:
