@@ -8,9 +8,11 @@ from __future__ import annotations
 import hashlib
 import re
 from pathlib import Path
+from typing import get_args
 
 from mcpenv.errors import ConfigurationError
 from mcpenv.extensions.shipping.folder_files import shipped_files
+from mcpenv.extensions.validation.validate import PartName
 
 FORMAT = 2
 """The version of what cards say. Raise it when a card says more, or measures something otherwise."""
@@ -41,7 +43,7 @@ def fingerprint_of(folder: Path) -> str:
 
 
 def stale(folder: Path, card: Path | None = None) -> str | None:
-    """Return why the card of an environment cannot be relied on; None if it has the newest format and their files.
+    """Return why the card of an environment cannot be relied on; None if it is of the files, and says all of today.
 
     Args:
         folder: the folder of the environment.
@@ -64,7 +66,12 @@ def stale(folder: Path, card: Path | None = None) -> str | None:
     made = _FORMAT.search(text)
     if made is None or int(made[1]) != FORMAT:
         return f"{file}: the card has format {1 if made is None else made[1]}, and cards have format {FORMAT} now"
-    return None
+    missing = [each for each in get_args(PartName) if not _has_row(text, each)]
+    return f"{file}: the card lacks these parts of validation: {', '.join(missing)}" if missing else None
+
+
+def _has_row(card: str, part: str) -> bool:
+    return any(form in card for form in (f"| {part} |", f'"{part}"', f">{part}<"))
 
 
 def write_into_readme(folder: Path, card: str) -> Path:

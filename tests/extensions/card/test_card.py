@@ -298,7 +298,7 @@ def test_the_fingerprint_counts_files_that_episodes_depend_on(tmp_path: Path) ->
     assert stale(tmp_path, tmp_path / "nowhere.md") is not None
 
 
-def test_a_card_of_an_older_format_is_stale(tmp_path: Path, lamps: dict[str, Any]) -> None:
+def test_a_card_of_an_older_format_or_without_a_part_of_validation_is_stale(tmp_path: Path, lamps: dict[str, Any]) -> None:
     (tmp_path / "environment.py").write_text("a = 1\n")
     new = {**lamps, "fingerprint": fingerprint_of(tmp_path)}
     for made, reason in [
@@ -307,6 +307,9 @@ def test_a_card_of_an_older_format_is_stale(tmp_path: Path, lamps: dict[str, Any
         (html(new), None),
         (markdown({**new, "format": FORMAT - 1}), f"the card has format {FORMAT - 1}, and cards have format {FORMAT}"),
         (markdown(new).replace("| format |", "| |"), "the card has format 1,"),
+        (markdown(new).replace("| durability |", "| |"), "the card lacks these parts of validation: durability"),
+        (json.dumps(new).replace('"load"', '"lode"'), "the card lacks these parts of validation: load"),
+        (html(new).replace(">cheats<", "><"), "the card lacks these parts of validation: cheats"),
     ]:
         (tmp_path / "card.md").write_text(made)
         found = stale(tmp_path, tmp_path / "card.md")
