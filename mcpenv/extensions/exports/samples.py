@@ -61,9 +61,9 @@ def _tokens_of(name: str | None) -> ChatTokens | None:
     try:
         return ChatTokens.named(name)
     except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] != "transformers":
+        if error.name != "transformers":
             raise
-        raise ConfigurationError("--tokenizer needs the package transformers; install it") from error
+        raise ConfigurationError(f"--tokenizer {name}: {error}") from error
     except (OSError, ValueError) as error:
         raise ConfigurationError(f"the tokenizer {name} cannot be loaded: {error}") from error
 

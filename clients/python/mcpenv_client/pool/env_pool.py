@@ -107,6 +107,8 @@ class EnvPool(Plays):
         if backend == "remote":
             if callable(own):
                 raise ValueError(f'backend="remote" plays on servers; give their URLs, and not {own!r}')
+        elif isinstance(own, Mapping):
+            raise ValueError('a mapping of targets is for MixedPool, one of URLs to weights for backend="remote"')
         elif not (isinstance(own, str) or callable(own)):
             raise ValueError('a list of servers is for backend="remote"')
         elif isinstance(own, str) and own.startswith(("http://", "https://", "ws://", "wss://", "dns+http://", "@")):
@@ -303,6 +305,8 @@ class EnvPool(Plays):
 
         ``log`` is that of the play, for its checkpoint.
         """
+        if retries < 0:
+            raise ValueError(f"retries is {retries}; it must be 0 or more")
         if policy_errors not in ("raise", "record"):
             raise ValueError(f'policy_errors is {policy_errors!r}; use "raise" or "record"')
         begin = Begin(policy, limits or Limits(), trajectories, mask_failed_steps, log)

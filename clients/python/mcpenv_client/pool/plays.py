@@ -92,7 +92,12 @@ class Plays(ABC):
                 They do not pass during a `pause`.
             unfinished: as for `play`. If the earlier play yielded a part of a group, the rest is a group.
             options: further arguments of `play`.
+
+        Raises:
+            ValueError: an argument is invalid.
         """
+        if group_timeout_s is not None and not group_timeout_s >= 0:
+            raise ValueError(f"group_timeout_s is {group_timeout_s}; it must be 0 or more")
         left = [*unfinished]
         rests = Counter(each.group for each in left)
         stream = self.play(policy, tasks, group=group, unfinished=left, **options)
