@@ -6,7 +6,7 @@ import asyncio
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 from mcpenv_client.client import EnvClient
 from mcpenv_client.rows import reset_options_of
@@ -14,7 +14,7 @@ from mcpenv_client.types.records import StepResult
 from mcpenv_client.types.starts import Start
 from mcpenv_client.types.tasks import Task
 
-from .assignment import Assignment, Limits, Played, PlayError
+from .assignment import Assignment, Limits, Played
 from .backend import Backend, PoolError, Rollout
 from .blocking import SyncEnvPool
 from .checkpoint import Checkpoint, PlayLog, described
@@ -28,9 +28,6 @@ from .processes import ProcessBackend
 from .remote import RemoteBackend
 from .servers import Listed
 from .stream import Part, PolicyErrors, Repeats, Source, Stream, episodes_of
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 BackendName = Literal["local", "process", "ray", "remote"]
 
@@ -151,13 +148,6 @@ class EnvPool(Plays):
             self._checkpoint.close()
             self._checkpoint = None
 
-    async def __aenter__(self) -> Self:
-        await self.connect()
-        return self
-
-    async def __aexit__(self, *exc: object) -> None:
-        await self.close()
-
     def sync(self) -> SyncEnvPool:
         """Return the blocking form of this pool. Use only one of the two forms."""
         return SyncEnvPool(self)
@@ -226,16 +216,7 @@ class EnvPool(Plays):
         }
         options |= {"policy_errors": policy_errors, "trajectories": trajectories}
         options |= {"mask_failed_steps": mask_failed_steps, "progress": progress, "unfinished": unfinished}
-        played: list[Played] = []
-        async with self.play(policy, tasks, **options) as stream:
-            stream.take_log()  # nothing is handed out before all is
-            try:
-                async for each in stream:
-                    played.append(each)
-            except PlayError as error:
-                error.finished = _in_order(played)
-                raise
-        return _in_order(played)
+        return await super().rollout(policy, tasks, **options)
 
     def play(
         self,
@@ -479,10 +460,6 @@ _BACKENDS: Mapping[str, tuple[Callable[..., Backend], set[str]]] = {
     "remote": (RemoteBackend, {"connect", "warm"}),
 }
 """The backends by name, with the options that each takes."""
-
-
-def _in_order(played: list[Played]) -> list[Played]:
-    return sorted(played, key=lambda each: each.assignment.number)
 
 
 def bar_of(total: int | None) -> Any:

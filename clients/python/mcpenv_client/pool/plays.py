@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from mcpenv_client.portal import in_daemon_thread
 from mcpenv_client.samples import Sample
 
-from .assignment import Assignment, Played
+from .assignment import Assignment, Played, PlayError
 from .backend import PoolError
+from .blocking import SyncPool
 from .clock import Clock
 from .groups import groups_of
 from .plan import Tasks
@@ -22,6 +23,8 @@ from .samples import GroupSamples
 from .stream import Stream
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from .checkpoint import PlayLog
 
 
@@ -68,6 +71,38 @@ class Plays(ABC):
     def restore(self, path: str | Path, *, missing: Missing = "raise") -> Any:
         """Raise a `PoolError`, except for an `EnvPool` of servers."""
         raise PoolError(NO_CHECKPOINT.format(f"a {type(self).__name__}"))
+
+    @abstractmethod
+    async def connect(self) -> None:
+        """Start the pool. Do nothing if it is started."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """End the pool. Safe to call twice."""
+
+    async def __aenter__(self) -> Self:
+        await self.connect()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    def sync(self) -> SyncPool:
+        """Return the blocking form of this pool. Use only one of the two forms."""
+        return SyncPool(self)
+
+    async def rollout(self, *arguments: Any, **options: Any) -> list[Played]:
+        """Play episodes and return them in the order of their assignments. Arguments and errors are those of `play`."""
+        played: list[Played] = []
+        async with self.play(*arguments, **options) as stream:
+            stream.take_log()  # nothing is handed out before all is
+            try:
+                async for each in stream:
+                    played.append(each)
+            except PlayError as error:
+                error.finished = _in_order(played)
+                raise
+        return _in_order(played)
 
     @abstractmethod
     def play(self, *arguments: Any, **options: Any) -> Stream[Played]:
@@ -182,3 +217,7 @@ class Plays(ABC):
         if self.policy_version is None or None in versions:
             return math.inf
         return self.policy_version - min((each for each in versions if each is not None), default=self.policy_version)
+
+
+def _in_order(played: list[Played]) -> list[Played]:
+    return sorted(played, key=lambda each: each.assignment.number)
