@@ -112,6 +112,13 @@ def test_an_episode_with_a_step_that_failed_by_the_world_does_not_count_in_its_g
     assert found == [(True, 0.0), (True, 0.0), (False, None)]
 
 
+def test_the_only_scored_episode_of_several_has_the_advantage_0(tmp_path: Path) -> None:
+    with Recorder(tmp_path / "record") as recorder:
+        recorder.write(episode("a", 1.0, answer([1, 2], [10], 1)))
+        recorder.write(episode("b", None, answer([1, 2], [11], 1), status=Status(StatusCode.ENV_ERROR)))
+    assert [row["advantage"] for row in exported(tmp_path / "record", "tokens")] == [0.0, None]
+
+
 @pytest.mark.parametrize(
     ("form", "field"),
     [("verl", "reward_score"), ("slime", "reward"), ("nemo", "total_reward"), ("trl", "episode_reward")],
