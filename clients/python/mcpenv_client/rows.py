@@ -18,6 +18,9 @@ PAGE = 100
 KEPT = 1000
 """The number of rows that stay in memory."""
 
+LIKE_ALL: Mapping[str, Any] = {"split": "", "index": 0}
+"""The columns of all `Rows` that decide about a reset: none has a seed."""
+
 READING = Portal()
 """The event loop in which clients read rows, so that code in the loop of the blocking clients can wait for them."""
 

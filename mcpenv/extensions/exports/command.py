@@ -58,7 +58,10 @@ def export_episodes(
     if form == "html" and (record / RECORD).is_dir():
         overview, record = overview_of_run(read_run(record)), record / RECORD
     said = Reviews(record if record.is_dir() else record.parent).said()
-    options = ExportOptions(arguments=arguments, overview=overview, tokenizer=tokenizer, reviews=said, tree=tree)
+    whole = None if which == EVERY else _WithTools(record, EVERY)
+    options = ExportOptions(
+        arguments=arguments, overview=overview, tokenizer=tokenizer, reviews=said, tree=tree, whole=whole
+    )
     count = export(_WithTools(record, which), form, out, options)
     note(f"{number_of(count, 'episode')} read")
     return 0

@@ -39,6 +39,8 @@ class ExportOptions:
         tokenizer: the name or folder of the tokenizer for turns of models whose endpoint gave no tokens.
         reviews: what people said of the episodes, by id.
         tree: write what branches have in common once.
+        whole: all episodes of the record, of which those to write are a selection: a group is that of the whole record.
+            None: they are the same.
     """
 
     arguments: Arguments = "text"
@@ -46,6 +48,7 @@ class ExportOptions:
     tokenizer: str | None = None
     reviews: Said = field(default_factory=dict)
     tree: bool = False
+    whole: Episodes | None = None
 
 
 Write = Callable[[Episodes, Path | None, ExportOptions], int]

@@ -26,17 +26,15 @@ _Group = tuple[str, str | None, str | None, int | None, Fork | None]
 
 
 class _Groups:
-    """The numbers and advantages of a record's episodes, from a first reading of it."""
+    """The numbers and advantages of a record's episodes, from a first reading of all of it."""
 
     def __init__(self, episodes: Episodes) -> None:
         groups: dict[_Group, list[tuple[str, float | None]]] = {}
         for episode, _ in episodes:
             groups.setdefault(_group_of(episode), []).append((episode.id, _score_of(episode)))
         self.of: dict[str, tuple[int, float | None]] = {}
-        self.sizes: Counter[int] = Counter()
         for number, members in enumerate(groups.values()):
             values = advantages_of_scores([score for _, score in members])
-            self.sizes[number] = len(members)
             for (identity, _), value in zip(members, values, strict=True):
                 self.of[identity] = number, value if len(members) > 1 else None
 
@@ -63,9 +61,9 @@ def _tokens_of(name: str | None) -> ChatTokens | None:
     try:
         return ChatTokens.named(name)
     except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] != "transformers":
+        if error.name != "transformers":
             raise
-        raise ConfigurationError("--tokenizer needs the package transformers; install it") from error
+        raise ConfigurationError(f"--tokenizer {name}: {error}") from error
     except (OSError, ValueError) as error:
         raise ConfigurationError(f"the tokenizer {name} cannot be loaded: {error}") from error
 
@@ -83,7 +81,7 @@ class _Samples:
 
     def __init__(self, episodes: Episodes, options: ExportOptions) -> None:
         self._episodes = episodes
-        self._groups = _Groups(episodes)
+        self._groups = _Groups(options.whole or episodes)
         self._tokenizer = options.tokenizer
         self._tokenize = _tokens_of(options.tokenizer)
         self.tree = options.tree
@@ -106,13 +104,14 @@ class _Samples:
             yield number, samples
 
     def of_groups(self) -> Iterator[list[Sample]]:
-        """Yield the usable samples of each group, the longest one of each episode."""
+        """Yield the usable samples of the selected episodes of each group, the longest one of each episode."""
+        sizes = Counter(self._groups.of[episode.id][0] for episode, _ in self._episodes)
         waiting: dict[int, list[list[Sample]]] = {}
         for number, samples in self.of_episodes():
             members = waiting.setdefault(number, [])
             usable = [sample for sample in samples if sample.usable]
             members.append([longest_of(usable)] if usable else [])
-            if len(members) == self._groups.sizes[number]:
+            if len(members) == sizes[number]:
                 yield [sample for each in waiting.pop(number) for sample in each]
 
     def say(self) -> None:

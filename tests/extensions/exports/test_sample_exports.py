@@ -112,6 +112,13 @@ def test_an_episode_with_a_step_that_failed_by_the_world_does_not_count_in_its_g
     assert found == [(True, 0.0), (True, 0.0), (False, None)]
 
 
+def test_the_only_scored_episode_of_several_has_the_advantage_0(tmp_path: Path) -> None:
+    with Recorder(tmp_path / "record") as recorder:
+        recorder.write(episode("a", 1.0, answer([1, 2], [10], 1)))
+        recorder.write(episode("b", None, answer([1, 2], [11], 1), status=Status(StatusCode.ENV_ERROR)))
+    assert [row["advantage"] for row in exported(tmp_path / "record", "tokens")] == [0.0, None]
+
+
 @pytest.mark.parametrize(
     ("form", "field"),
     [("verl", "reward_score"), ("slime", "reward"), ("nemo", "total_reward"), ("trl", "episode_reward")],
@@ -132,9 +139,21 @@ def test_a_line_for_atropos_is_a_group(record: Path) -> None:
     assert group["masks"][0] == [-100, -100, 10, -100, 11]
 
 
-def test_a_selection_is_a_record_of_its_own(record: Path) -> None:
-    (row,) = exported(record, "tokens", "--id", "good")
-    assert (row["group"], row["advantage"]) == (0, None)
+@pytest.mark.parametrize(
+    "selection",
+    [("--id", "bad"), ("--min-return", "0.5"), ("--limit", "1"), ("--where", "seed > 3"), ("--task", "t1")],
+)
+def test_a_selection_chooses_rows_and_changes_none(record: Path, selection: tuple[str, str]) -> None:
+    everything = exported(record, "tokens")
+    rows = exported(record, "tokens", *selection)
+    assert rows and all(row in everything for row in rows)
+
+
+def test_a_group_for_atropos_has_its_selected_episodes(record: Path) -> None:
+    with Recorder(record) as recorder:
+        recorder.write(episode("best", 2.0, answer([1, 2], [13], 1)))
+    (group,) = exported(record, "atropos", "--min-return", "0.75")
+    assert sorted(group["scores"]) == [1.0, 2.0]  # and not the others, on which no line waits
 
 
 def test_a_tokenizer_that_is_not_there_is_named(record: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,7 +14,7 @@ from test_env_pool import TASKS
 from test_pool_samples import two_rolls
 
 from mcpenv.server.serve import serving
-from mcpenv_client.pool import EnvPool, PoolError
+from mcpenv_client.pool import EnvPool, MixedPool, PoolError
 
 
 @pytest.mark.parametrize("backend", ["local", "process", "remote"])
@@ -30,6 +30,16 @@ def test_episodes_groups_and_samples_are_iterated_without_await(backend: Any) ->
         samples = [*pool.samples(two_rolls, TASKS[:2], group=2, seed=3)]
         assert [sum(sample.mask) for sample in samples] == [6] * 4
         assert {sample.policy_version for sample in samples} == {4}  # the policy's own
+
+
+def test_a_pool_of_several_worlds_has_a_blocking_form() -> None:
+    rows = [{"world": world, "task": "t1"} for world in ("one", "other", "one")]
+    with MixedPool({"one": Dice, "other": EnvPool(Dice, 2)}).sync() as pool:
+        played = pool.rollout(two_rolls, rows, group=2, seed=3)
+        assert [each.assignment.number for each in played] == [*range(6)]
+        samples = [*pool.samples({"one": two_rolls, "other": two_rolls}, rows, group=2, seed=3)]
+        assert [sum(sample.mask) for sample in samples] == [6] * 6
+        pool.close()  # and once more at the end
 
 
 def test_a_play_that_is_left_early_hands_back_what_is_unfinished() -> None:

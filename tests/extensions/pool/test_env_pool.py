@@ -33,8 +33,10 @@ from mcpenv.server.config import ServerConfig
 from mcpenv.server.serve import serving
 from mcpenv_client import InvalidMessage, StatusCode
 from mcpenv_client.fingerprint import digest_of
-from mcpenv_client.pool import EnvPool, Limits, Played, PolicyFailed, PoolError
+from mcpenv_client.pool import EnvPool, Limits, Played, PolicyFailed, PoolError, TaskSampler
 from mcpenv_client.pool.servers import Servers
+from mcpenv_client.rows import Rows
+from mcpenv_client.types.tasks import Task
 
 TASKS = [f"t{number}" for number in range(6)]
 
@@ -342,6 +344,7 @@ def returns_a_lambda(episode: Any) -> Any:
         ({"target": "http://127.0.0.1:1"}, 'use backend="remote"'),
         ({"target": Dice, "backend": "process", "address": "auto"}, "the backend 'process' has no use for address"),
         ({"target": ["http://127.0.0.1:1"]}, 'a list of servers is for backend="remote"'),
+        ({"target": {"office": Dice, "terminal": Dice}}, "a mapping of targets is for MixedPool"),
     ],
 )
 def test_arguments_that_do_not_fit_are_refused(arguments: dict[str, Any], said: str) -> None:
@@ -363,13 +366,48 @@ def test_a_target_that_cannot_be_loaded_is_refused_at_the_start() -> None:
         run(EnvPool([], backend="remote").connect)
 
 
-def test_more_groups_need_a_seed() -> None:
+def test_more_groups_need_a_seed_before_any_is_played() -> None:
+    rows = Rows(range(3), lambda start, stop: [Task(id=f"t{at}", split="test") for at in range(start, stop)], "test")
+
     async def play() -> None:
         async with EnvPool(Dice, 2) as pool:
-            with pytest.raises(ValueError, match="n above 1 needs a seed"):
-                await pool.rollout(five_rolls, ["t1"], n=2)
+            for tasks in (["t1"], rows, TaskSampler(rows), TaskSampler(["t1"]), TaskSampler([{"task": "t1"}])):
+                with pytest.raises(ValueError, match="n above 1 needs a seed"):
+                    pool.groups(five_rolls, tasks, n=2, group=2)
+                pool.groups(five_rolls, tasks, n=2, group=2, seed=1)
             played = await pool.rollout(five_rolls, n=3)
             assert [each.assignment.seed for each in played] == [0, 1, 2]
+
+    run(play)
+
+
+@pytest.mark.parametrize(
+    ("tasks", "said"),
+    [
+        ("pay-rent", "tasks is 'pay-rent', which is one task; give a list of tasks"),
+        ({"task": "t1"}, "tasks is a dict, which is one task"),
+        (Task(id="t1", split="test"), "tasks is a Task, which is one task"),
+    ],
+)
+def test_one_task_in_place_of_a_list_is_refused(tasks: Any, said: str) -> None:
+    async def play() -> None:
+        async with EnvPool(Dice, 2) as pool:
+            with pytest.raises(ValueError, match=said):
+                await pool.rollout(five_rolls, tasks)
+            for begin in (pool.play, pool.groups, pool.samples):
+                with pytest.raises(ValueError, match=said):
+                    begin(five_rolls, tasks, group=2)
+
+    run(play)
+
+
+def test_limits_of_a_play_below_0_are_refused() -> None:
+    async def play() -> None:
+        async with EnvPool(Dice, 2) as pool:
+            with pytest.raises(ValueError, match="group_timeout_s is -1; it must be 0 or more"):
+                pool.samples(five_rolls, ["t1"], group=2, group_timeout_s=-1)
+            with pytest.raises(ValueError, match="retries is -1; it must be 0 or more"):
+                pool.play(five_rolls, ["t1"], retries=-1)
 
     run(play)
 

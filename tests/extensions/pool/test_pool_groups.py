@@ -91,6 +91,25 @@ def test_a_hundred_groups_come_in_the_order_of_their_ends_beside_a_straggler_of_
     asyncio.run(asyncio.wait_for(body(), 60))
 
 
+def test_a_rollout_of_several_worlds_is_in_order_and_hands_over_what_had_finished() -> None:
+    rows = [{"world": world, "task": "t1", "seed": 1} for world in ("dice", "coin", "dice", "coin")]
+
+    async def body() -> None:
+        async def fails_last(episode: Any) -> None:
+            if episode.assignment.number == 3:
+                raise RuntimeError("no more")
+
+        async with MixedPool({"dice": Dice, "coin": Coin}, size=1) as pool:
+            played = await pool.rollout(fails_last, rows, policy_errors="record")
+            assert [each.assignment.row for each in played] == rows
+            with pytest.raises(PolicyFailed, match="no more") as raised:
+                await pool.rollout(fails_last, rows)
+            left = {each.number for each in raised.value.unfinished}
+            assert left == {0, 1, 2, 3} - {each.assignment.number for each in raised.value.finished}
+
+    asyncio.run(asyncio.wait_for(body(), 60))
+
+
 def test_the_time_limit_of_a_group_stops_during_a_pause() -> None:
     async def body() -> None:
         async def straggles(episode: Any) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -287,6 +288,12 @@ class Tokens(list[int]):
     def __iter__(self) -> Any:
         self.read_in.add(threading.get_ident())
         return super().__iter__()
+
+
+def test_a_tokenizer_without_transformers_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(ImportError, match="a tokenizer needs the package transformers; install it"):
+        EnvPool(Dice).samples(two_rolls, TASKS, tokenizer="some")
 
 
 def test_samples_are_made_beside_the_event_loop() -> None:

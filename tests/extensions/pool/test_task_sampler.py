@@ -251,6 +251,12 @@ def test_levels_of_many_rows_are_read_in_some_places_only() -> None:
     ("arguments", "said"),
     [
         ({"tasks": []}, "at least one task"),
+        ({"tasks": "pay-rent"}, "tasks is 'pay-rent', which is one task"),
+        ({"tasks": {"one": "pay-rent"}}, "tasks is 'pay-rent', which is one task"),
+        (
+            {"tasks": [{"task": "a"}, {"task": "b", "level": "hard"}], "by": "level"},
+            "the level of b is 'hard'; it must be a whole number",
+        ),
         ({"tasks": ["a"], "by": "luck"}, "by is 'luck'"),
         ({"tasks": ["a"], "weights": [1, 2]}, "one positive number for each task"),
         ({"tasks": ["a"], "weights": [0]}, "one positive number for each task"),

@@ -4,7 +4,7 @@ from mcpenv_client.types.starts import Start
 
 from .assignment import Assignment, Limits, Played
 from .backend import PoolError
-from .blocking import BlockingStream, SyncEnvPool
+from .blocking import BlockingStream, SyncEnvPool, SyncPool
 from .env_pool import EnvPool
 from .episode import BlockingEpisode, Episode, OutOfTime, Policy, PolicyFailed
 from .mixed import MixedPool
@@ -28,5 +28,6 @@ __all__ = [
     "Start",
     "Stream",
     "SyncEnvPool",
+    "SyncPool",
     "TaskSampler",
 ]

@@ -25,6 +25,13 @@ def world_of(row: Any) -> str | None:
     return row.get(WORLD) if isinstance(row, Mapping) else None
 
 
+def check_several(tasks: Any) -> None:
+    """Raise a ValueError for one task in place of several: letters of a text and columns of a row are no tasks."""
+    if isinstance(tasks, str | Mapping | Task | Start):
+        what = repr(tasks) if isinstance(tasks, str) else f"a {type(tasks).__name__}"
+        raise ValueError(f"tasks is {what}, which is one task; give a list of tasks")
+
+
 @dataclass(frozen=True)
 class Assignment:
     """One episode to play.

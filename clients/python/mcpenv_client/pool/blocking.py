@@ -15,13 +15,13 @@ from mcpenv_client.types.tasks import Task
 from .assignment import Assignment, Played
 from .episode import Policy
 from .plan import Tasks
-from .plays import Missing
 from .stream import Stream
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
     from .env_pool import EnvPool
+    from .plays import Missing, Plays
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -71,30 +71,33 @@ class BlockingStream(Generic[T]):
         self.close()
 
 
-class SyncEnvPool:
-    """`EnvPool` with blocking methods, on the event loop that blocking clients share."""
+class SyncPool:
+    """A pool with blocking methods, on the event loop that blocking clients share."""
 
-    def __init__(self, pool: EnvPool) -> None:
+    def __init__(self, pool: Plays) -> None:
         self.pool = pool
 
-    @property
-    def size(self) -> int:
-        """The total number of environments."""
-        return self.pool.size
-
-    def rollout(self, policy: Policy, tasks: Tasks | None = None, **options: Any) -> list[Played]:
+    def rollout(
+        self, policy: Policy | Mapping[str, Policy], tasks: Tasks | None = None, **options: Any
+    ) -> list[Played]:
         """Play episodes and return them in order. The options are the same as for `EnvPool.rollout`."""
         return PORTAL.call(lambda: self.pool.rollout(policy, tasks, **options))
 
-    def play(self, policy: Policy, tasks: Tasks | None = None, **options: Any) -> BlockingStream[Played]:
+    def play(
+        self, policy: Policy | Mapping[str, Policy], tasks: Tasks | None = None, **options: Any
+    ) -> BlockingStream[Played]:
         """Play episodes and yield each as soon as it is done. The options are the same as for `EnvPool.play`."""
         return self._stream(lambda: self.pool.play(policy, tasks, **options))
 
-    def groups(self, policy: Policy, tasks: Tasks | None = None, **options: Any) -> BlockingStream[list[Played]]:
+    def groups(
+        self, policy: Policy | Mapping[str, Policy], tasks: Tasks | None = None, **options: Any
+    ) -> BlockingStream[list[Played]]:
         """Play episodes and yield those of each group. The options are the same as for `EnvPool.groups`."""
         return self._stream(lambda: self.pool.groups(policy, tasks, **options))
 
-    def samples(self, policy: Policy, tasks: Tasks | None = None, **options: Any) -> BlockingStream[Sample]:
+    def samples(
+        self, policy: Policy | Mapping[str, Policy], tasks: Tasks | None = None, **options: Any
+    ) -> BlockingStream[Sample]:
         """Play episodes and yield the samples of each group. The options are the same as for `EnvPool.samples`."""
         return self._stream(lambda: self.pool.samples(policy, tasks, **options))
 
@@ -125,16 +128,6 @@ class SyncEnvPool:
 
         return PORTAL.call(call)
 
-    def reset_all(
-        self, rows: Sequence[Task | str | Mapping[str, Any] | None] | None = None, **options: Any
-    ) -> list[StepResult[Any] | None]:
-        """Begin an episode in each environment. The options are the same as for `EnvPool.reset_all`."""
-        return PORTAL.call(lambda: self.pool.reset_all(rows, **options))
-
-    def step_all(self, actions: Sequence[Any], *, timeout_s: float | None = None) -> list[StepResult[Any] | None]:
-        """Take one step in each environment."""
-        return PORTAL.call(lambda: self.pool.step_all(actions, timeout_s=timeout_s))
-
     def close(self) -> None:
         """End the pool."""
         PORTAL.call(self.pool.close)
@@ -145,3 +138,24 @@ class SyncEnvPool:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+
+class SyncEnvPool(SyncPool):
+    """`EnvPool` with blocking methods."""
+
+    pool: EnvPool
+
+    @property
+    def size(self) -> int:
+        """The total number of environments."""
+        return self.pool.size
+
+    def reset_all(
+        self, rows: Sequence[Task | str | Mapping[str, Any] | None] | None = None, **options: Any
+    ) -> list[StepResult[Any] | None]:
+        """Begin an episode in each environment. The options are the same as for `EnvPool.reset_all`."""
+        return PORTAL.call(lambda: self.pool.reset_all(rows, **options))
+
+    def step_all(self, actions: Sequence[Any], *, timeout_s: float | None = None) -> list[StepResult[Any] | None]:
+        """Take one step in each environment."""
+        return PORTAL.call(lambda: self.pool.step_all(actions, timeout_s=timeout_s))

@@ -6,7 +6,7 @@ import asyncio
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 from mcpenv_client.client import EnvClient
 from mcpenv_client.rows import reset_options_of
@@ -14,7 +14,7 @@ from mcpenv_client.types.records import StepResult
 from mcpenv_client.types.starts import Start
 from mcpenv_client.types.tasks import Task
 
-from .assignment import Assignment, Limits, Played, PlayError
+from .assignment import Assignment, Limits, Played
 from .backend import Backend, PoolError, Rollout
 from .blocking import SyncEnvPool
 from .checkpoint import Checkpoint, PlayLog, described
@@ -28,9 +28,6 @@ from .processes import ProcessBackend
 from .remote import RemoteBackend
 from .servers import Listed
 from .stream import Part, PolicyErrors, Repeats, Source, Stream, episodes_of
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 BackendName = Literal["local", "process", "ray", "remote"]
 
@@ -107,6 +104,8 @@ class EnvPool(Plays):
         if backend == "remote":
             if callable(own):
                 raise ValueError(f'backend="remote" plays on servers; give their URLs, and not {own!r}')
+        elif isinstance(own, Mapping):
+            raise ValueError('a mapping of targets is for MixedPool, one of URLs to weights for backend="remote"')
         elif not (isinstance(own, str) or callable(own)):
             raise ValueError('a list of servers is for backend="remote"')
         elif isinstance(own, str) and own.startswith(("http://", "https://", "ws://", "wss://", "dns+http://", "@")):
@@ -148,13 +147,6 @@ class EnvPool(Plays):
         if self._checkpoint is not None:
             self._checkpoint.close()
             self._checkpoint = None
-
-    async def __aenter__(self) -> Self:
-        await self.connect()
-        return self
-
-    async def __aexit__(self, *exc: object) -> None:
-        await self.close()
 
     def sync(self) -> SyncEnvPool:
         """Return the blocking form of this pool. Use only one of the two forms."""
@@ -224,16 +216,7 @@ class EnvPool(Plays):
         }
         options |= {"policy_errors": policy_errors, "trajectories": trajectories}
         options |= {"mask_failed_steps": mask_failed_steps, "progress": progress, "unfinished": unfinished}
-        played: list[Played] = []
-        async with self.play(policy, tasks, **options) as stream:
-            stream.take_log()  # nothing is handed out before all is
-            try:
-                async for each in stream:
-                    played.append(each)
-            except PlayError as error:
-                error.finished = _in_order(played)
-                raise
-        return _in_order(played)
+        return await super().rollout(policy, tasks, **options)
 
     def play(
         self,
@@ -303,6 +286,8 @@ class EnvPool(Plays):
 
         ``log`` is that of the play, for its checkpoint.
         """
+        if retries < 0:
+            raise ValueError(f"retries is {retries}; it must be 0 or more")
         if policy_errors not in ("raise", "record"):
             raise ValueError(f'policy_errors is {policy_errors!r}; use "raise" or "record"')
         begin = Begin(policy, limits or Limits(), trajectories, mask_failed_steps, log)
@@ -475,10 +460,6 @@ _BACKENDS: Mapping[str, tuple[Callable[..., Backend], set[str]]] = {
     "remote": (RemoteBackend, {"connect", "warm"}),
 }
 """The backends by name, with the options that each takes."""
-
-
-def _in_order(played: list[Played]) -> list[Played]:
-    return sorted(played, key=lambda each: each.assignment.number)
 
 
 def bar_of(total: int | None) -> Any:

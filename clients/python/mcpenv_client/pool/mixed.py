@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .assignment import Assignment, Played, Share, world_of
 from .env_pool import EnvPool, bar_of
@@ -17,15 +17,12 @@ from .plan import Plan, Tasks
 from .plays import Plays
 from .stream import Stream, episodes_of
 
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
 AHEAD = 1000
 """The number of episodes that wait for a place in their worlds, at which a mixed pool reads no further rows."""
 
 
 class MixedPool(Plays):
-    """Pools of several environments that play as one. Use it as ``async with``.
+    """Pools of several environments that play as one. Use it as ``async with``, or by `sync` as ``with``.
 
     A task is a row with a column ``world``, which names its environment. The other columns are as for `EnvPool`.
     Episodes of all worlds run at once, each in the pool of its own.
@@ -47,14 +44,19 @@ class MixedPool(Plays):
         }
         self._stack = AsyncExitStack()
 
-    async def __aenter__(self) -> Self:
+    async def connect(self) -> None:
+        """Start the pools of all worlds. Do nothing if they are started.
+
+        Raises:
+            PoolError: a target cannot be loaded.
+        """
         async with AsyncExitStack() as stack:
             for pool in self.pools.values():
                 await stack.enter_async_context(pool)
             self._stack = stack.pop_all()
-        return self
 
-    async def __aexit__(self, *exc: object) -> None:
+    async def close(self) -> None:
+        """End the pools of all worlds. Safe to call twice. A running play raises an error."""
         super().resume()
         await self._stack.aclose()
 

@@ -8,11 +8,12 @@ from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from mcpenv_client.rows import reset_options_of
+from mcpenv_client.rows import LIKE_ALL, Rows, reset_options_of
 from mcpenv_client.types.starts import Start
 from mcpenv_client.types.tasks import Task
 
-from .assignment import Assignment, Share
+from .assignment import Assignment, Share, check_several
+from .sampler import TaskSampler
 
 if TYPE_CHECKING:
     from .checkpoint import PlayLog
@@ -48,7 +49,7 @@ class Plan:
         ended: True if there are no more tasks.
 
     Raises:
-        ValueError: a number is too small, or a row of a list names no task.
+        ValueError: a number is too small, tasks is one task, or a row that is known before the play names no task.
     """
 
     def __init__(
@@ -71,9 +72,9 @@ class Plan:
         self._seed = 0 if tasks is None and seed is None else seed
         self._number = self._groups = 0
         given: Any = [None] if tasks is None else tasks
-        if isinstance(given, list | tuple):  # an error in the last row should not end a play that has run for hours
-            for row in given:
-                self._first_of(row)
+        check_several(given)
+        for row in _known(given):  # an error in the last row should not end a play that has run for hours
+            self._first_of(row)
         left = sorted(unfinished, key=lambda each: each.number)
         self.total = len(given) * n * group + len(left) if hasattr(given, "__len__") else None
         self.ended = False
@@ -179,6 +180,15 @@ class Plan:
             self._number, self._groups = self._number + self._group, self._groups + 1
             shares.extend([made] if self._forks else [(each,) for each in made])
         return shares
+
+
+def _known(tasks: Any) -> Iterable[Any]:
+    """Return the rows that are known before any is read: those in memory, and one for all that are read when used."""
+    if isinstance(tasks, TaskSampler):
+        return tasks.known()
+    if isinstance(tasks, Rows):
+        return [LIKE_ALL] if tasks else []
+    return tasks if isinstance(tasks, list | tuple) else ()
 
 
 async def _next(rows: AsyncIterator[Row]) -> Row:

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from mcpenv_client.portal import in_daemon_thread
 from mcpenv_client.samples import Sample
 
-from .assignment import Assignment, Played
+from .assignment import Assignment, Played, PlayError
 from .backend import PoolError
+from .blocking import SyncPool
 from .clock import Clock
 from .groups import groups_of
 from .plan import Tasks
@@ -22,6 +23,8 @@ from .samples import GroupSamples
 from .stream import Stream
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from .checkpoint import PlayLog
 
 
@@ -70,6 +73,38 @@ class Plays(ABC):
         raise PoolError(NO_CHECKPOINT.format(f"a {type(self).__name__}"))
 
     @abstractmethod
+    async def connect(self) -> None:
+        """Start the pool. Do nothing if it is started."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """End the pool. Safe to call twice."""
+
+    async def __aenter__(self) -> Self:
+        await self.connect()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    def sync(self) -> SyncPool:
+        """Return the blocking form of this pool. Use only one of the two forms."""
+        return SyncPool(self)
+
+    async def rollout(self, *arguments: Any, **options: Any) -> list[Played]:
+        """Play episodes and return them in the order of their assignments. Arguments and errors are those of `play`."""
+        played: list[Played] = []
+        async with self.play(*arguments, **options) as stream:
+            stream.take_log()  # nothing is handed out before all is
+            try:
+                async for each in stream:
+                    played.append(each)
+            except PlayError as error:
+                error.finished = _in_order(played)
+                raise
+        return _in_order(played)
+
+    @abstractmethod
     def play(self, *arguments: Any, **options: Any) -> Stream[Played]:
         """Play episodes, and yield each as soon as it is done."""
 
@@ -92,7 +127,12 @@ class Plays(ABC):
                 They do not pass during a `pause`.
             unfinished: as for `play`. If the earlier play yielded a part of a group, the rest is a group.
             options: further arguments of `play`.
+
+        Raises:
+            ValueError: an argument is invalid.
         """
+        if group_timeout_s is not None and not group_timeout_s >= 0:
+            raise ValueError(f"group_timeout_s is {group_timeout_s}; it must be 0 or more")
         left = [*unfinished]
         rests = Counter(each.group for each in left)
         stream = self.play(policy, tasks, group=group, unfinished=left, **options)
@@ -177,3 +217,7 @@ class Plays(ABC):
         if self.policy_version is None or None in versions:
             return math.inf
         return self.policy_version - min((each for each in versions if each is not None), default=self.policy_version)
+
+
+def _in_order(played: list[Played]) -> list[Played]:
+    return sorted(played, key=lambda each: each.assignment.number)

@@ -11,11 +11,11 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
 from mcpenv_client.portal import in_daemon_thread
-from mcpenv_client.rows import PAGE, Rows
+from mcpenv_client.rows import LIKE_ALL, PAGE, Rows
 from mcpenv_client.types.starts import Start
 from mcpenv_client.types.tasks import Task
 
-from .assignment import WORLD, Played, world_of
+from .assignment import WORLD, Played, check_several, world_of
 
 By = Literal["weight", "level", "pass_rate"]
 """The rule of a sampler."""
@@ -56,7 +56,7 @@ class TaskSampler:
         seed: of the draws.
 
     Raises:
-        ValueError: there is no task, or an argument is out of range.
+        ValueError: there is no task, an argument is out of range, or by "level" a level is no whole number.
     """
 
     def __init__(
@@ -142,6 +142,10 @@ class TaskSampler:
             weight = self._weights[place]
             self._chances.change(place, weight * _chance(rate))
             self._mastered.change(place, weight if rate > MASTERED else 0.0)
+
+    def known(self) -> Iterator[Row]:
+        """Yield the tasks that are in memory, and for those that are read when they are used one with their columns."""
+        return self._tasks.known()
 
     def rate(self, task: Row) -> float:
         """Return the measured rate at which a task is solved; 0.5 before its first episode."""
@@ -298,6 +302,7 @@ class _Tasks:
         self._places: dict[str, list[int]] = {}
         self.lazy = any(isinstance(part, Rows) for part in self._parts.values())
         for world, part in self._parts.items():
+            check_several(part)
             if not len(part):
                 raise ValueError("a sampler needs at least one task" + (f" of {world!r}" if self._mixed else ""))
             self._starts[world] = self._number
@@ -323,6 +328,11 @@ class _Tasks:
         """Yield the tasks that are in memory."""
         parts = ((world, part) for world, part in self._parts.items() if not isinstance(part, Rows))
         return (self._row(world, task) for world, part in parts for task in part)
+
+    def known(self) -> Iterator[Row]:
+        """Yield the tasks that are in memory, and one for all of each world that are not."""
+        yield from self.read()
+        yield from (self._row(world, LIKE_ALL) for world, part in self._parts.items() if isinstance(part, Rows))
 
     def is_lazy(self, world: str | None) -> bool:
         """Return True if the use of a task of that world may read it."""
@@ -399,4 +409,7 @@ def _id(row: Row) -> str | None:
 def _level(row: Row) -> int:
     task = row.get("task") if isinstance(row, Mapping) else row.task if isinstance(row, Start) else row
     level = task.level if isinstance(task, Task) else row.get("level") if isinstance(row, Mapping) else None
-    return 0 if level is None else int(level)
+    try:
+        return 0 if level is None else int(level)
+    except (TypeError, ValueError):
+        raise ValueError(f"the level of {_name(row)} is {level!r}; it must be a whole number") from None

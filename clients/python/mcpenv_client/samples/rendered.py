@@ -37,7 +37,14 @@ class ChatTokens:
             ImportError: transformers is not installed.
             OSError, ValueError: it cannot be loaded.
         """
-        from transformers import AutoTokenizer  # large and optional
+        try:
+            from transformers import AutoTokenizer  # large and optional
+        except ModuleNotFoundError as error:
+            if error.name is None or error.name.partition(".")[0] != "transformers":
+                raise
+            raise ModuleNotFoundError(
+                "a tokenizer needs the package transformers; install it", name="transformers"
+            ) from error
 
         return cls(AutoTokenizer.from_pretrained(name))
 
