@@ -298,7 +298,7 @@ def test_the_fingerprint_counts_files_that_episodes_depend_on(tmp_path: Path) ->
     assert stale(tmp_path, tmp_path / "nowhere.md") is not None
 
 
-def test_a_card_of_an_older_format_or_without_a_part_of_validation_is_stale(tmp_path: Path, lamps: dict[str, Any]) -> None:
+def test_a_card_that_says_less_than_one_of_today_is_stale(tmp_path: Path, lamps: dict[str, Any]) -> None:
     (tmp_path / "environment.py").write_text("a = 1\n")
     new = {**lamps, "fingerprint": fingerprint_of(tmp_path)}
     for made, reason in [
