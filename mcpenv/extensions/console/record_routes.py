@@ -190,7 +190,8 @@ class RecordRoutes:
         def read() -> dict[str, Any]:
             rows, known = self._index.select(wanted), self._trained
             if known is None or known[0] is not rows or known[1] != shown:
-                self._trained = known = (rows, shown, training_page([row.summary for row in rows], shown))
+                page = training_page([row.summary for row in rows], shown, self._index.older)
+                self._trained = known = (rows, shown, page)
             return known[2]
 
         return await asyncio.to_thread(read)

@@ -132,6 +132,13 @@ class RecordIndex:
                 known[key] = found
         return found
 
+    @property
+    def older(self) -> int:
+        """The number of the oldest episodes, which have no row because there are more than `MAX_INDEXED`."""
+        with self._lock:
+            self._refresh()
+            return self._older
+
     def id_of(self, name: str) -> str | None:
         """Return the id of an episode; None if there is none.
 
