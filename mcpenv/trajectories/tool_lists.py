@@ -20,10 +20,16 @@ _MANY = 1024
 
 
 class ToolLists:
-    """The lists of a record, in its folder ``tools``, each named by the hash of its content."""
+    """The lists of a record, in its folder ``tools``, each named by the hash of its content.
 
-    def __init__(self, directory: Path) -> None:
+    Args:
+        directory: the record.
+        others: further records that lists are read from.
+    """
+
+    def __init__(self, directory: Path, *others: Path) -> None:
         self._folder = directory / "tools"
+        self._others = [other / "tools" for other in others]
         self._kept: dict[tuple[int, ...], tuple[str, Sequence[Tool]]] = {}
         self._last: tuple[str, Sequence[Tool] | None] = "", None  # the list that was last stored
 
@@ -64,7 +70,8 @@ class ToolLists:
         """
         if name is None:
             return []
-        file = self._folder / f"{name}.json"
+        files = [folder / f"{name}.json" for folder in (self._folder, *self._others)]
+        file = next((file for file in files if file.exists()), files[0])
         try:
             return _TOOLS.validate_python(from_json(file.read_bytes()))
         except ValidationError as error:

@@ -98,6 +98,11 @@ class Lock:
         """The number of holders."""
         return abs(self._holders)
 
+    @property
+    def running(self) -> bool:
+        """True if an operation runs, which `cancel` would cancel. A pause holds the lock without one."""
+        return bool(self._holds)
+
     async def hold(self, *, shared: bool = False, limit: int | None = None) -> Hold:
         """Wait for the lock, for an operation of the running task. Cancelling leaves the queue.
 

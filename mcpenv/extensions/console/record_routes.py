@@ -25,7 +25,7 @@ from mcpenv.extensions.exports.page.overview import number_text
 from mcpenv.extensions.live.extension import media
 from mcpenv.extensions.records.overview import GROUP_KEYS, GROUPED_BY, groups_of, overview_of
 from mcpenv.extensions.records.record_index import RecordIndex, Row
-from mcpenv.extensions.records.reviews import review_of
+from mcpenv.extensions.records.reviews import Reviews, review_of
 from mcpenv.extensions.records.rollouts import rollouts_of
 from mcpenv.extensions.records.transcript import transcript_of
 from mcpenv.extensions.records.where import (
@@ -190,7 +190,8 @@ class RecordRoutes:
         def read() -> dict[str, Any]:
             rows, known = self._index.select(wanted), self._trained
             if known is None or known[0] is not rows or known[1] != shown:
-                self._trained = known = (rows, shown, training_page([row.summary for row in rows], shown))
+                page = training_page([row.summary for row in rows], shown, self._index.older)
+                self._trained = known = (rows, shown, page)
             return known[2]
 
         return await asyncio.to_thread(read)
@@ -258,13 +259,13 @@ class RecordRoutes:
             return unknown("no such episode in this server's record")
         review = review_of({**given, "episode": episode})
         try:
-            self._index.reviews.write(review)
+            Reviews(self._index.folder_of(name)).write(review)
         except OSError as error:
             raise NotWritten(f"the review is not written: {error.strerror or error}") from error
-        return {"reviews": self._reviews(episode)}
+        return {"reviews": self._reviews(name)}
 
-    def _reviews(self, episode: str) -> list[dict[str, Any]]:
-        return [each.model_dump() for each in self._index.reviews.said().get(episode, ())]
+    def _reviews(self, name: str) -> list[dict[str, Any]]:
+        return [each.model_dump() for each in self._index.reviews_of(name)]
 
     async def blob(self, request: Request) -> Response:
         """Answer an image or audio of an episode."""
@@ -309,7 +310,7 @@ class RecordRoutes:
             "evidence": evidence_element(episode.trajectory),
         }
         drawings = {name: None if each is None else plain_of(each) for name, each in drawn.items()}
-        return plain_json({**answer, "reviews": self._reviews(episode.id), "drawings": drawings})
+        return plain_json({**answer, "reviews": self._reviews(episode_id), "drawings": drawings})
 
     def _families(self) -> Families:
         rows, known = self._index.select(), self._related

@@ -9,6 +9,7 @@ from typing import Any
 from mcpenv.extensions.exports.page.charts import lines
 from mcpenv.extensions.exports.page.markup import plain_of
 from mcpenv.extensions.exports.page.overview import number_text
+from mcpenv.extensions.records.record_index import MAX_INDEXED
 from mcpenv.extensions.records.training import (
     Bucket,
     Row,
@@ -28,7 +29,7 @@ _MEANS = ("Episodes", "Mean return", "Verified", "Mean steps", "Errors")
 _KEYS = ("return", "verified", "n_steps", "errors")
 
 
-def training_page(rows: Sequence[Row], shown: Condition) -> dict[str, Any]:
+def training_page(rows: Sequence[Row], shown: Condition, older: int = 0) -> dict[str, Any]:
     """Return ``total``, ``notes``, ``charts`` as of `plain_of`, and the tables ``alarms`` and ``tables``.
 
     A table has ``title``, ``heads`` and ``rows``. A cell is a text, or a list of links, each with its ``text`` and
@@ -37,6 +38,7 @@ def training_page(rows: Sequence[Row], shown: Condition) -> dict[str, Any]:
     Args:
         rows: the matching rows, the newest first.
         shown: the condition of the page, which its links keep.
+        older: the number of the oldest episodes of the record, which have no rows.
     """
     buckets = buckets_of(rows)
     by_version = any(row["policy_version"] is not None for row in rows)
@@ -44,9 +46,14 @@ def training_page(rows: Sequence[Row], shown: Condition) -> dict[str, Any]:
     alarms = [
         [_linked(shown, alarm.text, alarm.where, sort=alarm.sort, style="warn")] for alarm in alarms_of(rows, buckets)
     ]
+    left_out = [f"The oldest episodes of the record ({older}) are left out, because {MAX_INDEXED} are shown."]
     return {
         "total": len(rows),
-        "notes": [*_notes(rows, buckets, by_version), *([] if alarms or not rows else ["No alarm."])],
+        "notes": [
+            *(left_out if older else []),
+            *_notes(rows, buckets, by_version),
+            *([] if alarms or not rows else ["No alarm."]),
+        ],
         "alarms": [{"title": "Alarms", "heads": ["Alarm, with its episodes"], "rows": alarms}] if alarms else [],
         "charts": [plain_of(chart) for chart in _charts(buckets, name.lower())] if buckets else [],
         "tables": list(_tables(rows, buckets, name, shown)) if rows else [],

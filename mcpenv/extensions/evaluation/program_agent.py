@@ -57,6 +57,12 @@ DRAIN_S = 1.0
 _PLACE = re.compile(r"\{(mcp_url|model_url|prompt)\}")
 _MODEL_PLACE = "{model_url}"
 _LIKE_A_PLACE = re.compile(r"(?<!\$)\{[\w-]*(?:url|prompt|task)[\w-]*\}")
+_RUNNER = re.compile(r"(?:python|pypy)[\d.]*|node|npx|npm|pnpm|bun|bunx|deno|uv|uvx|pipx|ruby|perl|sh|bash|env")
+"""The programs that run the one which their first argument names."""
+
+_RUNNERS_WORD = re.compile(r"-|(?:run|tool|exec|dlx)$|\w+=(?!=)|$")
+_CODE = ("-c", "-e", "--eval")
+_SUFFIX = re.compile(r"\.(?:py|js|mjs|cjs|ts|sh|rb|pl|exe|cmd)|(?<=.)[@=<>~!\[].*")
 _SCRIPT = re.compile(r"[^-{][^{]*\.(?:py|js|mjs|cjs|ts|sh|rb|pl)")
 _OURS = "MCPENV_"
 _ALWAYS_KEPT = ("PATH", "HOME")
@@ -120,6 +126,7 @@ class ProgramAgent:
                 f"agent {self.command!r}: {_MODEL_PLACE} needs the endpoint of its model (--base-url)"
             )
         self._side = None if self.endpoint is None else ModelSide(self.endpoint)
+        self._name = _name_of(self._words)
         program = shutil.which(self._words[0])
         if "{" not in self._words[0] and program is None:
             raise ConfigurationError(f"agent {self.command!r}: there is no program {self._words[0]!r}")
@@ -149,6 +156,7 @@ class ProgramAgent:
         workspace = None if self.workspace is None else str(self.workspace)
         return {
             "kind": "program",
+            "name": self._name,
             "command": self.command,
             "workspace": workspace,
             "isolation": str(self.isolated),
@@ -447,6 +455,18 @@ def _signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
+
+
+def _name_of(words: Sequence[str]) -> str:
+    """Return the base name of the program, or of the script, package or module that it runs."""
+    name = _SUFFIX.sub("", Path(words[0]).name)
+    if _RUNNER.fullmatch(name):
+        for number, word in enumerate(words[1:], 1):
+            if word in _CODE or "{" in word:
+                break
+            if _RUNNERS_WORD.match(word) is None:
+                return _name_of(words[number:])
+    return name
 
 
 def _last_line(output: Path) -> str:

@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from mcpenv.errors import ConfigurationError
-from mcpenv.trajectories.episode import name_of_agent
 from mcpenv_client.errors import InvalidMessage
 
 from .comparison import compare
 from .comparison_tables import tables_of
 from .run_directory import RECORD
-from .run_tables import report_of
+from .run_tables import agent_of, report_of
 from .settings import SETTINGS
 from .stored_run import StoredRun, read_run
 from .summary import summarize
@@ -109,7 +108,7 @@ def _row(name: str, run: StoredRun) -> dict[str, Any]:
     return {
         "name": name,
         "environment": run.environment["name"],
-        "agent": name_of_agent(run.settings.get("agent")),
+        "agent": agent_of(run),
         "split": run.settings.get("split"),
         "finished": summary.finished,
         "planned": run.planned,

@@ -61,8 +61,9 @@ SHOWN_PROBLEMS = 3
 
 
 def agent_of(run: StoredRun) -> str:
-    """Return the agent, as the model, command or kind in the settings."""
-    return name_of_agent(run.settings.get("agent")) or "an agent"
+    """Return the agent, as its command, name, model or kind in the settings."""
+    agent = run.settings.get("agent") or {}
+    return agent.get("command") or name_of_agent(agent) or "an agent"
 
 
 def notes_of(run: StoredRun, summary: Summary) -> Iterator[str]:

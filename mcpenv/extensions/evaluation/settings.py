@@ -43,11 +43,14 @@ def read_settings(directory: Path) -> dict[str, Any]:
 
 
 def differences(before: Any, now: Any, name: str = "") -> Iterator[Difference]:
-    """Yield the settings that differ, in their order. A setting that is missing counts as null."""
+    """Yield the settings that differ, in their order. A setting that is missing counts as null.
+
+    A missing name of an agent is no difference: older versions wrote none, and it follows from the command.
+    """
     if isinstance(before, dict) and isinstance(now, dict):
         for key in dict.fromkeys([*before, *now]):
             yield from differences(before.get(key), now.get(key), f"{name}.{key}".lstrip("."))
-    elif before != now:
+    elif before != now and not (name == "agent.name" and None in (before, now)):
         yield Difference(name, before, now)
 
 

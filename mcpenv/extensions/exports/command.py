@@ -12,9 +12,9 @@ from mcpenv.cli.output import note, number_of
 from mcpenv.extensions.evaluation.run_directory import RECORD
 from mcpenv.extensions.evaluation.run_page import overview_of_run
 from mcpenv.extensions.evaluation.stored_run import read_run
-from mcpenv.extensions.records.command import EVERY, Debug, Which
-from mcpenv.extensions.records.reviews import Reviews
+from mcpenv.extensions.records.command import EVERY, Debug, Which, reviews_in
 from mcpenv.trajectories import RecordedEpisode, ToolLists
+from mcpenv.trajectories.reader import records_of
 from mcpenv_client.types.tools import Tool
 
 from .files import ExportOptions, export, format_names
@@ -40,8 +40,8 @@ def export_episodes(
     """Export episodes to a format that trainers and viewers read, or to one HTML file for people.
 
     Args:
-        record: Folder that was given as --record, or one of its files. For html also the folder of an evaluation (--out
-            of mcpenv eval); its figures then come first.
+        record: Folder that was given as --record, one of its files, or a folder with the records of several servers.
+            For html also the folder of an evaluation (--out of mcpenv eval); its figures then come first.
         form: JSONL of chats with tool calls, a Parquet table, ATIF 1.8 documents, a page without script and network,
             JSONL of tokens with masks and rewards: tokens, or the fields of a trainer; or preferences of the people
             who rated episodes in the console: dpo, pairs of the same prompt, or kto, single episodes with a label.
@@ -57,10 +57,9 @@ def export_episodes(
     overview = None
     if form == "html" and (record / RECORD).is_dir():
         overview, record = overview_of_run(read_run(record)), record / RECORD
-    said = Reviews(record if record.is_dir() else record.parent).said()
     whole = None if which == EVERY else _WithTools(record, EVERY)
     options = ExportOptions(
-        arguments=arguments, overview=overview, tokenizer=tokenizer, reviews=said, tree=tree, whole=whole
+        arguments=arguments, overview=overview, tokenizer=tokenizer, reviews=reviews_in(record), tree=tree, whole=whole
     )
     count = export(_WithTools(record, which), form, out, options)
     note(f"{number_of(count, 'episode')} read")
@@ -75,8 +74,7 @@ class _WithTools:
         self._which = which
 
     def __iter__(self) -> Iterator[tuple[RecordedEpisode, Sequence[Tool]]]:
-        folder = self._record if self._record.is_dir() else self._record.parent
-        lists, read = ToolLists(folder), dict[str | None, Sequence[Tool]]()
+        lists, read = ToolLists(*records_of(self._record)), dict[str | None, Sequence[Tool]]()
         for episode in self._which.of(self._record):
             if episode.tools not in read:
                 read[episode.tools] = lists.read(episode.tools)

@@ -21,11 +21,12 @@ from mcpenv_client.types.records import Plane
 from mcpenv_client.types.values import to_plain
 from mcpenv_client.wire.protocol import observation_data
 
-LEASE_S = 60.0
-"""Seconds after which an episode is handed back, if the page that has it does not renew."""
+LEASE_S = 150.0
+"""Seconds after which an episode is handed back, if the page that has it does not renew. Browsers run the timers of
+hidden pages once a minute."""
 
-MAX_NAME = 80
-"""Maximum characters of a caller's name."""
+MAX_NAME = len("person ") + 100
+"""Maximum characters of a caller's name: the console writes "person" before that of a reviewer."""
 
 
 @dataclass
@@ -127,7 +128,7 @@ class TakeOver:
         holding, told = self._holding(session), None
         if holding is not None:
             told = {"by": holding.by, "begun": holding.pause.begun, "mine": holding.holder == holder}
-        busy, until = session.execution.busy, session.paused_until
+        busy, until = session.execution.lock.running, session.paused_until
         return {"session_id": session.id, "busy": busy, "paused_until": until, "held": told}
 
 

@@ -17,7 +17,7 @@ from mcpenv.cli.output import Page, note, note_lost, note_torn, number_of, print
 from mcpenv.errors import ConfigurationError, DamagedRecord
 from mcpenv.trajectories import RecordedEpisode, read_episodes
 from mcpenv.trajectories.episode import Ending
-from mcpenv.trajectories.reader import lost_in
+from mcpenv.trajectories.reader import lost_in, records_of
 from mcpenv.trajectories.summary import fault_of, summary_of
 from mcpenv_client.types.records import StepRecord
 from mcpenv_client.types.status import StatusCode
@@ -25,7 +25,7 @@ from mcpenv_client.types.status import StatusCode
 from .chat import prompt_of, text_of
 from .images import images_of
 from .model_turns import show_turn
-from .reviews import Reviews, Said
+from .reviews import Reviews, Said, said_in
 from .selection import Selection
 from .statistics import statistics_of
 from .texts import reward_text, status_text
@@ -73,13 +73,18 @@ class Which:
             where = parse(self.where or "")
         except WhereError as error:
             raise ConfigurationError(f"--where: {error}, in: {printable(self.where or '')}") from error
-        said = _reviews(record)
+        said = reviews_in(record)
         selection = Selection(self.id, self.task, self.split, self.min_return, self.ended, self.limit, where, said)
-        return selection.of(read_episodes(record, on_torn=note_torn, on_lost=note_lost))
+        return selection.of(read_episodes(record, below=True, on_torn=note_torn, on_lost=note_lost))
 
 
-def _reviews(record: Path) -> Said:
-    return Reviews(record if record.is_dir() else record.parent).said()
+def reviews_in(record: Path) -> Said:
+    """Return the reviews that stand of the episodes that `Which` selects from.
+
+    Raises:
+        ConfigurationError: there is no such record.
+    """
+    return said_in(map(Reviews, records_of(record)))
 
 
 EVERY = Which()
@@ -97,13 +102,13 @@ def list_episodes(
     """List the episodes of a record.
 
     Args:
-        record: Folder that was given as --record, or one of its files.
+        record: Folder that was given as --record, one of its files, or a folder with the records of several servers.
         as_json: Print one line with a JSON document for each episode.
         debug: Show the traceback when something fails.
     """
     found = which.of(record)
     if as_json:
-        said = _reviews(record)
+        said = reviews_in(record)
         for episode in found:
             print(json.dumps(row_of(episode, said.get(episode.id, ())), ensure_ascii=False))
         return 0
@@ -125,7 +130,7 @@ def show(
     """Show one episode: its prompt, each call with result and reward, its end, and the requests to its model.
 
     Args:
-        record: Folder that was given as --record, or one of its files.
+        record: Folder that was given as --record, one of its files, or a folder with the records of several servers.
         episode_id: The episode's id, or the start of it. A record of one episode needs none.
         images: Folder to write the episode's images to, such as screenshots. Existing files are replaced.
         as_json: Print the episode's full record as one JSON document.
@@ -138,7 +143,7 @@ def show(
     else:
         _show(Page(sys.stdout), episode, files)
     with contextlib.suppress(DamagedRecord):  # after the episode
-        for path, lost in lost_in(record):
+        for path, lost in lost_in(record, below=True):
             note_lost(path, lost)
     if images is not None:
         note(f"{number_of(sum(map(len, files.values())), 'image')} in {images}")
@@ -156,7 +161,7 @@ def stats(
     """Show statistics of episodes: endings, statuses, returns, steps, tools and tasks.
 
     Args:
-        record: Folder that was given as --record, or one of its files.
+        record: Folder that was given as --record, one of its files, or a folder with the records of several servers.
         as_json: Print one JSON document.
         debug: Show the traceback when something fails.
     """
@@ -173,7 +178,7 @@ def stats(
 
 def _only(record: Path, beginning: str) -> RecordedEpisode:
     found: RecordedEpisode | None = None
-    for episode in Selection(id=beginning).of(read_episodes(record)):
+    for episode in Selection(id=beginning).of(read_episodes(record, below=True)):
         if episode.id == beginning:
             return episode
         if found is not None and found.id != episode.id:

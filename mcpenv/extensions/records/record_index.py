@@ -10,7 +10,7 @@ import hashlib
 import logging
 import re
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from mcpenv.trajectories.episode import RecordedEpisode
 from mcpenv.trajectories.reader import PATTERNS, Lost
 from mcpenv.trajectories.segments import TornTail, lines_in, pieces
 
-from .reviews import Reviews, Said, facts_of
+from .reviews import Review, Reviews, Said, facts_of
 from .where import EVERYTHING, FIELDS, Condition, forms_of, row_of, texts_of
 
 logger = logging.getLogger("mcpenv")
@@ -90,8 +90,8 @@ class RecordIndex:
         self._directory = directory
         own = any(any(directory.glob(pattern)) for pattern in PATTERNS)
         self._patterns = [f"*/{pattern}" for pattern in PATTERNS] if below and not own else []
-        self.reviews = Reviews(directory)
-        self._said: Said = {}
+        self._reviews: dict[Path, Reviews] = {}
+        self._said: dict[Path, Said] = {}
         self._lock = threading.Lock()
         self._segments: dict[Path, _Segment] = {}
         self._rows: list[Row] = []
@@ -132,6 +132,13 @@ class RecordIndex:
                 known[key] = found
         return found
 
+    @property
+    def older(self) -> int:
+        """The number of the oldest episodes, which have no row because there are more than `MAX_INDEXED`."""
+        with self._lock:
+            self._refresh()
+            return self._older
+
     def id_of(self, name: str) -> str | None:
         """Return the id of an episode; None if there is none.
 
@@ -149,6 +156,13 @@ class RecordIndex:
             self._refresh()
             row = self._ids.get(name) or self._places.get(name)
         return self._directory if row is None else row.path.parent
+
+    def reviews_of(self, name: str) -> Sequence[Review]:
+        """Return the reviews that stand of an episode, as `id_of` finds it, from the file beside its record."""
+        with self._lock:
+            self._refresh()
+            row = self._ids.get(name) or self._places.get(name)
+            return () if row is None else self._said[row.path.parent].get(row.summary["id"], ())
 
     def beside(self, name: str, wanted: Condition = EVERYTHING, sort: str = "") -> dict[str, Any]:
         """Return the neighbours of an episode among the matching rows, in their order.
@@ -198,8 +212,9 @@ class RecordIndex:
                 segment.read_on(size)
             if size == 0:
                 del self._segments[path]
-        said = self.reviews.said()
-        if changed or said is not self._said:
+        folders = {path.parent for path in self._segments}
+        said = {folder: self._reviews.setdefault(folder, Reviews(folder)).said() for folder in folders}
+        if changed or said != self._said:
             self._said = said
             self._collect()
 
@@ -210,7 +225,7 @@ class RecordIndex:
         self._rows = rows[self._older :]
         self._selected = {}
         for row in self._rows:
-            row.summary.update(facts_of(self._said.get(row.summary["id"], ())))
+            row.summary.update(facts_of(self._said[row.path.parent].get(row.summary["id"], ())))
         self._places = {row.summary["place"]: row for row in self._rows}
         self._ids = {row.summary["id"]: row for row in self._rows}
 

@@ -6,9 +6,10 @@ import sys
 from pathlib import Path
 
 from mcpenv.cli.output import Page, note, number_of, print_json, print_table, printable
+from mcpenv.trajectories.reader import records_of
 
 from .command import EVERY, AsJson, Debug, Which
-from .reviews import Reviews, agreements
+from .reviews import Reviews, agreements, said_in
 
 _HEADINGS = ("episode", "task", "return", "rater", "rating", "tags", "note")
 _MAX_NOTE = 60
@@ -20,16 +21,17 @@ def reviews(record: Path, /, *, which: Which = EVERY, as_json: AsJson = False, d
     Reviews are written in the console, on the page of an episode. The file reviews.jsonl of the record has them.
 
     Args:
-        record: Folder that was given as --record, or one of its files.
+        record: Folder that was given as --record, one of its files, or a folder with the records of several servers.
         as_json: Print one JSON document.
         debug: Show the traceback when something fails.
     """
-    kept = Reviews(record if record.is_dir() else record.parent)
-    said = kept.said()
+    kept = [Reviews(folder) for folder in records_of(record)]
+    said = said_in(kept)
     found = [(episode, said[episode.id]) for episode in which.of(record) if episode.id in said]
     agreed = agreements({episode.id: each for episode, each in found})
-    if kept.unreadable:
-        note(f"{number_of(kept.unreadable, 'line')} of {kept.file.name} cannot be read")
+    for file in kept:
+        if file.unreadable:
+            note(f"{number_of(file.unreadable, 'line')} of {file.file} cannot be read")
     if as_json:
         listed = [review.model_dump() for _, each in found for review in each]
         print_json({"reviews": listed, "agreement": [each.to_plain() for each in agreed]})

@@ -13,7 +13,7 @@ import statistics
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
 from pathlib import Path
@@ -140,6 +140,15 @@ class Reviews:
                 file.seek(end - 1)
                 line = line if file.read(1) == b"\n" else b"\n" + line  # a writer was stopped in its line
             file.write(line)
+
+
+def said_in(records: Iterable[Reviews]) -> Said:
+    """Return the reviews that stand of several records."""
+    found: dict[str, dict[str, Review]] = defaultdict(dict)
+    for record in records:
+        for episode, reviews in record.said().items():
+            found[episode] |= {each.rater: each for each in reviews}
+    return {episode: list(raters.values()) for episode, raters in found.items()}
 
 
 def facts_of(reviews: Sequence[Review]) -> dict[str, Any]:

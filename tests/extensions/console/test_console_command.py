@@ -14,6 +14,7 @@ import pytest
 from command_line import Cli, command_lines
 
 from mcpenv import Trajectory
+from mcpenv.extensions.records.reviews import FILE, Reviews, review_of
 from mcpenv.trajectories import RecordedEnvironment, RecordedEpisode
 from mcpenv.trajectories.blobs import FOLDER
 
@@ -79,6 +80,20 @@ def test_the_records_of_several_servers_below_a_folder_are_one(tmp_path: Path) -
         assert [row[0] for row in training["tables"][-1]["rows"]] == ["one", "two"]
         refused = httpx.get(f"{told['url']}/records/training", params={"where": "nothing"})
         assert refused.status_code == 422 and "column 1" in refused.json()["message"]
+
+
+def test_a_review_of_a_record_below_a_folder_is_written_beside_that_record(tmp_path: Path) -> None:
+    for server in ("one", "two"):
+        record(tmp_path / "fleet" / server, server)
+    Reviews(tmp_path / "fleet" / "one").write(review_of({"episode": "one", "rater": "Ann", "rating": 2}))
+    with shown(tmp_path / "fleet") as told:
+        assert [each["rating"] for each in httpx.get(f"{told['url']}/records/one").json()["reviews"]] == [2]
+        found = httpx.get(f"{told['url']}/records", params={"where": "rating <= 2"}).json()["rows"]
+        assert [row["id"] for row in found] == ["one"]
+        written = httpx.put(f"{told['url']}/records/two/review", json={"rater": "Bob", "rating": 4}).json()
+        assert [each["rater"] for each in written["reviews"]] == ["Bob"]
+    assert Reviews(tmp_path / "fleet" / "two").said()["two"][0].rating == 4
+    assert not (tmp_path / "fleet" / FILE).exists()
 
 
 @pytest.fixture

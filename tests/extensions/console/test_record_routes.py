@@ -17,6 +17,7 @@ import pytest
 from websockets.sync.client import connect
 from worlds import World
 
+from mcpenv.extensions.records import record_index
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.serve import serving
 from mcpenv_client import EnvClient
@@ -57,6 +58,23 @@ def test_recorded_episodes_are_listed_newest_first_and_as_they_are_asked_for(tmp
         page = httpx.get(f"{url}/records", params={"offset": 1, "limit": 1}).json()
         assert (page["total"], len(page["rows"]), page["damaged"]) == (3, 1, 0)
         assert page["rows"][0]["id"] == rows()[1]
+
+
+def test_the_page_of_a_run_while_it_trains_names_the_episodes_that_are_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(record_index, "MAX_INDEXED", 2)
+    with serving(World, ServerConfig(record=tmp_path)) as url:
+
+        def notes() -> list[str]:
+            found: dict[str, Any] = httpx.get(f"{url}/records/training").json()
+            assert found["total"] == 2
+            return [note for note in found["notes"] if "left out" in note]
+
+        played(url), played(url)
+        assert notes() == []
+        played(url)
+        assert notes()[0].startswith("The oldest episodes of the record (1) are left out")
 
 
 def test_equal_steps_of_two_episodes_have_equal_hashes(tmp_path: Path) -> None:

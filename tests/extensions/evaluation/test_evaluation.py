@@ -331,6 +331,35 @@ def test_what_is_filled_in_stays_within_one_argument_whatever_it_holds(tmp_path:
     assert prompt == f"-p=solve: count to 2 ({done.results[0].task})."
 
 
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        ("/usr/bin/true exec {prompt}", "true"),
+        ("npx -y @openai/codex@latest exec", "codex"),
+        ("uvx mini-agent==1.0 run", "mini-agent"),
+        ("uv run --quiet python agent.py", "agent"),
+        ("python3.11 -m some.agent", "some.agent"),
+        ("python -c 'import this'", "python"),
+        ("node out/agent.mjs {mcp_url}", "agent"),
+        ("env A=b gemini -p {prompt}", "gemini"),
+        ("sh {prompt}", "sh"),
+        ("bash", "bash"),
+    ],
+)
+def test_a_program_is_named_after_what_it_runs(
+    command: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for program in ("npx", "uvx", "uv", "node", "python", "python3.11"):
+        (tmp_path / program).write_text("#!/bin/sh\n")
+        (tmp_path / program).chmod(0o755)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "agent.mjs").touch()
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.chdir(tmp_path)
+    described = ProgramAgent(command).described()
+    assert (described["name"], described["command"]) == (name, command)
+
+
 @pytest.mark.parametrize("command", ["", "no-such-program {mcp_url}", "'unbalanced"])
 def test_a_command_that_cannot_be_run_is_refused_at_once(command: str) -> None:
     with pytest.raises(ConfigurationError, match="agent"):

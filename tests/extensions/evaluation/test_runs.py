@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,18 @@ from evaluate_endpoint import Endpoint, scripted_endpoint
 from evaluate_world import Counting, Plain, task
 
 from mcpenv import ConfigurationError
-from mcpenv.extensions.evaluation import Evaluated, Failure, ModelAgent, evaluate, evaluate_async, read_results
+from mcpenv.extensions.evaluation import (
+    Evaluated,
+    Failure,
+    ModelAgent,
+    ProgramAgent,
+    evaluate,
+    evaluate_async,
+    read_results,
+)
 from mcpenv.extensions.evaluation.results import RESULTS
+from mcpenv.extensions.evaluation.settings import SETTINGS
+from mcpenv.extensions.records.where import row_of
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.serve import serving
 from mcpenv.tasks import TaskSet
@@ -160,6 +171,19 @@ def test_other_settings_are_refused_and_fresh_drops_what_is_there(endpoint: Endp
     fresh = evaluate(Counting, model(endpoint, temperature=0.5), out=tmp_path, n=1, fresh=True)
     assert len(read_results(tmp_path)) == len(recorded(fresh)) == 1
     assert (tmp_path / "mine.txt").exists()
+
+
+def test_an_evaluation_that_names_no_program_is_continued(tmp_path: Path) -> None:
+    agent = ProgramAgent("true", isolation="none")
+    first = evaluate(Counting, agent, out=tmp_path, n=1)
+    old = json.loads((tmp_path / SETTINGS).read_text())
+    assert old["agent"].pop("name") == "true"
+    (tmp_path / SETTINGS).write_text(json.dumps(old))
+    again = evaluate(Counting, agent, out=tmp_path, n=2)
+    assert len(again.results) == 2 and again.results[0].episode_id == first.results[0].episode_id
+    assert [row_of(episode)["agent"] for episode in recorded(again)] == ["true", "true"]
+    with pytest.raises(ConfigurationError, match=r"agent\.command was"):
+        evaluate(Counting, ProgramAgent("false", isolation="none"), out=tmp_path, n=2)
 
 
 def test_a_task_that_was_changed_is_not_mixed_with_what_it_was(endpoint: Endpoint, tmp_path: Path) -> None:

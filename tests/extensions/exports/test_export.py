@@ -273,14 +273,22 @@ def test_a_folder_of_other_things_is_no_record_and_a_record_in_it_is_named(
     folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "tools" / "more").mkdir()
-    for elsewhere, hint in (
-        (folder.parent, f"{folder.parent}: this is no record; is it {folder}?"),
-        (folder / "tools", f"{folder / 'tools'}: this is no record; name the folder that --record was given"),
+    unnamed = f"{folder / 'tools'}: this is no record; name the folder that --record was given"
+    for command, elsewhere, hint in (
+        ("check", folder.parent, f"{folder.parent}: this is no record; is it {folder}?"),
+        ("list", folder / "tools", unnamed),
+        ("stats", folder / "tools", unnamed),
     ):
-        for command in ("list", "stats"):
-            assert execute(["trajectories", command, str(elsewhere)]) == 2
-            shown = capfd.readouterr()
-            assert shown.out == "" and shown.err == f"error: {hint}\n"
+        assert execute(["trajectories", command, str(elsewhere)]) == 2
+        shown = capfd.readouterr()
+        assert shown.out == "" and shown.err == f"error: {hint}\n"
+
+
+def test_records_below_the_named_folder_are_exported_with_their_tools(folder: Path, tmp_path: Path) -> None:
+    with Recorder(tmp_path / "another") as recorder:
+        recorder.write(RecordedEpisode(Trajectory("without tools"), RecordedEnvironment("Dice")))
+    found = by_id(tmp_path, "chat-openai", "--limit", "9")
+    assert "without tools" in found and found["bare"]["tools"] == by_id(folder, "chat-openai")["bare"]["tools"]
 
 
 def test_an_ending_that_there_is_not_is_refused_with_those_that_there_are(

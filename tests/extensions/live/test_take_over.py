@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,6 +16,7 @@ from fastmcp import Client, Context
 
 from mcpenv import MCPEnvironment
 from mcpenv.extensions.live import take_over
+from mcpenv.extensions.records.reviews import review_of
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.serve import serving
 from mcpenv.trajectories import read_episodes
@@ -155,6 +157,31 @@ def test_an_episode_is_handed_back_when_its_page_has_gone(monkeypatch: pytest.Mo
         page.take()
         assert asyncio.run(_say(address, "say", {"text": "on"})) == "on"
         until(lambda: page.held("another") is None)
+
+
+def test_a_session_that_is_taken_over_is_busy_while_a_call_runs(url: str, pool: ThreadPoolExecutor) -> None:
+    with EnvClient(url).sync() as env:
+        env.reset()
+        page = Page(url)
+        told = page.take()
+        assert not told["busy"] and 120 < told["paused_until"] - time.time() <= take_over.LEASE_S
+        action = {"type": "call_tool", "tool_name": "wait", "arguments": {}}
+        waiting = pool.submit(page.ask, "POST", "calls", 409, holder="page", action=action)
+        until(page.busy)
+        page.ask("POST", "cancel")
+        waiting.result(WAIT_S)
+        assert not page.busy() and page.held()
+        page.hand_back()
+
+
+def test_a_reviewer_of_any_name_takes_an_episode_over(url: str) -> None:
+    rater = review_of({"episode": "e", "rater": "n" * 100}).rater
+    with EnvClient(url).sync() as env:
+        env.reset()
+        page = Page(url)
+        assert page.ask("POST", "holder", holder="page", by=f"person {rater}")["held"]["by"] == f"person {rater}"
+        page.hand_back()
+        page.ask("POST", "holder", 422, holder="page", by=f"person {rater}n")
 
 
 def test_only_the_page_that_has_an_episode_keeps_it(url: str) -> None:

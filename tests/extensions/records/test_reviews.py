@@ -140,7 +140,7 @@ def test_rows_have_the_mean_rating_and_conditions_filter_by_it(record: Path) -> 
     ):
         assert [row["id"] for row in index.find(parse(text)).rows] == wanted, text
     assert [row["id"] for row in index.find(sort="-rating").rows][:2] == ["a", "b"]
-    assert facts_of(index.reviews.said()["a"])["raters"] == 2
+    assert facts_of(index.reviews_of("a"))["raters"] == 2
 
 
 def test_the_agreement_of_two_raters_is_a_weighted_kappa(record: Path) -> None:
@@ -175,6 +175,36 @@ def test_the_command_shows_reviews_and_agreement(record: Path, run: Any) -> None
         json.loads, run("trajectories", "list", str(record), "--json", "--where", "rating < 2").out.splitlines()
     )
     assert (row["id"], row["rating"], row["review_tags"]) == ("b", 1.0, [])
+
+
+def test_records_below_a_folder_are_read_as_one_with_all_their_reviews(run: Any, tmp_path: Path) -> None:
+    for name, ids in (("one", "ab"), ("two", "cd")):
+        recorded(tmp_path / "fleet" / name, ids)
+    rate(tmp_path / "fleet" / "one", "a", "Ann", 5)
+    rate(tmp_path / "fleet" / "two", "c", "Ann", 1)
+    with (tmp_path / "fleet" / "two" / FILE).open("ab") as file:
+        file.write(b"no review\n")
+    fleet = str(tmp_path / "fleet")
+    listed = [*map(json.loads, run("trajectories", "list", fleet, "--json").out.splitlines())]
+    assert {row["id"]: row["rating"] for row in listed} == {"a": 5, "b": None, "c": 1, "d": None}
+    assert len(run("trajectories", "list", fleet, "--json", "--limit", "3").out.splitlines()) == 3
+    assert json.loads(run("trajectories", "stats", fleet, "--json", "--where", "rating <= 2").out)["episodes"] == 1
+    assert json.loads(run("trajectories", "show", fleet, "d", "--json").out)["trajectory"]["episode_id"] == "d"
+    reviews = run("trajectories", "reviews", fleet, "--json")
+    assert [each["episode"] for each in json.loads(reviews.out)["reviews"]] == ["a", "c"]
+    assert f"1 line of {tmp_path / 'fleet' / 'two' / FILE} cannot be read" in reviews.err
+    (pair,) = map(json.loads, run("trajectories", "export", fleet, "--format", "dpo").out.splitlines())
+    assert (pair["chosen_rating"], pair["rejected_rating"]) == (5, 1)
+
+
+def test_rows_of_records_below_a_folder_have_the_reviews_beside_their_own_record(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        recorded(tmp_path / name, "a")
+    index = RecordIndex(tmp_path, below=True)
+    place = {row["server"]: row["place"] for row in index.find().rows}
+    rate(tmp_path / "two", "a", "Ann", 1)
+    assert [row["server"] for row in index.find(parse("rating <= 2")).rows] == ["two"]
+    assert not index.reviews_of(place["one"]) and index.reviews_of(place["two"])[0].rater == "Ann"
 
 
 def test_preferences_are_exported_as_pairs_and_as_labels(record: Path, run: Any, tmp_path: Path) -> None:

@@ -88,6 +88,34 @@ def test_overlays_are_written_beside_the_manifests(cli: Cli, target: str, tmp_pa
         assert "# " in text and "On paper: no cluster of" in text.replace("\n# ", " ")
 
 
+@pytest.mark.parametrize(
+    ("more", "address"),
+    [
+        ([], "http://$(POD_NAME).corner-shop.$(POD_NAMESPACE).svc:8000"),
+        (["--durable", "store"], "http://corner-shop-agents.$(POD_NAMESPACE).svc:80"),
+    ],
+)
+def test_the_overlay_without_routes_gives_agents_an_address_in_the_cluster(
+    cli: Cli, target: str, tmp_path: Path, more: list[str], address: str
+) -> None:
+    options = ["--host", "env.example.org", "--out", "k8s", "--overlays", *more]
+    assert cli("deploy", "k8s", target, "--image", IMAGE, *options).status == 0
+    text = (tmp_path / "k8s" / "overlays" / "kind" / "kustomization.yaml").read_text(encoding="utf-8")
+    patches = [each for each in yaml.safe_load(text)["patches"] if "target" in each]
+    ((change,),) = (yaml.safe_load(each["patch"]) for each in patches)
+    assert change["value"] == f"--public-url={address}"
+    (servers,) = (
+        each
+        for file in (tmp_path / "k8s" / "base").glob("*.yaml")
+        for each in yaml.safe_load_all(file.read_text(encoding="utf-8"))
+        if each["kind"] == "StatefulSet"
+    )
+    found: Any = servers
+    for key in change["path"].split("/")[1:]:
+        found = found[int(key) if isinstance(found, list) else key]
+    assert found.startswith("--public-url=https://env.example.org")
+
+
 def test_json_has_the_objects_and_the_commands(cli: Cli, target: str) -> None:
     report: dict[str, Any] = json.loads(cli("deploy", "k8s", target, "--image", IMAGE, "--sandbox", "--json").out)
     assert report["objects"] == [

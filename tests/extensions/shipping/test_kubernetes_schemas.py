@@ -99,6 +99,8 @@ def test_kustomize_builds_the_overlays_and_they_fit_the_schemas(
     if platform == "kind":
         (container,) = servers["template"]["spec"]["containers"]
         assert servers["replicas"] == 1 and container["imagePullPolicy"] == "IfNotPresent" and container["args"]
+        inside = "http://$(POD_NAME).shop.$(POD_NAMESPACE).svc:8000"
+        assert [each for each in container["args"] if "public-url" in each] == [f"--public-url={inside}"]
         assert "runtimeClassName" not in servers["template"]["spec"]
         own = {"StatefulSet", "Service", "PodDisruptionBudget", "NetworkPolicy", "PersistentVolumeClaim"}
         assert kinds == base & own

@@ -50,10 +50,11 @@ async function list(root, signal) {
 function rowOf(session) {
 	const age = durationText(Math.max(1, Math.round(Date.now() / 1000 - session.created_at)));
 	const watched = session.origin === "socket" || session.origin === "http";
-	const name = session.session_id.slice(0, 12);
-	return el("tr", el("th", { scope: "row" }, watched ? el("a", { id: `session-${session.session_id}`, href: `#/live/${encodeURIComponent(session.session_id)}`,
-			title: session.session_id, aria: `Watch session ${name}` }, name) : el("span", { title: "An agent opened it: it has no episodes" }, name)),
+	const id = session.session_id;
+	const name = id.slice(0, 12);
+	return el("tr", el("th", { scope: "row" }, watched ? el("a", { id: `session-${id}`, href: `#/live/${encodeURIComponent(id)}`,
+			title: id, aria: `Watch session ${name}` }, name) : el("span", { title: "An agent opened it: it has no episodes" }, name)),
 		el("td", taskText(session.task) || "–"), el("td.number", session.step_count), el("td.number", numberText(session.return)),
-		el("td", session.busy ? `${session.state}, busy` : session.state),
+		el("td", session.state + (session.paused_until ? ", paused" : session.busy ? ", busy" : "")),
 		el("td.wide", `${session.origin}, ${session.planes.join(" and ")}`), el("td.number.wide", age));
 }

@@ -276,7 +276,7 @@ def _values_of(deployment: Deployment) -> dict[str, Any]:
         "requested_cpu": f"{millicores}m",
         "most_cpu": f"{2 * millicores}m",
         "tokens_secret": deployment.tokens_secret,
-        "public_url": _public_url(deployment),
+        "public_url": public_url(deployment),
         "allowed_hosts": ",".join(_names(deployment)),
         # $ begins a reference to a variable; $$ is one.
         "further_arguments": [
@@ -319,7 +319,7 @@ def _values_of(deployment: Deployment) -> dict[str, Any]:
     }
 
 
-def _public_url(deployment: Deployment) -> str:
+def public_url(deployment: Deployment) -> str:
     """Return the URL at which agents reach a pod, or any pod if episodes outlive theirs."""
     if deployment.durable is not None:
         inside = f"http://{deployment.name}-agents.$(POD_NAMESPACE).svc:{SERVICE_PORT}"

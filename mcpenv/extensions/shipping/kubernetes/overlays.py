@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 
 from .deployment import Deployment
-from .objects import HANDLERS, KubeObject
+from .objects import HANDLERS, KubeObject, public_url
 
 PLATFORMS = ("kind", "gke", "eks")
 
@@ -60,6 +61,16 @@ def _kind(deployment: Deployment, objects: Sequence[KubeObject]) -> Iterator[dic
     if deployment.runtime_class is not None:
         spec["runtimeClassName"] = None
     yield from _merged("StatefulSet", {"spec": {"replicas": 1, "template": {"spec": spec}}}, objects)
+    for servers in (each for each in objects if deployment.host is not None and each.kind == "StatefulSet"):
+        # Nothing routes the host to a pod. A strategic merge would replace all arguments.
+        given = servers.body["spec"]["template"]["spec"]["containers"][0]["args"]
+        at = next(index for index, argument in enumerate(given) if argument.startswith("--public-url="))
+        own = f"--public-url={public_url(replace(deployment, host=None))}"
+        path = f"/spec/template/spec/containers/0/args/{at}"
+        yield {
+            "target": {"kind": "StatefulSet"},
+            "patch": _text([{"op": "replace", "path": path, "value": own}]),
+        }
     volume = {"accessModes": ["ReadWriteOnce"], "storageClassName": "standard"}
     yield from _merged("PersistentVolumeClaim", {"spec": volume}, objects)
 
