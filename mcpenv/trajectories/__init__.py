@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .blobs import Blobs
 from .episode import RecordedEnvironment, RecordedEpisode
-from .reader import Lost, TornTail, read_episodes
+from .reader import Lost, TornTail, read_episodes, records_of
 from .recorder import Recorder, RecordingSink
 from .tool_lists import ToolLists
 
@@ -18,4 +18,5 @@ __all__ = [
     "ToolLists",
     "TornTail",
     "read_episodes",
+    "records_of",
 ]

@@ -13,8 +13,7 @@ from mcpenv.extensions.evaluation.run_directory import RECORD
 from mcpenv.extensions.evaluation.run_page import overview_of_run
 from mcpenv.extensions.evaluation.stored_run import read_run
 from mcpenv.extensions.records.command import EVERY, Debug, Which, reviews_in
-from mcpenv.trajectories import RecordedEpisode, ToolLists
-from mcpenv.trajectories.reader import records_of
+from mcpenv.trajectories import RecordedEpisode, ToolLists, records_of
 from mcpenv_client.types.tools import Tool
 
 from .files import ExportOptions, export, format_names

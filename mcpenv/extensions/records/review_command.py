@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from mcpenv.cli.output import Page, note, number_of, print_json, print_table, printable
-from mcpenv.trajectories.reader import records_of
+from mcpenv.trajectories import records_of
 
 from .command import EVERY, AsJson, Debug, Which
 from .reviews import Reviews, agreements, said_in

@@ -397,12 +397,15 @@ def test_a_session_is_watched_while_a_call_of_it_runs(browser: Visitor) -> None:
         assert Waiting.waits.wait(WAIT_S)
         reader = Reader(url, browser)
         reader.open("live")
-        reader.see("busy")
+        reader.see("running, busy")
+        session = f"{url}/sessions/{httpx.get(f'{url}/sessions').json()['sessions'][0]['session_id']}"
+        httpx.post(f"{session}/pause", json={})
+        reader.see("running, paused")
         reader.find("//a[starts-with(@id, 'session-')]").click()
         reader.see("Live")
         reader.see("running for")
         assert not playing.done()
-        httpx.delete(f"{url}/sessions/{httpx.get(f'{url}/sessions').json()['sessions'][0]['session_id']}")
+        httpx.delete(session)
         with pytest.raises(Exception, match="This session is over"):
             playing.result(WAIT_S)
 
