@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import get_args
 
 from mcpenv.errors import ConfigurationError
+from mcpenv.extensions.contract.findings import Verdict
 from mcpenv.extensions.shipping.folder_files import shipped_files
 from mcpenv.extensions.validation.validate import PartName
 
@@ -71,7 +72,9 @@ def stale(folder: Path, card: Path | None = None) -> str | None:
 
 
 def _has_row(card: str, part: str) -> bool:
-    return any(form in card for form in (f"| {part} |", f'"{part}"', f">{part}<"))
+    verdict = f"(?:{'|'.join(Verdict)})"  # tables of tasks have a column "tasks"
+    row = rf"""\| {part} \| {verdict}|"part": "{part}"|>{part}</th><td>{verdict}"""
+    return re.search(row, card) is not None
 
 
 def write_into_readme(folder: Path, card: str) -> Path:

@@ -177,6 +177,11 @@ def _difficulty(card: Mapping[str, Any]) -> Iterator[Block]:
     ]
     headings = ("agent", "solved", "interval", "mean score", *(f"level {level}" for level in levels))
     yield Table("Difficulty", headings, rows, 1)
+    if len(levels) > 1:
+        yield Paragraph(
+            f"A rate by level is of some {round(difficulty['tasks'] / len(levels))} tasks only, so that small "
+            "differences between levels are noise."
+        )
 
 
 def _share(value: float | None) -> str:

@@ -133,6 +133,7 @@ def test_the_pages_have_the_same_figures(lamps: dict[str, Any]) -> None:
     )
     for shown in (text, page):
         assert lamps["hash"] in shown and lamps["fingerprint"] in shown
+        assert "A rate by level is of some 2 tasks only, so that small differences between levels are noise." in shown
     assert "<script" not in page and "http://" not in page and "https://" not in page
     assert {len(line.split(" | ")) for line in text.splitlines() if line.startswith("| fingerprint")} == {2}
 
@@ -308,6 +309,8 @@ def test_a_card_that_says_less_than_one_of_today_is_stale(tmp_path: Path, lamps:
         (markdown({**new, "format": FORMAT - 1}), f"the card has format {FORMAT - 1}, and cards have format {FORMAT}"),
         (markdown(new).replace("| format |", "| |"), "the card has format 1,"),
         (markdown(new).replace("| durability |", "| |"), "the card lacks these parts of validation: durability"),
+        (markdown(new).replace("| tasks | ok", "| | ok"), "the card lacks these parts of validation: tasks"),
+        (html(new).replace(">tasks</th><td>ok", "></th><td>ok"), "the card lacks these parts of validation: tasks"),
         (json.dumps(new).replace('"load"', '"lode"'), "the card lacks these parts of validation: load"),
         (html(new).replace(">cheats<", "><"), "the card lacks these parts of validation: cheats"),
     ]:
