@@ -17,8 +17,6 @@ OLDER = {
     "agentdojo_mcp": "lacks these parts of validation: durability",
     "bfcl_mcp": "lacks these parts of validation: durability",
     "harness_bench_mcp": "has format 1,",
-    "miniwob_mcp": "is older than the files of",
-    "office_mcp": "is older than the files of",
     "operations_mcp": "has format 1,",
     "terminal_mcp": "is older than the files of",
 }
