@@ -2,10 +2,8 @@
 
 ``chat_agent.py`` stands for a coding agent: a process that knows a base URL and an MCP address. It plays
 ``coloured_doors.py``. A proxy records the token ids and log-probabilities of its model, and joins its calls to the
-steps that were scored. The tiny model and its server are here, and the asserts hold for them: they compare each
-log-probability with the model's own, and the rewards before and after. With a real endpoint, such as vLLM's, and a real
-command, such as Claude Code's, `evaluate`, `ProgramAgent` and `samples` stay; replace the model, what it learns, and
-the asserts::
+steps that were scored. The asserts hold for the tiny model and its server, which are here. With a real endpoint, such
+as vLLM's, and a real command, such as Claude Code's, replace the model, what it learns, and the asserts::
 
     python examples/train_black_box.py 1
 """

@@ -9,7 +9,6 @@ from weakref import WeakKeyDictionary
 from starlette.requests import Request
 
 from mcpenv.errors import ConfigurationError, EndpointFailed
-from mcpenv.execution.execution import Execution
 from mcpenv.extensions.evaluation.agent import Acted
 from mcpenv.extensions.evaluation.model_agent import ModelAgent
 from mcpenv.extensions.model_proxy.exchange import Exchange
@@ -17,6 +16,7 @@ from mcpenv.extensions.model_proxy.turns import EpisodeTurns
 from mcpenv.extensions.records.chat import conversation_of
 from mcpenv.server.app import EnvServer
 from mcpenv.server.control.http import answered
+from mcpenv.server.sessions.session import Session
 from mcpenv.trajectories.episode import RecordedEnvironment, RecordedEpisode
 from mcpenv_client.errors import InvalidMessage, ToolNotExpressible
 from mcpenv_client.formats.model_calls import ModelCall, read_message
@@ -48,7 +48,8 @@ class ModelMoves:
         self._pool = server.pool
         self._control = server.control
         self.models = {agent.model: agent for agent in _agents(models)}
-        self._turns: WeakKeyDictionary[Execution, tuple[str | None, EpisodeTurns]] = WeakKeyDictionary()
+        # By instance, whose episodes follow each other.
+        self._turns: WeakKeyDictionary[object, tuple[str | None, EpisodeTurns]] = WeakKeyDictionary()
 
     @answered
     async def move(self, request: Request) -> dict[str, Any]:
@@ -58,7 +59,8 @@ class ModelMoves:
         ``problem``, the reason why a call cannot be read.
         """
         body = await self._control.body(request)
-        execution = self._pool.seen(request.path_params["session_id"]).execution
+        session = self._pool.seen(request.path_params["session_id"])
+        execution = session.execution
         agent = self.models.get(str(body.get("model")))
         if agent is None:
             raise InvalidMessage(f"model is one of: {', '.join(self.models)}")
@@ -80,7 +82,7 @@ class ModelMoves:
 
             async with asked.running():
                 message, _ = await asked.complete(messages, tools.listed, Acted(), told)
-            self._note(execution, exchange)
+            self._note(session, exchange)
             kept, calls = read_message(message, tools, len(trajectory.steps) + 1)
         except (EndpointFailed, ConfigurationError, ToolNotExpressible, ValueError) as error:
             raise _Failed(f"{agent.model}: {error}") from error
@@ -90,7 +92,8 @@ class ModelMoves:
             made = [{"name": user.name, "arguments": {USER_MESSAGE: text}}]
         return {"text": text or message.get("refusal") or "", "calls": made, "problem": _problem(calls)}
 
-    def _note(self, execution: Execution, exchange: Exchange) -> None:
+    def _note(self, session: Session, exchange: Exchange) -> None:
+        execution = session.execution
         episode_id, turns = self._turns.get(execution, (None, None))
         if turns is None or episode_id != execution.episode.id:
             turns = EpisodeTurns()
