@@ -102,6 +102,9 @@ class Sink:
     def played_by(self, episode_id: str | None, agent: str) -> None:
         return
 
+    def said(self, episode_id: str | None, turns: Any) -> None:
+        return
+
     def another(self, tools: ToolRegistry, mode: Mode) -> Sink:
         return Sink()
 

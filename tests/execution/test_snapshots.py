@@ -738,6 +738,9 @@ class Kept:
     def played_by(self, episode_id: str | None, agent: str) -> None:
         return
 
+    def said(self, episode_id: str | None, turns: Any) -> None:
+        return
+
     def another(self, tools: ToolRegistry, mode: Mode) -> Kept:
         return self
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import functools
 import hashlib
 import json
 import re
@@ -97,7 +96,9 @@ def cli(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_
         yield run
 
 
-DEEP: Any = functools.reduce(lambda value, _: [value, "x" * 70], range(60), "the end")
+DEEP: Any = "the end"
+for _ in range(60):
+    DEEP = [DEEP, "x" * 70]
 
 
 @pytest.mark.parametrize(
