@@ -93,14 +93,16 @@ class ModelMoves:
         return {"text": text or message.get("refusal") or "", "calls": made, "problem": _problem(calls)}
 
     def _note(self, session: Session, exchange: Exchange) -> None:
-        execution = session.execution
+        execution, episode = session.execution, session.execution.episode
+        origin = None if episode.trajectory is None else episode.trajectory.forked_from
         episode_id, turns = self._turns.get(execution, (None, None))
-        if turns is None or episode_id != execution.episode.id:
+        # After an undo, or after it was scored, the episode goes on as another one.
+        if turns is None or episode_id not in (episode.id, None if origin is None else origin.episode_id):
             turns = EpisodeTurns()
-            self._turns[execution] = execution.episode.id, turns
+        self._turns[execution] = episode.id, turns
         turns.add(exchange.turn())
         if execution.sink is not None:
-            execution.sink.said(execution.episode.id, turns.turns)
+            execution.sink.said(episode.id, turns.turns)
 
 
 class _Failed(InvalidMessage):

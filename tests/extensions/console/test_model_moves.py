@@ -110,10 +110,14 @@ def test_what_a_model_said_is_in_the_record_once(
             calls = answer["choices"][0]["message"]["tool_calls"]
             endpoint.first = [said(f"My key is sk-one-0123456789, and I add {seed}.", tool_calls=calls)]
             asked(url, "one")
+            begun = env.snapshot()
+            env.call_tool("add", {"by": 7})
+            env.restore(begun)  # as the page undoes it
             env.call_tool("add", {"by": seed})
             endpoint.first = [said(f"{5 + seed} is enough.")]
             asked(url, "one")
-    for seed, episode in zip((1, 2), read_episodes(tmp_path), strict=True):
+    went_on = [each for each in read_episodes(tmp_path) if each.trajectory.forked_from is not None]
+    for seed, episode in zip((1, 2), went_on, strict=True):
         assert episode.model_turns is not None
         assert [[call.step for call in turn.calls] for turn in episode.model_turns] == [[2], []]
         assert all(turn.model == "one" and turn.status == 200 for turn in episode.model_turns)
